@@ -1,0 +1,441 @@
+"""Payload types that travel between the blocks, in the order in which one sector meets them.
+
+The enums are fixed; layouts whose widths depend on the configuration are attributes of :class:`Messages`.
+All addresses are in sectors (32 B): a `va` here is the byte address divided by 32.
+"""
+
+from functools import cached_property
+
+from amaranth.hdl import unsigned
+from amaranth.lib import data, enum
+
+from hw.config import COLUMN_BITS, ROW_BITS, Configuration
+
+BANK_SHAPE = unsigned(4)
+"""Bank of a channel: bits 1:0 the bank group, bits 3:2 the bank in its group."""
+
+
+class Access(enum.Enum, shape=2):
+    """What a request does to its sector."""
+
+    READ = 0
+    STORE = 1
+    UPDATE = 2
+
+
+class AluOperation(enum.Enum, shape=2):
+    """Reduction done by the near-bank ALU for an update (SPEC section 2, near-bank op-and-store)."""
+
+    ADD = 0
+    MIN = 1
+    MAX = 2
+    STORE = 3
+
+
+class DataType(enum.Enum, shape=2):
+    """Element type of an update."""
+
+    FP16 = 0
+    BF16 = 1
+    FP32 = 2
+    INT32 = 3
+
+
+class Phase(enum.Enum, shape=2):
+    """Accounting class of a request: DRAM sectors are counted by (phase, access)."""
+
+    GEMM = 0
+    RS = 1
+    AG = 2
+    OTHER = 3
+
+
+class Policy(enum.Enum, shape=2):
+    """Arbitration between the compute and the communication stream (paper section 4.5)."""
+
+    ROUND_ROBIN = 0
+    COMPUTE_FIRST = 1
+    MCA = 2
+
+
+class Threshold(enum.Enum, shape=3):
+    """DRAM-queue occupancy below which MCA lets communication in: 5, 10, 30, no limit, or chosen by the hardware."""
+
+    OCCUPANCY_5 = 0
+    OCCUPANCY_10 = 1
+    OCCUPANCY_30 = 2
+    NONE = 3
+    AUTO = 4
+
+
+class Mapping(enum.Enum, shape=2):
+    """What a range of the output array is (paper Figs 11-12)."""
+
+    LOCAL = 0
+    REMOTE = 1
+    DMA = 2
+
+
+class Source(enum.Enum, shape=2):
+    """Who waits for the data of a read."""
+
+    COMPUTE = 0
+    DMA = 1
+    SPILL = 2
+
+
+class RowCommand(enum.Enum, shape=2):
+    """Command on a channel's row bus. PRE with `all` set precharges every bank."""
+
+    ACT = 0
+    PRE = 1
+    REF = 2
+
+
+class ColumnCommand(enum.Enum, shape=2):
+    """Command on a channel's column bus."""
+
+    RD = 0
+    WR = 1
+    UPDATE = 2
+
+
+class Fault(enum.Enum, shape=4):
+    """Why an access was refused (recorded in the fault registers, raises the interrupt)."""
+
+    OUTSIDE = 0
+    REMOTE_READ = 1
+    NOT_ARMED = 2
+    MASK = 3
+    TILE = 4
+    EPOCH = 5
+    PAST_THRESHOLD = 6
+    CHECK = 7
+    DESTINATION = 8
+    LEFT_OVER = 9
+
+
+HEADER_CHECK_BITS = 16
+
+ArbiterControl = data.StructLayout(
+    {
+        "policy": Policy,
+        "threshold": Threshold,
+        "starvation_limit": unsigned(16),
+        "window": unsigned(16),
+        "boundary_10": unsigned(16),
+        "boundary_30": unsigned(16),
+        "boundary_none": unsigned(16),
+        "refresh": unsigned(1),
+    }
+)
+"""Programming of a channel's arbiter. `starvation_limit`: cycles communication may wait before it is let through (0:
+no limit). `window`: cycles at the start of the kernel over which the detector counts the requests of the compute
+stream; the threshold is 5 at or above `boundary_10` requests, 10 at or above `boundary_30`, 30 at or above
+`boundary_none`, and no limit below that."""
+
+ControllerEvents = data.StructLayout(
+    {
+        "column": unsigned(1),
+        "phase": Phase,
+        "access": Access,
+        "activate": unsigned(1),
+        "refresh": unsigned(1),
+        "row_hit": unsigned(1),
+        "held_compute": unsigned(1),
+        "held_communication": unsigned(1),
+        "forced": unsigned(1),
+        "occupancy": unsigned(7),
+        "threshold": Threshold,
+        "idle": unsigned(1),
+    }
+)
+"""What a channel's controller did this cycle, for the counters. `column`: a column command of (`phase`, `access`) was
+issued, `row_hit` when it needed no ACT of its own; `held_*`: the stream had a request the arbiter did not take;
+`forced`: the starvation limit let communication through; `occupancy`: requests in the DRAM queue; `threshold`: the
+limit in force; `idle`: nothing queued or in flight."""
+
+TrackerEvents = data.StructLayout(
+    {
+        "accesses": unsigned(4),
+        "hits": unsigned(4),
+        "allocations": unsigned(4),
+        "evictions": unsigned(4),
+        "fetches": unsigned(4),
+        "triggers": unsigned(4),
+        "stalls": unsigned(4),
+        "live": unsigned(16),
+    }
+)
+"""What the Tracker's banks did this cycle, added up: messages accepted, those that found their entry, entries newly made,
+counters evicted to and fetched from their home, WF tiles completed, banks that made a message wait; `live`: entries in
+use."""
+
+DmaEvents = data.StructLayout(
+    {"busy": unsigned(1), "reads": unsigned(6), "packets": unsigned(1), "blocks": unsigned(1), "waiting": unsigned(1)}
+)
+"""What the DMA engine did this cycle: a block is in work; sectors whose read was issued; packets and blocks whose last
+flit left; `waiting`: no packet buffer was free."""
+
+LinkEvents = data.StructLayout(
+    {
+        "sent_flits": unsigned(1),
+        "sent_packets": unsigned(1),
+        "received_packets": unsigned(1),
+        "no_credit": unsigned(1),
+        "no_grant": unsigned(1),
+        "idle": unsigned(1),
+    }
+)
+"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `idle`: no packet is queued,
+being sent, or buffered on the receive side, and no write of a received packet waits to enter a queue."""
+
+
+class Messages:
+    """Layouts of every payload for one configuration."""
+
+    def __init__(self, config: Configuration):
+        self.config = config
+
+    @cached_property
+    def va(self) -> object:
+        """Virtual address in sectors."""
+        return unsigned(self.config.va_sector_bits)
+
+    @cached_property
+    def wg(self) -> object:
+        """Workgroup: names the output tile, not the dispatch order."""
+        return unsigned(self.config.wg_bits)
+
+    @cached_property
+    def wf(self) -> object:
+        """Wavefront within its workgroup."""
+        return unsigned(self.config.wf_bits)
+
+    @cached_property
+    def epoch(self) -> object:
+        """Number of the collective an access belongs to; 0 is never armed."""
+        return unsigned(self.config.epoch_bits)
+
+    @cached_property
+    def compute_request(self) -> data.StructLayout:
+        """One access of the GPU. `id` comes back with the data of a read; `mask` has one bit per byte."""
+        return data.StructLayout(
+            {
+                "access": Access,
+                "va": self.va,
+                "wg": self.wg,
+                "wf": self.wf,
+                "phase": Phase,
+                "id": unsigned(8),
+                "mask": unsigned(32),
+                "data": unsigned(256),
+            }
+        )
+
+    @cached_property
+    def compute_response(self) -> data.StructLayout:
+        """Data of one read, in the order the DRAM served them; `error` is set when the read was refused."""
+        return data.StructLayout({"id": unsigned(8), "error": unsigned(1), "data": unsigned(256)})
+
+    @cached_property
+    def memory_request(self) -> data.StructLayout:
+        """One access on its way through the memory controller.
+
+        `first_touch`: the first update of `epoch` to the sector acts as a store. `tracked`: commit it to the Tracker
+        under (`range`, `wg`, `wf`). `source` and `id` name the reader and its tag.
+        """
+        return data.StructLayout(
+            {
+                "access": Access,
+                "alu": AluOperation,
+                "dtype": DataType,
+                "first_touch": unsigned(1),
+                "tracked": unsigned(1),
+                "phase": Phase,
+                "source": Source,
+                "id": unsigned(8),
+                "range": unsigned(self.config.range_bits),
+                "wg": self.wg,
+                "wf": self.wf,
+                "epoch": self.epoch,
+                "va": self.va,
+                "mask": unsigned(32),
+                "data": unsigned(256),
+            }
+        )
+
+    @cached_property
+    def read_return(self) -> data.StructLayout:
+        """Data of one DRAM read; the receiver has room for it by construction, so there is no ready."""
+        return data.StructLayout(
+            {"valid": unsigned(1), "source": Source, "id": unsigned(8), "data": unsigned(256)}
+        )
+
+    @cached_property
+    def remote_store(self) -> data.StructLayout:
+        """A GEMM store to a remote-mapped range, `va` already moved to the peer's address."""
+        return data.StructLayout(
+            {
+                "access": Access,
+                "alu": AluOperation,
+                "dtype": DataType,
+                "phase": Phase,
+                "peer": unsigned(6),
+                "wg": self.wg,
+                "wf": self.wf,
+                "va": self.va,
+                "mask": unsigned(32),
+                "data": unsigned(256),
+            }
+        )
+
+    @cached_property
+    def commit(self) -> data.StructLayout:
+        """A tracked access whose column command was issued. `bytes` is the population count of its mask."""
+        return data.StructLayout(
+            {
+                "range": unsigned(self.config.range_bits),
+                "wg": self.wg,
+                "wf": self.wf,
+                "epoch": self.epoch,
+                "va": self.va,
+                "bytes": unsigned(self.config.count_bits),
+            }
+        )
+
+    @cached_property
+    def ready_block(self) -> data.StructLayout:
+        """A DMA block whose WF tiles are complete. `va` is the start of its first WF tile, `wf` that tile's number;
+        `bottom`/`right`: its WG is in the last tile row/column, so it may be ragged."""
+        return data.StructLayout(
+            {
+                "range": unsigned(self.config.range_bits),
+                "wg": self.wg,
+                "wf": self.wf,
+                "va": self.va,
+                "bottom": unsigned(1),
+                "right": unsigned(1),
+            }
+        )
+
+    @cached_property
+    def launch_event(self) -> data.StructLayout:
+        """WG-launch event (paper section 7.2): the block (`range`, `wg`, first `wf`) is complete."""
+        return data.StructLayout({"range": unsigned(self.config.range_bits), "wg": self.wg, "wf": self.wf})
+
+    @cached_property
+    def fault_record(self) -> data.StructLayout:
+        """A refused access; `link` is set when it came from a neighbour."""
+        return data.StructLayout(
+            {"fault": Fault, "link": unsigned(1), "access": Access, "va": self.va, "wg": self.wg, "wf": self.wf}
+        )
+
+    @cached_property
+    def spill_request(self) -> data.StructLayout:
+        """Move one counter to (`write`) or from its home in the memory-backed table; `index` is {wg, wf}.
+
+        `tag` returns with the data of a fetch (the fetch buffer that waits for it)."""
+        return data.StructLayout(
+            {
+                "write": unsigned(1),
+                "tag": unsigned(6),
+                "index": unsigned(self.config.wg_bits + self.config.wf_bits),
+                "record": self.spill_record,
+            }
+        )
+
+    @cached_property
+    def spill_record(self) -> data.StructLayout:
+        """A counter in its home: 128 bits, two to a sector; valid when `present` and `epoch` is the armed one."""
+        used = self.config.va_sector_bits + self.config.count_bits + self.config.epoch_bits + 1
+        return data.StructLayout(
+            {
+                "present": unsigned(1),
+                "epoch": self.epoch,
+                "count": unsigned(self.config.count_bits),
+                "va": self.va,
+                "reserved": unsigned(128 - used),
+            }
+        )
+
+    @cached_property
+    def spill_response(self) -> data.StructLayout:
+        """Answer to a fetch; no ready, the fetch buffer waits for it."""
+        return data.StructLayout({"valid": unsigned(1), "tag": unsigned(6), "record": self.spill_record})
+
+    @cached_property
+    def link_header(self) -> data.StructLayout:
+        """First flit of a packet of 1 to 8 sectors at consecutive addresses (`length` = sectors - 1).
+
+        `mask` is the byte mask of the last sector; the others are whole. `check` is CRC-16/CCITT-FALSE over the other
+        bits, least significant bit of the layout first."""
+        return data.StructLayout(
+            {
+                "va": self.va,
+                "wg": self.wg,
+                "wf": self.wf,
+                "access": Access,
+                "alu": AluOperation,
+                "dtype": DataType,
+                "phase": Phase,
+                "epoch": self.epoch,
+                "length": unsigned(3),
+                "mask": unsigned(32),
+                "source": unsigned(6),
+                "destination": unsigned(6),
+                "check": unsigned(HEADER_CHECK_BITS),
+            }
+        )
+
+    @cached_property
+    def link_flit(self) -> data.StructLayout:
+        """What a link moves: a header (in the low bits of `data`) or one sector; `last` ends the packet."""
+        return data.StructLayout({"header": unsigned(1), "last": unsigned(1), "data": unsigned(256)})
+
+    @cached_property
+    def link_control(self) -> data.StructLayout:
+        """Backward messages of a link, one a cycle at most, never stalled: a freed packet buffer (`credit`), and leave
+        to send in an epoch (`grant`, `epoch`)."""
+        return data.StructLayout({"credit": unsigned(1), "grant": unsigned(1), "epoch": self.epoch})
+
+    @cached_property
+    def row_command(self) -> data.StructLayout:
+        """Row bus of a channel, one command a cycle."""
+        return data.StructLayout(
+            {
+                "valid": unsigned(1),
+                "command": RowCommand,
+                "all": unsigned(1),
+                "bank": BANK_SHAPE,
+                "row": unsigned(ROW_BITS),
+            }
+        )
+
+    @cached_property
+    def column_command(self) -> data.StructLayout:
+        """Column bus of a channel, one command a cycle. Write data follows WL cycles later, read data CL cycles later.
+
+        `alu`, `dtype`, `first_touch` and `epoch` go with UPDATE; a WR or a first touch leaves `epoch` in the sector."""
+        return data.StructLayout(
+            {
+                "valid": unsigned(1),
+                "command": ColumnCommand,
+                "bank": BANK_SHAPE,
+                "column": unsigned(COLUMN_BITS),
+                "alu": AluOperation,
+                "dtype": DataType,
+                "first_touch": unsigned(1),
+                "epoch": self.epoch,
+            }
+        )
+
+    @cached_property
+    def write_data(self) -> data.StructLayout:
+        """Write data bus of a channel, valid WL cycles after its command."""
+        return data.StructLayout({"mask": unsigned(32), "data": unsigned(256)})
+
+    @cached_property
+    def read_data(self) -> data.StructLayout:
+        """Read data bus of a channel, CL cycles after its command."""
+        return data.StructLayout({"valid": unsigned(1), "data": unsigned(256)})

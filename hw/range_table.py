@@ -1,0 +1,193 @@
+"""The range table: one entry per pinned range of the address space, written word by word over the register bus.
+
+An entry is twenty 32-bit words (:data:`WORDS`). Writes are broadcast on a :class:`RangeWrite` bus and every block keeps
+only the words it needs, in small memories read by range index, so no wide bundle of registers crosses the design.
+Source: T3 sections 4.2.2 and 4.4 (`remote_map`, `dma_map`); SPEC section 2, address map.
+"""
+
+from amaranth import Cat, Module, Signal
+from amaranth.hdl import unsigned
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.config import Configuration
+from hw.messages import Access, AluOperation, DataType, Mapping, Phase
+
+
+class Word(enum.IntEnum):
+    """Word offsets of a range entry (address = entry base + 4 * word)."""
+
+    CONTROL = 0
+    BASE_LOW = 1
+    BASE_HIGH = 2
+    LIMIT_LOW = 3
+    LIMIT_HIGH = 4
+    OFFSET_LOW = 5
+    OFFSET_HIGH = 6
+    WORKGROUPS = 7
+    RAGGED = 8
+    GROUPING = 9
+    BLOCKS = 10
+    ROWS = 11
+    ROW_BYTES = 12
+    PITCH = 13
+    WF_STRIDE = 14
+    THRESHOLD_BODY = 15
+    THRESHOLD_RIGHT = 16
+    THRESHOLD_BOTTOM = 17
+    THRESHOLD_CORNER = 18
+    WF_TOTAL = 19
+
+
+ENTRY_WORDS = 32
+"""Words an entry occupies in the register map."""
+
+Control = data.StructLayout(
+    {
+        "valid": unsigned(1),
+        "mapping": Mapping,
+        "access": Access,
+        "alu": AluOperation,
+        "dtype": DataType,
+        "first_touch": unsigned(1),
+        "tracked": unsigned(1),
+        "launch": unsigned(1),
+        "remote_access": Access,
+        "phase": Phase,
+        "peer": unsigned(6),
+        "reserved": unsigned(10),
+    }
+)
+"""CONTROL: `access` is how a store is performed here (STORE or UPDATE), `alu`/`dtype` the reduction; `remote_access` how
+it is performed at the peer (remote-mapped stores and DMA); `launch`: a complete block raises a WG-launch event; `phase`
+is the accounting class of the DMA's reads and of its writes at the peer."""
+
+Workgroups = data.StructLayout({"base": unsigned(16), "count": unsigned(16)})
+"""WORKGROUPS: first wg of the range and how many."""
+
+Ragged = data.StructLayout({"bottom": unsigned(16), "inverse": unsigned(16)})
+"""RAGGED: `bottom` = index in the range of the first wg of the last tile row. With n = index in the range + 1,
+n is a multiple of the tiles in a row (the wg is in the last tile column) when
+rotate_right_16(n * inverse mod 2**16, shift) <= limit (Hacker's Delight, 10-17)."""
+
+Grouping = data.StructLayout(
+    {
+        "limit": unsigned(16),
+        "shift": unsigned(4),
+        "wfs": unsigned(4),
+        "block_wfs": unsigned(4),
+        "block_shift": unsigned(2),
+        "reserved": unsigned(2),
+    }
+)
+"""GROUPING: `limit`, `shift`: see RAGGED; `wfs` = WF tiles per WG (1..8), `block_wfs` = WF tiles per DMA block (1..wfs), a
+WG owns 2**block_shift trigger-table entries."""
+
+Blocks = data.StructLayout({"base": unsigned(20), "bottom_wfs": unsigned(4), "bottom_full": unsigned(4), "reserved": unsigned(4)})
+"""BLOCKS: `base` = first trigger-table entry. In the last tile row a WG has `bottom_wfs` WF tiles with any rows, of which
+the first `bottom_full` have all their rows (the next, if any, has `rows_partial`)."""
+
+Rows = data.StructLayout({"full": unsigned(16), "partial": unsigned(16)})
+"""ROWS: rows of a WF tile, and of the ragged one in the last tile row."""
+
+RowBytes = data.StructLayout({"body": unsigned(16), "right": unsigned(16)})
+"""ROW_BYTES: bytes in one row of a tile, and of a tile in the last tile column (1..4096)."""
+
+RangeWrite = data.StructLayout(
+    {"valid": unsigned(1), "index": unsigned(6), "word": unsigned(5), "data": unsigned(32)}
+)
+"""One word of one entry being programmed."""
+
+WORDS: dict[Word, data.Layout | object] = {
+    Word.CONTROL: Control,
+    Word.WORKGROUPS: Workgroups,
+    Word.RAGGED: Ragged,
+    Word.GROUPING: Grouping,
+    Word.BLOCKS: Blocks,
+    Word.ROWS: Rows,
+    Word.ROW_BYTES: RowBytes,
+}
+"""Words with fields; every other word is a plain number. Pitch, stride, base, limit and offset are in sectors;
+thresholds (body, last column, ragged row, ragged row in the last column) are in bytes = WF tile bytes x updates per
+element; THRESHOLD_BOTTOM and _CORNER hold for the WF tile that has `partial` rows. `limit` is exclusive."""
+
+
+class RangeMatch(wiring.Component):
+    """Finds the range that holds an address; ranges do not overlap (the lowest index wins if they do).
+
+    Ports: `write`, the programming bus; `va` in sectors; `hit`, `index`. Latency 0 cycles.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        super().__init__(
+            {
+                "write": In(RangeWrite),
+                "va": In(config.va_sector_bits),
+                "hit": Out(1),
+                "index": Out(config.range_bits),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        width = self._config.va_sector_bits
+        matches = []
+        for index in range(self._config.ranges):
+            valid = Signal(name=f"valid_{index}")
+            base = Signal(width, name=f"base_{index}")
+            limit = Signal(width, name=f"limit_{index}")
+            with m.If(self.write.valid & (self.write.index == index)):
+                with m.Switch(self.write.word):
+                    with m.Case(Word.CONTROL.value):
+                        m.d.sync += valid.eq(self.write.data[0])
+                    with m.Case(Word.BASE_LOW.value):
+                        m.d.sync += base[:32].eq(self.write.data)
+                    with m.Case(Word.BASE_HIGH.value):
+                        m.d.sync += base[32:].eq(self.write.data)
+                    with m.Case(Word.LIMIT_LOW.value):
+                        m.d.sync += limit[:32].eq(self.write.data)
+                    with m.Case(Word.LIMIT_HIGH.value):
+                        m.d.sync += limit[32:].eq(self.write.data)
+            match = Signal(name=f"match_{index}")
+            m.d.comb += match.eq(valid & (self.va >= base) & (self.va < limit))
+            matches.append(match)
+        m.d.comb += self.hit.eq(Cat(matches).any())
+        for index in reversed(range(self._config.ranges)):
+            with m.If(matches[index]):
+                m.d.comb += self.index.eq(index)
+        return m
+
+
+class RangeTable(wiring.Component):
+    """Some words of every range entry, read by range index in the same cycle.
+
+    Ports: `write`, the programming bus; `index`, the range read; one output per requested word, named as the word in
+    lower case with the layout of :data:`WORDS` (or a 32-bit number). Latency: read 0 cycles, write visible in the next.
+    """
+
+    def __init__(self, config: Configuration, words: list[Word]):
+        self._words = list(words)
+        self._ranges = config.ranges
+        members: dict[str, wiring.Member] = {"write": In(RangeWrite), "index": In(config.range_bits)}
+        for word in self._words:
+            members[word.name.lower()] = Out(WORDS.get(word, unsigned(32)))
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        for word in self._words:
+            memory = Memory(shape=unsigned(32), depth=self._ranges, init=[])
+            m.submodules[word.name.lower()] = memory
+            write = memory.write_port()
+            read = memory.read_port(domain="comb")
+            out = getattr(self, word.name.lower())
+            m.d.comb += [
+                write.addr.eq(self.write.index),
+                write.data.eq(self.write.data),
+                write.en.eq(self.write.valid & (self.write.word == word.value)),
+                read.addr.eq(self.index),
+                (out.as_value() if hasattr(out, "as_value") else out).eq(read.data),
+            ]
+        return m

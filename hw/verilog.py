@@ -1,0 +1,34 @@
+"""Conversion of an Amaranth component to SystemVerilog text.
+
+yosys (pyosys) writes the text, because the plain Verilog of Amaranth's own back end has `always @*` blocks that assign
+constants, which event-driven simulators and Verilator never execute.
+"""
+
+import tempfile
+from pathlib import Path
+
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+
+
+def to_systemverilog(component: wiring.Component, name: str) -> str:
+    """SystemVerilog of `component` as module `name`; its submodules are called `name.submodule`.
+
+    Ports are `clk`, `rst` and the members of its signature, flattened with double underscores.
+    """
+    from pyosys import libyosys
+
+    text = rtlil.convert(component, name=name, emit_src=False)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "design.il"
+        target = Path(folder) / "design.sv"
+        source.write_text(text)
+        design = libyosys.Design()
+        for command in (
+            f"read_rtlil {source}",
+            "proc -nomux -norom",
+            "memory_collect",
+            f"write_verilog -sv -norename -noattr {target}",
+        ):
+            libyosys.run_pass(command, design)
+        return target.read_text()

