@@ -4,6 +4,7 @@ yosys (pyosys) writes the text, because the plain Verilog of Amaranth's own back
 constants, which event-driven simulators and Verilator never execute.
 """
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -11,8 +12,20 @@ from amaranth.back import rtlil
 from amaranth.lib import wiring
 
 
+_MODULE = re.compile(r"^module \\(\S+?)\(", re.MULTILINE)
+
+
+def _plain_module_names(text: str) -> str:
+    """Replace the dots Amaranth puts between module names, so that no module name needs escaping."""
+    for name in sorted(set(_MODULE.findall(text)), key=len, reverse=True):
+        text = text.replace(f"\\{name}(", f"{name.replace('.', '__')}(").replace(
+            f"\\{name} ", f"{name.replace('.', '__')} "
+        )
+    return text
+
+
 def to_systemverilog(component: wiring.Component, name: str) -> str:
-    """SystemVerilog of `component` as module `name`; its submodules are called `name.submodule`.
+    """SystemVerilog of `component` as module `name`; its submodules are called `name__submodule`.
 
     Ports are `clk`, `rst` and the members of its signature, flattened with double underscores.
     """
@@ -24,11 +37,12 @@ def to_systemverilog(component: wiring.Component, name: str) -> str:
         target = Path(folder) / "design.sv"
         source.write_text(text)
         design = libyosys.Design()
+        # `tee` keeps each pass from writing its log to standard output.
         for command in (
             f"read_rtlil {source}",
             "proc -nomux -norom",
             "memory_collect",
             f"write_verilog -sv -norename -noattr {target}",
         ):
-            libyosys.run_pass(command, design)
-        return target.read_text()
+            libyosys.run_pass(f"tee -q {command}", design)
+        return _plain_module_names(target.read_text())

@@ -74,6 +74,7 @@ def simulate(
     seed: int | None = None,
     environment: Mapping[str, str] | None = None,
     sources: Sequence[Path] = (),
+    plusargs: Sequence[str] = (),
 ) -> None:
     """Run the cocotb tests of Python module `module` (all, or `testcase`) on `component`.
 
@@ -96,6 +97,7 @@ def simulate(
             test_module=module,
             testcase=testcase,
             seed=seed,
+            plusargs=list(plusargs),
             build_dir=folder,
             test_dir=run,
             results_xml=str(run / "results.xml"),

@@ -1,0 +1,288 @@
+"""Address map: decides where an access of the GPU goes, from the range table (T3 section 4.4, Figs 11-12).
+
+`remote_map` and `dma_map` of the paper are range entries here. An access that no rule allows is refused: it never
+reaches memory, its first unreported occurrence leaves a fault record, and a refused read is answered with `error`.
+"""
+
+from amaranth import Module, Mux, Signal
+from amaranth.hdl import unsigned
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.config import Configuration
+from hw.messages import Access, DataType, Fault, Mapping, Messages, Source
+from hw.range_table import RangeMatch, RangeTable, RangeWrite, Word
+
+SLOTS = 4
+"""Accesses in flight: two pipeline stages and the cycle of the hand-over need three at one access a cycle."""
+
+
+class Destination(enum.Enum, shape=2):
+    """Where a decided access leaves."""
+
+    NOWHERE = 0
+    LOCAL = 1
+    REMOTE = 2
+    REFUSED_READ = 3
+
+
+class AddressMap(wiring.Component):
+    """The address map of one channel.
+
+    Ports: `ranges`, the programming bus; `epoch`, the armed collective's number; `armed`; `requests`, accesses of the
+    GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer (`va` moved by the range's OFFSET, access,
+    reduction and accounting class as the range says); `refused_reads`, answers with `error` and data 0; `faults`, the
+    record of a refused access; `refused`, one pulse per refused access.
+
+    Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
+    allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
+    the range does not have: TILE. Empty mask, or an update of parts of an element: MASK.
+
+    Timing: an access taken in cycle c is offered in c + 2, one a cycle, in order. `requests.ready` depends on registers
+    only. `faults` never holds traffic back: while a record waits, further ones are lost and only counted by `refused`.
+    A range or `armed` written in cycle c holds for accesses taken from c + 1 on.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        self._messages = messages = Messages(config)
+        super().__init__(
+            {
+                "ranges": In(RangeWrite),
+                "epoch": In(messages.epoch),
+                "armed": In(1),
+                "requests": In(stream.Signature(messages.compute_request)),
+                "local": Out(stream.Signature(messages.memory_request)),
+                "remote": Out(stream.Signature(messages.remote_store)),
+                "refused_reads": Out(stream.Signature(messages.compute_response)),
+                "faults": Out(stream.Signature(messages.fault_record)),
+                "refused": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        messages = self._messages
+
+        # The payload waits in a slot of a memory and only its slot number moves; decisions wait beside it.
+        payload_shape = data.StructLayout({"id": 8, "mask": 32, "data": 256})
+        decision_shape = data.StructLayout(
+            {
+                "destination": Destination,
+                "access": Access,
+                "alu": 2,
+                "dtype": 2,
+                "first_touch": 1,
+                "tracked": 1,
+                "phase": 2,
+                "peer": 6,
+                "range": self._config.range_bits,
+                "wg": messages.wg,
+                "wf": messages.wf,
+                "epoch": messages.epoch,
+                "va": messages.va,
+            }
+        )
+        m.submodules.payloads = payloads = Memory(shape=payload_shape, depth=SLOTS, init=[])
+        m.submodules.decisions = decisions = Memory(shape=decision_shape, depth=SLOTS, init=[])
+        payload_write = payloads.write_port()
+        payload_read = payloads.read_port(domain="comb")
+        decision_write = decisions.write_port()
+        decision_read = decisions.read_port(domain="comb")
+
+        occupancy = Signal(range(SLOTS + 1))
+        decided = Signal(range(SLOTS + 1))
+        tail = Signal(range(SLOTS))
+        head = Signal(range(SLOTS))
+        accept = Signal()
+        release = Signal()
+        request = self.requests.payload
+        m.d.comb += [
+            self.requests.ready.eq(occupancy != SLOTS),
+            accept.eq(self.requests.valid & self.requests.ready),
+            payload_write.addr.eq(tail),
+            payload_write.en.eq(accept),
+            payload_write.data.id.eq(request.id),
+            payload_write.data.mask.eq(request.mask),
+            payload_write.data.data.eq(request.data),
+        ]
+        m.d.sync += occupancy.eq(occupancy + accept - release)
+
+        # Cycle c: find the range; look at the mask.
+        m.submodules.match = match = RangeMatch(self._config)
+        m.d.comb += [match.write.eq(self.ranges), match.va.eq(request.va)]
+        matched = Signal()
+        found = Signal(
+            data.StructLayout(
+                {
+                    "slot": unsigned(2),
+                    "hit": unsigned(1),
+                    "index": unsigned(self._config.range_bits),
+                    "access": Access,
+                    "phase": unsigned(2),
+                    "wg": messages.wg,
+                    "wf": messages.wf,
+                    "va": messages.va,
+                    "empty": unsigned(1),
+                    "splits_2": unsigned(1),
+                    "splits_4": unsigned(1),
+                }
+            )
+        )
+        m.d.sync += matched.eq(accept)
+        steps = Signal(32)
+        m.d.comb += steps.eq(request.mask ^ (request.mask >> 1))
+        with m.If(accept):
+            m.d.sync += [
+                tail.eq(tail + 1),
+                found.slot.eq(tail),
+                found.hit.eq(match.hit),
+                found.index.eq(match.index),
+                found.access.eq(request.access),
+                found.phase.eq(request.phase.as_value()),
+                found.wg.eq(request.wg),
+                found.wf.eq(request.wf),
+                found.va.eq(request.va),
+                found.empty.eq(request.mask == 0),
+                found.splits_2.eq((steps & 0x55555555).any()),
+                found.splits_4.eq((steps & 0x77777777).any()),
+            ]
+
+        # Cycle c + 1: read the range's words and decide.
+        m.submodules.table = table = RangeTable(
+            self._config, [Word.CONTROL, Word.OFFSET_LOW, Word.OFFSET_HIGH, Word.WORKGROUPS, Word.GROUPING]
+        )
+        m.d.comb += [table.write.eq(self.ranges), table.index.eq(found.index)]
+        control = table.control
+        read = Signal()
+        remote = Signal()
+        update = Signal()
+        counted = Signal()
+        foreign = Signal()
+        wide = Signal()
+        refuse = Signal()
+        fault = Signal(Fault)
+        m.d.comb += [
+            read.eq(found.access == Access.READ),
+            remote.eq(control.mapping == Mapping.REMOTE),
+            update.eq(
+                (found.access == Access.UPDATE)
+                | (remote & (control.remote_access == Access.UPDATE))
+                | (~remote & (control.access == Access.UPDATE))
+            ),
+            counted.eq(remote | control.tracked),
+            foreign.eq(
+                (found.wg < table.workgroups.base)
+                | ((found.wg - table.workgroups.base) >= table.workgroups.count)
+                | (found.wf >= table.grouping.wfs)
+            ),
+            wide.eq((control.dtype == DataType.FP32) | (control.dtype == DataType.INT32)),
+        ]
+        with m.If(~found.hit):
+            m.d.comb += [refuse.eq(1), fault.eq(Fault.OUTSIDE)]
+        with m.Elif(read):
+            m.d.comb += [refuse.eq(remote), fault.eq(Fault.REMOTE_READ)]
+        with m.Elif(counted & ~self.armed):
+            m.d.comb += [refuse.eq(1), fault.eq(Fault.NOT_ARMED)]
+        with m.Elif(counted & foreign):
+            m.d.comb += [refuse.eq(1), fault.eq(Fault.TILE)]
+        with m.Elif(found.empty | (update & (found.splits_2 | (wide & found.splits_4)))):
+            m.d.comb += [refuse.eq(1), fault.eq(Fault.MASK)]
+
+        decision = decision_write.data
+        offset = Signal(self._config.va_sector_bits)
+        m.d.comb += [
+            offset[:32].eq(table.offset_low),
+            offset[32:].eq(table.offset_high),
+            decision_write.addr.eq(found.slot),
+            decision_write.en.eq(matched),
+            decision.alu.eq(control.alu.as_value()),
+            decision.dtype.eq(control.dtype.as_value()),
+            decision.first_touch.eq(control.first_touch & ~read),
+            decision.tracked.eq(control.tracked & ~read),
+            decision.peer.eq(control.peer),
+            decision.range.eq(found.index),
+            decision.wg.eq(found.wg),
+            decision.wf.eq(found.wf),
+            decision.epoch.eq(self.epoch),
+        ]
+        with m.If(read):
+            m.d.comb += decision.access.eq(Access.READ)
+        with m.Elif(update):
+            m.d.comb += decision.access.eq(Access.UPDATE)
+        with m.Else():
+            m.d.comb += decision.access.eq(Access.STORE)
+        with m.If(refuse):
+            m.d.comb += decision.destination.eq(Mux(read, Destination.REFUSED_READ, Destination.NOWHERE))
+        with m.Elif(remote):
+            m.d.comb += decision.destination.eq(Destination.REMOTE)
+        with m.Else():
+            m.d.comb += decision.destination.eq(Destination.LOCAL)
+        with m.If(remote):
+            m.d.comb += [decision.va.eq(found.va + offset), decision.phase.eq(control.phase.as_value())]
+        with m.Else():
+            m.d.comb += [decision.va.eq(found.va), decision.phase.eq(found.phase)]
+
+        # A record that waits is kept: the first fault is the one worth reading.
+        record = Signal(messages.fault_record)
+        recorded = Signal()
+        m.d.comb += [self.faults.valid.eq(recorded), self.faults.payload.eq(record)]
+        m.d.sync += self.refused.eq(matched & refuse)
+        with m.If(matched & refuse & (~recorded | self.faults.ready)):
+            m.d.sync += [
+                recorded.eq(1),
+                record.fault.eq(fault),
+                record.link.eq(0),
+                record.access.eq(found.access),
+                record.va.eq(found.va),
+                record.wg.eq(found.wg),
+                record.wf.eq(found.wf),
+            ]
+        with m.Elif(self.faults.ready):
+            m.d.sync += recorded.eq(0)
+
+        # Cycle c + 2: offer the oldest decided access.
+        chosen = decision_read.data
+        carried = payload_read.data
+        offered = Signal()
+        m.d.comb += [
+            decision_read.addr.eq(head),
+            payload_read.addr.eq(head),
+            offered.eq(decided != 0),
+            self.local.valid.eq(offered & (chosen.destination == Destination.LOCAL)),
+            self.remote.valid.eq(offered & (chosen.destination == Destination.REMOTE)),
+            self.refused_reads.valid.eq(offered & (chosen.destination == Destination.REFUSED_READ)),
+            release.eq(
+                (self.local.valid & self.local.ready)
+                | (self.remote.valid & self.remote.ready)
+                | (self.refused_reads.valid & self.refused_reads.ready)
+                | (offered & (chosen.destination == Destination.NOWHERE))
+            ),
+            self.local.payload.source.eq(Source.COMPUTE),
+            self.local.payload.id.eq(carried.id),
+            self.local.payload.range.eq(chosen.range),
+            self.local.payload.first_touch.eq(chosen.first_touch),
+            self.local.payload.tracked.eq(chosen.tracked),
+            self.local.payload.epoch.eq(chosen.epoch),
+            self.remote.payload.peer.eq(chosen.peer),
+            self.refused_reads.payload.id.eq(carried.id),
+            self.refused_reads.payload.error.eq(1),
+            self.refused_reads.payload.data.eq(0),
+        ]
+        for output in (self.local.payload, self.remote.payload):
+            m.d.comb += [
+                output.access.eq(chosen.access),
+                output.alu.as_value().eq(chosen.alu),
+                output.dtype.as_value().eq(chosen.dtype),
+                output.phase.as_value().eq(chosen.phase),
+                output.wg.eq(chosen.wg),
+                output.wf.eq(chosen.wf),
+                output.va.eq(chosen.va),
+                output.mask.eq(carried.mask),
+                output.data.eq(carried.data),
+            ]
+        m.d.sync += decided.eq(decided + matched - release)
+        with m.If(release):
+            m.d.sync += head.eq(head + 1)
+        return m

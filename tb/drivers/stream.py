@@ -1,0 +1,143 @@
+"""Drivers of the valid/ready streams of a design, with random pauses and a check of the protocol.
+
+A stream `name` of a component is flattened to `name__payload`, `name__valid` and `name__ready`; payloads are plain
+integers here. Both drivers change their signals just after a rising edge and sample when the cycle has settled.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import cocotb
+from cocotb.triggers import Event, ReadOnly, RisingEdge
+
+Pause = Callable[[], bool]
+
+
+def pauses(percent: float) -> Pause:
+    """A pause generator that is true in `percent` of the cycles."""
+    return lambda: random.random() * 100 < percent
+
+
+def never() -> bool:
+    """The pause generator that never pauses."""
+    return False
+
+
+class StreamSource:
+    """Offers the payloads put in `queue`, in order, holding each one until it is taken.
+
+    `pause` is asked once per cycle while nothing is offered; true leaves `valid` low for that cycle. `taken` counts the
+    transfers. Nothing is offered while the design is in reset.
+    """
+
+    def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
+        self.name = name
+        self.pause = pause or never
+        self.queue: deque[int] = deque()
+        self.taken = 0
+        self._reset = getattr(dut, "rst", None)
+        self._clk = clk
+        self._payload = getattr(dut, f"{name}__payload", None)
+        self._valid = getattr(dut, f"{name}__valid")
+        self._ready = getattr(dut, f"{name}__ready", None)
+        self._progress = Event()
+        self._offered = False
+        self._valid.value = 0
+        cocotb.start_soon(self._run())
+
+    async def send(self, payload: int) -> None:
+        """Queue `payload` and return when it, and all that was queued before it, has been taken."""
+        self.queue.append(payload)
+        target = self.taken + len(self.queue)
+        while self.taken < target:
+            await self.progress()
+
+    async def progress(self) -> None:
+        """Return after the next transfer."""
+        self._progress.clear()
+        await self._progress.wait()
+
+    async def drain(self) -> None:
+        """Return when everything queued has been taken."""
+        while self.queue:
+            await self.progress()
+
+    async def _run(self) -> None:
+        while True:
+            await RisingEdge(self._clk)
+            if not self._offered:
+                if self.queue and not self._in_reset() and not self.pause():
+                    if self._payload is not None:
+                        self._payload.value = self.queue[0]
+                    self._valid.value = 1
+                    self._offered = True
+                else:
+                    self._valid.value = 0
+                    continue
+            await ReadOnly()
+            if (self._ready is None or int(self._ready.value)) and not self._in_reset():
+                self.queue.popleft()
+                self.taken += 1
+                self._offered = False
+                self._progress.set()
+
+    def _in_reset(self) -> bool:
+        return self._reset is not None and bool(int(self._reset.value))
+
+
+class StreamSink:
+    """Takes payloads into `received`, pausing at random.
+
+    `pause` is asked once per cycle; true keeps `ready` low. Raises :class:`AssertionError` (which fails the test) when a
+    payload changes or `valid` falls before it was taken. `taken` counts the transfers.
+    """
+
+    def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
+        self.name = name
+        self.pause = pause or never
+        self.received: deque[int] = deque()
+        self.taken = 0
+        self._reset = getattr(dut, "rst", None)
+        self._clk = clk
+        self._payload = getattr(dut, f"{name}__payload", None)
+        self._valid = getattr(dut, f"{name}__valid")
+        self._ready = getattr(dut, f"{name}__ready", None)
+        self._progress = Event()
+        if self._ready is not None:
+            self._ready.value = 0
+        cocotb.start_soon(self._run())
+
+    async def receive(self) -> int:
+        """The next payload, waiting for it if necessary."""
+        while not self.received:
+            self._progress.clear()
+            await self._progress.wait()
+        return self.received.popleft()
+
+    async def _run(self) -> None:
+        waiting = None
+        while True:
+            await RisingEdge(self._clk)
+            ready = self._ready is None or not self.pause()
+            if self._ready is not None:
+                self._ready.value = int(ready)
+            await ReadOnly()
+            if self._reset is not None and int(self._reset.value):
+                waiting = None
+                continue
+            if not int(self._valid.value):
+                assert waiting is None, f"{self.name}: valid fell before the payload was taken"
+                continue
+            payload = 0 if self._payload is None else int(self._payload.value)
+            assert waiting is None or waiting == payload, (
+                f"{self.name}: payload changed from {waiting:#x} to {payload:#x} before it was taken"
+            )
+            if ready:
+                waiting = None
+                self.taken += 1
+                self.received.append(payload)
+                self._progress.set()
+            else:
+                waiting = payload

@@ -1,0 +1,336 @@
+"""The address map sends every access where a plain model of the rules says, and reports what it refuses."""
+
+import os
+import random
+from dataclasses import dataclass
+
+import cocotb
+import pytest
+from amaranth import Const, Module
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+
+from hw.address_map import AddressMap
+from hw.config import preset
+from hw.messages import Fault, Messages
+from hw.range_table import RangeWrite, Word
+from tb.drivers.stream import StreamSink, StreamSource, never, pauses
+from tb.runner import SimulationError, simulate
+
+READ, STORE, UPDATE = 0, 1, 2
+LOCAL, REMOTE, DMA = 0, 1, 2
+ELEMENT_BYTES = (2, 2, 4, 4)
+ACCESSES = 1500
+
+
+@dataclass
+class Range:
+    base: int
+    limit: int
+    mapping: int
+    access: int
+    alu: int
+    dtype: int
+    first_touch: int
+    tracked: int
+    remote_access: int
+    phase: int
+    peer: int
+    offset: int
+    wg_base: int
+    wg_count: int
+    wfs: int
+
+    def words(self, va_bits):
+        moved = self.offset % (1 << va_bits)
+        control = (
+            1
+            | self.mapping << 1
+            | self.access << 3
+            | self.alu << 5
+            | self.dtype << 7
+            | self.first_touch << 9
+            | self.tracked << 10
+            | self.remote_access << 12
+            | self.phase << 14
+            | self.peer << 16
+        )
+        return {
+            Word.BASE_LOW: self.base & 0xFFFFFFFF,
+            Word.BASE_HIGH: self.base >> 32,
+            Word.LIMIT_LOW: self.limit & 0xFFFFFFFF,
+            Word.LIMIT_HIGH: self.limit >> 32,
+            Word.OFFSET_LOW: moved & 0xFFFFFFFF,
+            Word.OFFSET_HIGH: moved >> 32,
+            Word.WORKGROUPS: self.wg_base | self.wg_count << 16,
+            Word.GROUPING: self.wfs << 20,
+            Word.CONTROL: control,
+        }
+
+
+def whole_elements(mask, size):
+    """Every element of `size` bytes is written wholly or not at all."""
+    return all((mask >> at) % (1 << size) in (0, (1 << size) - 1) for at in range(0, 32, size))
+
+
+def golden(ranges, request, armed, epoch, va_bits):
+    """(output, payload fields) of one access: output is local, remote, refused_reads or None, then the fault or None."""
+    index, found = next(((i, r) for i, r in enumerate(ranges) if r.base <= request["va"] < r.limit), (0, None))
+    fault = None
+    update = False
+    if found is None:
+        fault = Fault.OUTSIDE
+    elif request["access"] == READ:
+        if found.mapping == REMOTE:
+            fault = Fault.REMOTE_READ
+    else:
+        remote = found.mapping == REMOTE
+        update = UPDATE in (request["access"], found.remote_access if remote else found.access)
+        in_tiles = found.wg_base <= request["wg"] < found.wg_base + found.wg_count and request["wf"] < found.wfs
+        if (remote or found.tracked) and not armed:
+            fault = Fault.NOT_ARMED
+        elif (remote or found.tracked) and not in_tiles:
+            fault = Fault.TILE
+        elif request["mask"] == 0 or (update and not whole_elements(request["mask"], ELEMENT_BYTES[found.dtype])):
+            fault = Fault.MASK
+    if fault is not None:
+        if request["access"] == READ:
+            return "refused_reads", {"id": request["id"], "error": 1, "data": 0}, fault
+        return None, {}, fault
+    kept = {name: request[name] for name in ("wg", "wf", "mask", "data")}
+    write = request["access"] != READ
+    kept["access"] = READ if not write else UPDATE if update else STORE
+    kept["alu"], kept["dtype"] = found.alu, found.dtype
+    if write and found.mapping == REMOTE:
+        kept["va"] = (request["va"] + found.offset) % (1 << va_bits)
+        return "remote", {**kept, "phase": found.phase, "peer": found.peer}, None
+    kept.update(va=request["va"], phase=request["phase"], source=0, id=request["id"], range=index, epoch=epoch)
+    kept.update(first_touch=found.first_touch * write, tracked=found.tracked * write)
+    return "local", kept, None
+
+
+def pack(layout, values):
+    return sum(value << layout[name].offset for name, value in values.items())
+
+
+def unpack(layout, number):
+    return {name: number >> field.offset & ((1 << field.width) - 1) for name, field in layout}
+
+
+def random_ranges(config):
+    """Disjoint ranges, some of them touching, some across the 2**32 sector line."""
+    count = random.randint(2, config.ranges)
+    top = 1 << config.va_sector_bits
+    cuts = sorted(random.sample(range(1, 4000), 2 * count))
+    middle = min(1 << 32, top // 2) - 2000
+    ranges = []
+    for index in range(count):
+        mapping = random.choice((LOCAL, REMOTE, DMA))
+        ranges.append(
+            Range(
+                base=middle + cuts[2 * index],
+                limit=middle
+                + (cuts[2 * index + 1] if random.random() < 0.7 else cuts[min(2 * index + 2, 2 * count - 1)]),
+                mapping=mapping,
+                access=random.choice((STORE, UPDATE)),
+                alu=random.randrange(4),
+                dtype=random.randrange(4),
+                first_touch=random.randrange(2),
+                tracked=1 if mapping == DMA else random.randrange(2),
+                remote_access=random.choice((STORE, UPDATE)),
+                phase=random.randrange(4),
+                peer=random.randrange(64),
+                offset=random.randint(-5000, 5000) + random.choice((0, 1 << 33)),
+                wg_base=random.randrange(300),
+                wg_count=random.randint(1, 40),
+                wfs=random.randint(1, 8),
+            )
+        )
+    return ranges
+
+
+def random_request(config, ranges, identifier):
+    found = random.choice(ranges)
+    edge = random.choice((found.base - 1, found.base, found.limit - 1, found.limit))
+    inside = random.randrange(found.base, found.limit)
+    near = random.random() < 0.9
+    size = random.choice((1, 2, 4))
+    lanes = random.getrandbits(32 // size)
+    mask = sum(((1 << size) - 1) << lane * size for lane in range(32 // size) if lanes >> lane & 1)
+    return {
+        "access": random.choice((READ, STORE, UPDATE)),
+        "va": edge if random.random() < 0.15 else inside,
+        "wg": found.wg_base + random.choice((0, found.wg_count - 1, random.randrange(found.wg_count)))
+        if near
+        else random.choice(
+            (max(found.wg_base - 1, 0), found.wg_base + found.wg_count, random.randrange(1 << config.wg_bits))
+        ),
+        "wf": random.randrange(found.wfs) if near else random.randrange(8),
+        "phase": random.randrange(4),
+        "id": identifier,
+        "mask": random.choice(
+            (0xFFFFFFFF, 0xFFFFFFFF, mask, random.getrandbits(32), 0 if random.random() < 0.2 else 0xFF)
+        ),
+        "data": random.getrandbits(256),
+    }
+
+
+async def program(dut, index, words):
+    for word in sorted(words, key=lambda word: word is Word.CONTROL):
+        dut.ranges.value = pack(RangeWrite, {"valid": 1, "index": index, "word": word.value, "data": words[word]})
+        await RisingEdge(dut.clk)
+    dut.ranges.value = 0
+
+
+async def start(dut):
+    Clock(dut.clk, 1, unit="ns").start()
+    dut.ranges.value = 0
+    dut.armed.value = 0
+    dut.epoch.value = 0
+    dut.requests__valid.value = 0
+    dut.rst.value = 1
+    await ClockCycles(dut.clk, 2)
+    dut.rst.value = 0
+
+
+def configuration():
+    return preset(os.environ.get("T3_PRESET", "paper"), **({"va_bits": 36} if os.environ.get("T3_NARROW") else {}))
+
+
+@cocotb.test()
+async def every_access_goes_where_the_rules_say(dut):
+    config = configuration()
+    messages = Messages(config)
+    layouts = {
+        "local": messages.memory_request,
+        "remote": messages.remote_store,
+        "refused_reads": messages.compute_response,
+    }
+    percent = int(os.environ.get("T3_PAUSES", "0"))
+    pause = pauses(percent) if percent else never
+    await start(dut)
+    ranges = random_ranges(config)
+    for index, item in enumerate(ranges):
+        await program(dut, index, item.words(config.va_sector_bits))
+    source = StreamSource(dut, "requests", dut.clk, pause)
+    sinks = {name: StreamSink(dut, name, dut.clk, pause) for name in layouts}
+    faults = StreamSink(dut, "faults", dut.clk, never)
+    refused = 0
+
+    async def count_refused():
+        nonlocal refused
+        while True:
+            await RisingEdge(dut.clk)
+            await ReadOnly()
+            refused += int(dut.refused.value)
+
+    cocotb.start_soon(count_refused())
+    for armed, epoch in ((0, 0), (1, 7), (1, 8)):
+        await ClockCycles(dut.clk, 1)
+        dut.armed.value = armed
+        dut.epoch.value = epoch
+        await ClockCycles(dut.clk, 2)
+        expected = {name: [] for name in layouts}
+        expected_faults = []
+        for number in range(ACCESSES // 3):
+            request = random_request(config, ranges, number % 256)
+            source.queue.append(pack(messages.compute_request, request))
+            output, fields, fault = golden(ranges, request, armed, epoch, config.va_sector_bits)
+            if output:
+                expected[output].append(fields)
+            if fault is not None:
+                fields = {name: request[name] for name in ("va", "wg", "wf", "access")}
+                expected_faults.append({**fields, "fault": fault.value, "link": 0})
+        await source.drain()
+        await ClockCycles(dut.clk, 40)
+        for name, layout in layouts.items():
+            got = [unpack(layout, payload) for payload in sinks[name].received]
+            sinks[name].received.clear()
+            assert got == expected[name], f"{name}: {len(got)} of {len(expected[name])}"
+        assert [unpack(messages.fault_record, payload) for payload in faults.received] == expected_faults
+        assert refused == len(expected_faults)
+        faults.received.clear()
+        refused = 0
+
+
+@cocotb.test()
+async def one_access_a_cycle_in_two_cycles(dut):
+    config = configuration()
+    messages = Messages(config)
+    await start(dut)
+    plain = Range(1000, 9000, LOCAL, STORE, 0, 0, 0, 0, STORE, 0, 0, 0, 0, 1, 1)
+    await program(dut, 0, plain.words(config.va_sector_bits))
+    dut.local__ready.value = 1
+    first = None
+    seen = 0
+    for cycle in range(100):
+        dut.requests__valid.value = 1
+        dut.requests__payload.value = pack(messages.compute_request, {"access": STORE, "va": 1000 + cycle, "mask": 3})
+        await ReadOnly()
+        assert int(dut.requests__ready.value) == 1, "an access a cycle was not taken"
+        if int(dut.local__valid.value):
+            first = cycle if first is None else first
+            assert unpack(messages.memory_request, int(dut.local__payload.value))["va"] == 1000 + seen
+            seen += 1
+        await RisingEdge(dut.clk)
+    assert first == 2
+    assert seen == 98
+
+
+@cocotb.test()
+async def a_waiting_fault_record_does_not_block(dut):
+    config = configuration()
+    messages = Messages(config)
+    await start(dut)
+    dut.faults__ready.value = 0
+    source = StreamSource(dut, "requests", dut.clk)
+    source.queue.extend(pack(messages.compute_request, {"access": STORE, "va": va, "mask": 3}) for va in range(50))
+    refused = 0
+    for _ in range(70):
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        refused += int(dut.refused.value)
+    assert source.taken == 50 and refused == 50
+    assert unpack(messages.fault_record, int(dut.faults__payload.value))["va"] == 0
+    await RisingEdge(dut.clk)
+    dut.faults__ready.value = 1
+    await ClockCycles(dut.clk, 2)
+    await ReadOnly()
+    assert int(dut.faults__valid.value) == 0
+
+
+class UnarmedAddressMap(AddressMap):
+    """Broken on purpose: forgets that nothing is armed."""
+
+    def elaborate(self, platform: object) -> Module:
+        class Armed:
+            def __init__(self, outer):
+                self.__dict__.update(outer.__dict__)
+                self.armed = Const(1)
+
+        return AddressMap.elaborate(Armed(self), platform)
+
+
+RULES = "every_access_goes_where_the_rules_say"
+
+
+@pytest.mark.parametrize("pause", [0, 30, 70])
+@pytest.mark.parametrize("name", ["paper", "tiny"])
+def test_rules(name, pause):
+    environment = {"T3_PRESET": name, "T3_PAUSES": str(pause)}
+    simulate(AddressMap(preset(name)), "address_map", __name__, RULES, environment=environment)
+
+
+def test_narrow_addresses():
+    environment = {"T3_NARROW": "1", "T3_PAUSES": "20"}
+    simulate(AddressMap(preset("paper", va_bits=36)), "address_map", __name__, RULES, environment=environment)
+
+
+@pytest.mark.parametrize("testcase", ["one_access_a_cycle_in_two_cycles", "a_waiting_fault_record_does_not_block"])
+def test_timing(testcase):
+    simulate(AddressMap(preset("paper")), "address_map", __name__, testcase)
+
+
+def test_forgotten_rule_is_caught():
+    with pytest.raises(SimulationError, match="AssertionError"):
+        simulate(UnarmedAddressMap(preset("paper")), "address_map", __name__, RULES, seed=1)

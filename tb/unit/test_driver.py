@@ -1,0 +1,371 @@
+"""The host's driver programs what a brute-force look at the tiles says, and refuses what the hardware cannot hold."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hw.config import preset
+from hw.messages import Access, AluOperation, DataType, Mapping, Policy, Threshold
+from hw.range_table import WORDS, Word
+from hw.registers import WINDOW_BASE, find_register
+from sim import ring_plan
+from sim.driver import (
+    DriverError,
+    Tiling,
+    arbiter_writes,
+    arm_writes,
+    divisibility,
+    range_words,
+    range_writes,
+    register_write,
+    trigger_entries,
+    wide_writes,
+)
+from sim.ring_plan import DMA, REMOTE, TERMINAL, chunk_role, home_sectors, ring_reduce_scatter_plan, workgroup_stride
+from tb.golden.tiles import count_blocks, count_tiles
+
+PAPER = preset("paper")
+
+
+def fields(words, word):
+    """Fields of a word as numbers."""
+    return {name: words[word] >> at.offset & ((1 << at.width) - 1) for name, at in WORDS[word]}
+
+
+@st.composite
+def tilings(draw):
+    dtype_bytes = draw(st.sampled_from((2, 4)))
+    wfs = draw(st.integers(1, 8))
+    tile_rows = wfs * draw(st.integers(1, 5))
+    tile_columns = 32 // dtype_bytes * draw(st.integers(1, 3))
+    columns = draw(st.integers(1, 5 * tile_columns))
+    rows = draw(st.integers(1, 3 * tile_rows))
+    pitch = math.ceil(columns * dtype_bytes / 32) + draw(st.sampled_from((0, 0, 1, 7)))
+    return Tiling(rows, columns, tile_rows, tile_columns, wfs, dtype_bytes, pitch)
+
+
+def golden(tiling):
+    return count_tiles(
+        tiling.rows,
+        tiling.columns,
+        tiling.tile_rows,
+        tiling.tile_columns,
+        tiling.wfs,
+        tiling.dtype_bytes,
+        tiling.pitch_sectors,
+    )
+
+
+def dtype_of(tiling):
+    return DataType.FP16 if tiling.dtype_bytes == 2 else DataType.FP32
+
+
+def hardware_view(words, relative, wf):
+    """Threshold and rows of a WF tile as the hardware finds them from the words alone; 0 rows: it does not exist."""
+    ragged, grouping = fields(words, Word.RAGGED), fields(words, Word.GROUPING)
+    blocks, rows, row_bytes = fields(words, Word.BLOCKS), fields(words, Word.ROWS), fields(words, Word.ROW_BYTES)
+    product = (relative + 1) * ragged["inverse"] % 65536
+    rotated = (product >> grouping["shift"] | product << 16 - grouping["shift"]) % 65536
+    right = rotated <= grouping["limit"]
+    bottom = relative >= ragged["bottom"]
+    width = row_bytes["right"] if right else row_bytes["body"]
+    if wf >= (blocks["bottom_wfs"] if bottom else grouping["wfs"]):
+        return 0, 0, width
+    if bottom and wf == blocks["bottom_full"]:
+        return words[Word.THRESHOLD_CORNER if right else Word.THRESHOLD_BOTTOM], rows["partial"], width
+    return words[Word.THRESHOLD_RIGHT if right else Word.THRESHOLD_BODY], rows["full"], width
+
+
+@settings(max_examples=300, deadline=None)
+@given(tilings(), st.integers(1, 3), st.integers(0, 100))
+def test_words_describe_every_tile(tiling, updates, wg_base):
+    base = 12345
+    words = range_words(
+        PAPER, base=base, tiling=tiling, tracked=True, updates=updates, dtype=dtype_of(tiling), wg_base=wg_base
+    )
+    tiles = golden(tiling)
+    workgroups = fields(words, Word.WORKGROUPS)
+    assert workgroups == {"base": wg_base, "count": len({workgroup for workgroup, _ in tiles})}
+    assert words[Word.WF_TOTAL] == len(tiles)
+    for relative in range(workgroups["count"]):
+        for wf in range(fields(words, Word.GROUPING)["wfs"]):
+            threshold, rows, width = hardware_view(words, relative, wf)
+            found = tiling.wf_tile(relative, wf)
+            tile = tiles.get((relative, wf))
+            if tile is None:
+                assert rows == 0 == found.rows
+                continue
+            assert threshold == tile.bytes * updates
+            assert rows == len(tile.rows) == found.rows
+            assert width == len(tile.columns) * tiling.dtype_bytes == found.row_bytes
+            # The DMA engine walks from the block's first tile by strides; every sector must be met exactly once.
+            start = tiling.wf_tile(relative, 0).offset + wf * words[Word.WF_STRIDE]
+            assert start == min(tile.sectors) == found.offset
+            walked = {}
+            for row in range(rows):
+                for at in range(0, width, 32):
+                    walked[start + row * words[Word.PITCH] + at // 32] = min(32, width - at)
+            assert walked == tile.sectors
+    assert max(sector for tile in tiles.values() for sector in tile.sectors) < tiling.sectors
+    assert words[Word.BASE_LOW] == base and words[Word.LIMIT_LOW] == base + tiling.sectors
+
+
+@settings(max_examples=300, deadline=None)
+@given(tilings(), st.data(), st.sampled_from((1, 2, 4)))
+def test_blocks_have_their_own_trigger_entries(tiling, draws, banks):
+    config = preset("paper", tracker_banks=banks)
+    block_wfs = draws.draw(st.integers(1, tiling.wfs))
+    base = banks * draws.draw(st.integers(0, 50))
+    words = range_words(
+        config, base=0, tiling=tiling, tracked=True, dtype=dtype_of(tiling), block_wfs=block_wfs, block_base=base
+    )
+    grouping, blocks = fields(words, Word.GROUPING), fields(words, Word.BLOCKS)
+    expected = count_blocks(golden(tiling), block_wfs)
+    assert tiling.blocks(block_wfs) == len(expected)
+    used = {
+        (workgroup % banks, base // banks + (workgroup // banks << grouping["block_shift"]) + block)
+        for workgroup, block in expected
+    }
+    assert len(used) == len(expected)
+    assert blocks["base"] == base
+    last = (base + trigger_entries(config, tiling, block_wfs)) // banks
+    assert all(base // banks <= entry < last for _, entry in used)
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 5, 12, 24, 33, 34, 96, 144, 160, 4095, 32768, 65535])
+def test_divisibility_constants(divisor):
+    inverse, shift, limit = divisibility(divisor)
+    for n in [*range(1, 3000), *range(divisor, 65536, divisor), 65535, 32768]:
+        product = n * inverse % 65536
+        rotated = (product >> shift | product << 16 - shift) % 65536
+        assert (rotated <= limit) == (n % divisor == 0)
+
+
+def test_wrong_divisibility_is_caught(monkeypatch):
+    check = test_words_describe_every_tile.hypothesis.inner_test
+    tiling = Tiling(30, 70, 16, 16, 4)
+    check(tiling, 1, 0)
+    monkeypatch.setattr("sim.driver.divisibility", lambda divisor: (*divisibility(divisor)[:2], 65535))
+    with pytest.raises(AssertionError):
+        check(tiling, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rows": 0}, "rows must be a whole number from 1"),
+        ({"rows": 2.5}, "rows must be a whole number"),
+        ({"tile_rows": 100}, r"tile_rows must be a multiple of wfs \(8\), got 100"),
+        ({"wfs": 9}, "wfs must be a whole number from 1 to 8"),
+        ({"tile_columns": 24}, "tile_columns must be a multiple of 16"),
+        ({"tile_columns": 4096}, "tile_columns must be a whole number from 1 to 2048"),
+        ({"dtype_bytes": 3}, "dtype_bytes must be 2 or 4"),
+        ({"pitch_sectors": 10}, "pitch_sectors must be a whole number from 32"),
+    ],
+)
+def test_bad_tilings_are_refused(arguments, message):
+    with pytest.raises(DriverError, match=message):
+        Tiling(**{"rows": 512, "columns": 512, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"base": -1}, "base must be"),
+        ({"base": 1 << 43}, "base must be"),
+        ({"base": (1 << 43) - 5}, "length in sectors must be"),
+        ({"peer": 64}, "CONTROL.peer must be a whole number from 0 to 63, got 64"),
+        ({"wg_base": 65530}, "wg_base must be"),
+        ({"block_wfs": 9}, "block_wfs must be a whole number from 1 to 8"),
+        ({"block_base": 4090}, "trigger_blocks must be at least"),
+        ({"updates": 9, "tracked": True}, r"WF tile bytes x updates must be .* to 131071, got 147456"),
+        ({"updates": 0}, "updates must be"),
+        ({"dtype": DataType.FP32}, "dtype FP32 has 4 bytes"),
+        ({"mapping": Mapping.DMA, "tracked": False}, "tracked must be true for a DMA-mapped range"),
+        ({"sectors": 5}, "exactly one of tiling and sectors"),
+        ({"tiling": None, "sectors": 5, "mapping": Mapping.REMOTE}, "tiling must be given"),
+        ({"tiling": Tiling(70000, 64, 1, 16, 1)}, "workgroups must be"),
+        ({"offset": 1 << 43}, "offset must be"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, message):
+    with pytest.raises(DriverError, match=message):
+        range_words(
+            PAPER, **{"base": 0, "tiling": Tiling(1024, 512, 512, 128, 8), "tracked": True, "updates": 2, **arguments}
+        )
+
+
+def test_negative_offset_wraps_to_the_address_width():
+    words = range_words(PAPER, base=100, sectors=10, offset=-1)
+    assert words[Word.OFFSET_LOW] | words[Word.OFFSET_HIGH] << 32 == (1 << PAPER.va_sector_bits) - 1
+
+
+def test_range_is_invalid_while_it_is_written():
+    writes = range_writes(PAPER, 3, range_words(PAPER, base=64, sectors=32))
+    control = WINDOW_BASE + 3 * 0x80
+    assert writes[0] == (control, 0)
+    assert writes[-1][0] == control and writes[-1][1] & 1
+    assert {address for address, _ in writes} == {control + 4 * word for word in Word}
+    with pytest.raises(DriverError, match="range index must be"):
+        range_writes(PAPER, 16, {})
+
+
+def test_register_writes():
+    assert register_write(PAPER, "rank", rank=5) == (find_register(PAPER, "rank").address, 5)
+    assert wide_writes(PAPER, "route", 1 << 40 | 6) == [
+        (find_register(PAPER, "route_low").address, 6),
+        (find_register(PAPER, "route_high").address, 1 << 8),
+    ]
+    assert arm_writes(PAPER)[0][1] == 1
+    arbiter, limit = arbiter_writes(PAPER, Policy.COMPUTE_FIRST, Threshold.OCCUPANCY_30, 77, False)
+    assert arbiter[1] == 1 | 2 << 4 and limit[1] == 77
+    with pytest.raises(DriverError, match=r"rank.rank must be a whole number from 0 to 63, got 64"):
+        register_write(PAPER, "rank", rank=64)
+    with pytest.raises(DriverError, match="there is no register 'rang'"):
+        register_write(PAPER, "rang", rank=1)
+    with pytest.raises(DriverError, match="has no field 'x'"):
+        register_write(PAPER, "rank", x=1)
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize("gpus", [2, 3, 4, 8, 16])
+def test_each_sum_travels_the_ring_once(gpus, direction):
+    """Follows chunk c from rank to rank through the roles of the plans."""
+    config = preset("wide")
+    tiling = Tiling(100, 200, 64, 64, 4)
+    plans = [
+        ring_reduce_scatter_plan(config, rank, gpus, tiling, 0, 1, direction=direction, block_wfs=3)[1]
+        for rank in range(gpus)
+    ]
+    for chunk in range(gpus):
+        rank = (chunk + direction) % gpus
+        order = [rank]
+        assert plans[rank].chunks[chunk].role == REMOTE
+        while plans[rank].chunks[chunk].role != TERMINAL:
+            rank = plans[rank].chunks[chunk].peer
+            order.append(rank)
+            assert plans[rank].chunks[chunk].updates == 2
+        assert order == [(chunk + direction * (1 + step)) % gpus for step in range(gpus)]
+        assert rank == chunk
+    for plan in plans:
+        roles = [chunk.role for chunk in plan.chunks]
+        assert (roles.count(REMOTE), roles.count(DMA), roles.count(TERMINAL)) == (1, gpus - 2, 1)
+        assert plan.expected_blocks == (gpus - 2) * len(count_blocks(golden(tiling), 3))
+        assert plan.terminal_range == plan.rank
+
+
+def decode(config, writes):
+    """Final range words by range, and the other registers by address."""
+    table, registers = {}, {}
+    for address, value in writes:
+        if address >= WINDOW_BASE:
+            index, word = divmod((address - WINDOW_BASE) // 4, 32)
+            table.setdefault(index, {})[Word(word)] = value
+        else:
+            registers[address] = value
+    return table, registers
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize("banks", [1, 4])
+def test_programmed_ranges_of_a_rank(banks, direction):
+    config = preset("paper", tracker_banks=banks)
+    tiling = Tiling(300, 200, 128, 64, 8)
+    inputs, home = (1 << 20, 5000), 1 << 24
+    writes, plan = ring_reduce_scatter_plan(
+        config, 2, 4, tiling, 640, 9, direction=direction, op=AluOperation.MAX, dtype=DataType.BF16, block_wfs=2,
+        inputs=inputs, home=home,
+    )  # fmt: skip
+    table, registers = decode(config, writes)
+    peer = 2 + direction
+    for name, value in (
+        ("rank", 2),
+        ("route_low", 0 if direction == 1 else 1 << peer),
+        ("epoch", 9),
+        ("spill_base_low", home),
+        ("expected_blocks", plan.expected_blocks),
+    ):
+        assert registers[find_register(config, name).address] == value, name
+    used = []
+    workgroups = []
+    for chunk in range(4):
+        words = table[chunk]
+        control = fields(words, Word.CONTROL)
+        role = chunk_role(2, 4, chunk, direction)
+        first = 640 + chunk * 300 * tiling.pitch_sectors
+        assert (words[Word.BASE_LOW], words[Word.LIMIT_LOW]) == (first, first + 300 * tiling.pitch_sectors)
+        assert control["mapping"] == {REMOTE: 1, DMA: 2, TERMINAL: 0}[role]
+        assert control["valid"] == 1 and control["alu"] == 2 and control["dtype"] == 1 and control["access"] == 2
+        assert control["tracked"] == control["first_touch"] == int(role != REMOTE)
+        assert words[Word.OFFSET_LOW] == words[Word.OFFSET_HIGH] == 0
+        if role != TERMINAL:
+            assert control["peer"] == peer and control["remote_access"] == Access.UPDATE.value and control["phase"] == 1
+        if role != REMOTE:
+            assert words[Word.THRESHOLD_BODY] == 16 * 128 * 2
+            shift = fields(words, Word.GROUPING)["block_shift"]
+            base = fields(words, Word.BLOCKS)["base"]
+            for workgroup in range(12):
+                entry = base // banks + (workgroup // banks << shift)
+                used += [(workgroup % banks, entry + block) for block in range(4)]
+        numbers = fields(words, Word.WORKGROUPS)
+        assert numbers["count"] == 12 and numbers["base"] == chunk * 12
+        workgroups += range(numbers["base"], numbers["base"] + 12)
+    assert len(set(used)) == len(used) and len(set(workgroups)) == 48
+    assert max(entry for _, entry in used) < plan.trigger_entries // banks
+    for index, (start, length) in ((4, inputs), (5, (home, home_sectors(config, 4, tiling)))):
+        assert table[index][Word.BASE_LOW] == start and table[index][Word.LIMIT_LOW] == start + length
+        assert fields(table[index], Word.CONTROL)["tracked"] == 0
+    assert plan.fill == ()
+    assert plan.home_sectors * 32 >= 48 * 8 * 16
+
+
+def test_workgroups_of_chunks_start_at_whole_banks():
+    config = preset("paper", tracker_banks=4)
+    assert workgroup_stride(config, Tiling(100, 100, 64, 32, 4)) == 8
+    assert workgroup_stride(config, Tiling(40, 100, 64, 32, 4)) == 4
+    assert workgroup_stride(config, Tiling(40, 200, 64, 32, 4)) == 8
+
+
+def test_zeroing_says_what_to_fill():
+    writes, plan = ring_reduce_scatter_plan(
+        PAPER, 1, 4, Tiling(128, 128), 1000, 1, first_touch=False, op=AluOperation.MIN
+    )
+    table, _ = decode(PAPER, writes)
+    size = 128 * 8
+    assert sorted(plan.fill) == [(1000 + chunk * size, size) for chunk in (1, 2, 3)]
+    assert plan.fill_element == 0x7E00
+    assert all(fields(table[chunk], Word.CONTROL)["first_touch"] == 0 for chunk in range(4))
+    assert ring_reduce_scatter_plan(PAPER, 1, 4, Tiling(128, 128), 0, 1, first_touch=False)[1].fill_element == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"gpus": 1}, "gpus must be from 2 to 64"),
+        ({"rank": 4}, "rank must be from 0 to 3, got 4"),
+        ({"epoch": 0}, "epoch must be from 1 to 255"),
+        ({"epoch": 256}, "epoch must be from 1 to 255"),
+        ({"direction": 0}, r"direction must be \+1 or -1"),
+        ({"gpus": 16, "rank": 1, "home": 1 << 30}, "ranges must be at least 17"),
+        ({"inputs": (0, 10)}, "overlap"),
+        ({"home": 20}, "overlap"),
+        ({"tiling": Tiling(4096, 4096)}, "trigger_blocks must be at least"),
+    ],
+)
+def test_bad_plans_are_refused(arguments, message):
+    with pytest.raises(DriverError, match=message):
+        ring_reduce_scatter_plan(
+            PAPER, **{"rank": 0, "gpus": 4, "tiling": Tiling(128, 128), "base": 8, "epoch": 1, **arguments}
+        )
+
+
+def test_wrong_ring_order_is_caught(monkeypatch):
+    monkeypatch.setattr(
+        ring_plan,
+        "chunk_role",
+        lambda rank, gpus, chunk, direction: chunk_role(rank, gpus, (chunk + 1) % gpus, direction),
+    )
+    with pytest.raises(AssertionError):
+        test_each_sum_travels_the_ring_once(4, 1)

@@ -1,0 +1,58 @@
+"""The register map has no overlaps, and the documents made from it hold all of it."""
+
+import re
+import subprocess
+
+import pytest
+
+from hw.config import preset
+from hw.range_table import Word
+from hw.register_documents import c_header, markdown
+from hw.registers import Field, Kind, Register, check_map, register_map
+
+PRESETS = ("paper", "tiny", "wide")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_map_has_no_overlaps(name):
+    check_map(preset(name))
+    check_map(preset(name, va_bits=36, ranges=64))
+
+
+def test_overlap_is_caught(monkeypatch):
+    field = Field("a", 0, 4, Kind.READ_WRITE, "")
+    broken = [Register("x", 0, (field, Field("b", 3, 2, Kind.READ_WRITE, "")), "")]
+    monkeypatch.setattr("hw.registers.register_map", lambda config: broken)
+    with pytest.raises(ValueError, match="field b of x"):
+        check_map(preset("paper"))
+    monkeypatch.setattr(
+        "hw.registers.register_map", lambda config: [Register("x", 0, (field,), ""), Register("y", 0, (field,), "")]
+    )
+    with pytest.raises(ValueError, match="y and x share address 0x0"):
+        check_map(preset("paper"))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_documents_hold_every_register_and_field(name):
+    config = preset(name)
+    table = markdown(config)
+    defines = dict(re.findall(r"^#define (\w+) +(0x[0-9A-F]+)u$", c_header(config), re.MULTILINE))
+    for register in register_map(config):
+        assert f"`{register.name}`" in table and f"0x{register.address:04X}" in table
+        prefix = f"T3_{register.name.upper()}"
+        assert int(defines[f"{prefix}_OFFSET"], 16) == register.address
+        for field in register.fields:
+            if len(register.fields) > 1:
+                assert int(defines[f"{prefix}_{field.name.upper()}_MASK"], 16) == field.mask
+                assert int(defines[f"{prefix}_{field.name.upper()}_SHIFT"], 16) == field.low
+    for word in Word:
+        assert int(defines[f"T3_RANGE_{word.name}_WORD"], 16) == word.value
+
+
+def test_header_is_valid_c(tmp_path):
+    (tmp_path / "registers.h").write_text(c_header(preset("paper")))
+    source = tmp_path / "check.c"
+    source.write_text('#include "registers.h"\n#include "registers.h"\nint a = T3_RANK_OFFSET + T3_RANGE_OFFSET(1);\n')
+    subprocess.run(
+        ["gcc", "-std=c11", "-Wall", "-Werror", "-fsyntax-only", str(source)], check=True, capture_output=True
+    )
