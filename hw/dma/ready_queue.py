@@ -1,0 +1,74 @@
+"""The ready set: blocks that are complete and wait for the DMA engine or for the WG launcher.
+
+SPEC section 3, position 5 proposes a bit vector, because it can never be full. A queue with one place per block has the
+same property (a block becomes ready once an epoch), needs no search, and keeps the order of completion: what a block
+carries to the DMA engine has to be stored either way.
+"""
+
+from amaranth import Module, Signal
+from amaranth.hdl import ShapeLike
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+
+class ReadyQueue(wiring.Component):
+    """Queue of `depth` payloads behind an output register.
+
+    Ports: `push` with `item`, always taken; `output`; `clear` empties it (and withdraws what is offered); `waiting`:
+    something is offered. Latency 1 cycle when empty; a payload that had to wait in the memory follows its predecessor
+    after 2 more cycles.
+    """
+
+    def __init__(self, payload: ShapeLike, depth: int):
+        self._payload = payload
+        self._depth = depth
+        super().__init__(
+            {
+                "push": In(1),
+                "item": In(payload),
+                "output": Out(stream.Signature(payload)),
+                "clear": In(1),
+                "waiting": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.items = items = Memory(shape=self._payload, depth=self._depth, init=[])
+        write = items.write_port()
+        read = items.read_port()
+        head = Signal(range(self._depth))
+        tail = Signal(range(self._depth))
+        level = Signal(range(self._depth + 1))
+        fetching = Signal()
+        free = Signal()
+        direct = Signal()
+        stored = Signal()
+        m.d.comb += [
+            self.waiting.eq(self.output.valid),
+            free.eq(~self.output.valid | self.output.ready),
+            direct.eq(self.push & free & (level == 0) & ~fetching),
+            stored.eq(self.push & ~direct),
+            write.en.eq(stored),
+            write.addr.eq(tail),
+            write.data.eq(self.item),
+            read.en.eq(free & ~fetching & (level != 0)),
+            read.addr.eq(head),
+        ]
+        m.d.sync += fetching.eq(read.en)
+        with m.If(direct):
+            m.d.sync += [self.output.valid.eq(1), self.output.payload.eq(self.item)]
+        with m.Elif(fetching):
+            m.d.sync += [self.output.valid.eq(1), self.output.payload.eq(read.data)]
+        with m.Elif(self.output.ready):
+            m.d.sync += self.output.valid.eq(0)
+        with m.If(stored):
+            m.d.sync += tail.eq(tail + 1)
+        with m.If(read.en):
+            m.d.sync += head.eq(head + 1)
+        with m.If(stored != read.en):
+            m.d.sync += level.eq(level + stored - read.en)
+        with m.If(self.clear):
+            m.d.sync += [self.output.valid.eq(0), fetching.eq(0), head.eq(0), tail.eq(0), level.eq(0)]
+        return m

@@ -1,0 +1,324 @@
+"""One Tracker bank: a cache of counters behind a pipeline that takes one message a cycle and never stalls inside.
+
+Stages: 0 accept, range words; 1 divisibility product, trigger index, set address; 2 set out of the memory, way
+select, threshold minus bytes; 3 add, compare, write back; then the trigger table marks the tile. Stage 2 sees what
+stage 3 writes in the same cycle, so accesses to one set follow each other at full rate. A message enters only with
+room reserved for the one fetch buffer and the one spill request it may need; room counters make that a matter of
+registers.
+
+Overflow (SPEC section 3, position 1). A miss in a full set evicts a counter to its home; a miss in a set that has
+spilled counters asks the home, gathering in a fetch buffer meanwhile, and the answer re-enters the pipeline as a
+fill. A home keeps its record after a fetch. It is never counted twice: a key is asked for only when it is neither
+resident, nor in a fetch buffer, nor complete (done mask); a key that was fetched is resident or being fetched until
+it completes, and then its done bit answers, or it is evicted, and then the home is overwritten before the next fetch
+because spill requests keep their order. Records of earlier epochs are told apart by the sweep number (`generation`)
+stored with the epoch. Source: T3 section 4.2.1, Fig 9.
+"""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.hdl import Value, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from hw.config import Configuration
+from hw.dma.trigger_table import TriggerTable
+from hw.messages import Access, Messages
+from hw.range_table import RangeWrite
+from hw.tracker.count_stage import GENERATION_BITS, CountStage, operation, selection
+from hw.tracker.fetch_buffers import FetchBuffers, one_of
+from hw.tracker.storage import ENTRY_EPOCH_BITS, CounterStorage
+from hw.tracker.tile_geometry import TileGeometry, bank_bits
+
+LFSR_TAPS = 0xB400
+
+BankEvents = data.StructLayout(
+    {
+        "access": unsigned(1),
+        "hit": unsigned(1),
+        "allocation": unsigned(1),
+        "eviction": unsigned(1),
+        "fetch": unsigned(1),
+        "trigger": unsigned(1),
+        "stall": unsigned(1),
+        "live": unsigned(16),
+    }
+)
+"""What one bank did: fields as in :data:`hw.messages.TrackerEvents`."""
+
+
+class TrackerBank(wiring.Component):
+    """Bank number `bank`: every wg whose low bits equal it.
+
+    Ports: `ranges`; `epoch`; `generation`, the number of sweeps; `clear` (pulse): finish what is under way, then
+    sweep; `cleared`: accepting; `left_over` (pulse, with the start of the sweep): counters or ready blocks of the old
+    epoch were dropped. `messages`: counted accesses. `blocks`, `launches`: from the trigger table, 5 cycles after the
+    message that completes the block. `completed` with `completed_range`: a WF tile was completed (4 cycles).
+    `spill_requests`, `spill_response` (`tag` holds the bank above the buffer). `faults`: TILE, EPOCH, PAST_THRESHOLD;
+    the access is refused and changes nothing; a fault that meets an untaken one is dropped. A fill past the threshold
+    keeps the home's part. `events`: one cycle late.
+    """
+
+    def __init__(self, config: Configuration, bank: int):
+        self._config = config
+        self._bank = bank
+        messages = Messages(config)
+        super().__init__(
+            {
+                "ranges": In(RangeWrite),
+                "epoch": In(config.epoch_bits),
+                "generation": In(GENERATION_BITS),
+                "clear": In(1),
+                "cleared": Out(1),
+                "left_over": Out(1),
+                "messages": In(stream.Signature(messages.commit)),
+                "blocks": Out(stream.Signature(messages.ready_block)),
+                "launches": Out(stream.Signature(messages.launch_event)),
+                "completed": Out(1),
+                "completed_range": Out(config.range_bits),
+                "spill_requests": Out(stream.Signature(messages.spill_request)),
+                "spill_response": In(messages.spill_response),
+                "faults": Out(stream.Signature(messages.fault_record)),
+                "events": Out(BankEvents),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        ways, fetches = config.tracker_ways, config.tracker_fetches
+        low, high = bank_bits(config), config.set_bits
+        m.submodules.geometry = geometry = TileGeometry(config)
+        m.submodules.storage = storage = CounterStorage(config)
+        m.submodules.fetches = buffers = FetchBuffers(config)
+        m.submodules.triggers = triggers = TriggerTable(config)
+        wiring.connect(m, triggers.blocks, wiring.flipped(self.blocks))
+        wiring.connect(m, triggers.launches, wiring.flipped(self.launches))
+
+        valid_1, valid_2, valid_3 = Signal(), Signal(), Signal()
+        running = Signal()
+
+        # Stage 0: a fill goes before a message; both need a place for the spill request they may make.
+        spill_room = Signal(range(config.spill_queue_depth + 1), init=config.spill_queue_depth)
+        fetch_room = Signal(range(fetches + 1), init=fetches)
+        accept, accept_fill, accept_message = Signal(), Signal(), Signal()
+        incoming = Signal(operation(config))
+        message = self.messages.payload
+        m.d.comb += [
+            buffers.fills.ready.eq(spill_room != 0),
+            self.messages.ready.eq(running & (spill_room != 0) & (fetch_room != 0) & ~buffers.fills.valid),
+            accept_fill.eq(buffers.fills.valid & buffers.fills.ready),
+            accept_message.eq(self.messages.valid & self.messages.ready),
+            accept.eq(accept_fill | accept_message),
+        ]
+        with m.If(buffers.fills.valid):
+            filled = buffers.fills.payload
+            m.d.comb += [
+                incoming.key.eq(filled.key),
+                incoming.amount.eq(filled.counter),
+                incoming.buffer.eq(filled.buffer),
+                incoming.present.eq(filled.present),
+                incoming.fill.eq(1),
+            ]
+        with m.Else():
+            m.d.comb += [
+                incoming.key.range.eq(message.range),
+                incoming.key.wg.eq(message.wg),
+                incoming.key.wf.eq(message.wf),
+                incoming.amount.count.eq(message.bytes),
+                incoming.amount.va.eq(message.va),
+                incoming.stale.eq(message.epoch != self.epoch),
+            ]
+        m.d.comb += [
+            geometry.ranges.eq(self.ranges),
+            geometry.advance.eq(accept),
+            geometry.range.eq(incoming.key.range),
+            geometry.wg.eq(incoming.key.wg),
+            geometry.wf.eq(incoming.key.wf),
+        ]
+
+        # Stage 1: the set's address.
+        stage_1 = Signal(operation(config))
+        stage_2 = Signal(operation(config))
+        m.d.sync += [valid_1.eq(accept), valid_2.eq(valid_1), valid_3.eq(valid_2)]
+        with m.If(accept):
+            m.d.sync += stage_1.eq(incoming)
+        with m.If(valid_1):
+            m.d.sync += stage_2.eq(stage_1)
+        m.d.comb += [storage.read_enable.eq(valid_1), storage.read_set.eq(stage_1.key.wg[low:high])]
+
+        # Stage 2: way select, victim, fetch buffers.
+        stage_3 = Signal(operation(config))
+        found = Signal(selection(config))
+        hits, used, chosen, victim = Signal(ways), Signal(ways), Signal(ways), Signal(ways)
+        lfsr = Signal(16, init=1)
+        tag = Cat(stage_2.key.wf, stage_2.key.wg[high:])
+        m.d.comb += [
+            geometry.bytes.eq(stage_2.amount.count),
+            buffers.lookup.eq(stage_2.key),
+            triggers.lookup.eq(valid_2),
+            triggers.lookup_index.eq(geometry.place.index),
+            victim.eq(1 << lfsr[: (ways - 1).bit_length()]),
+        ]
+        counters = []
+        for way in range(ways):
+            entry = storage.entries[way]
+            counters.append(Cat(entry.count, entry.va))
+            m.d.comb += [
+                used[way].eq(entry.valid & (entry.epoch == self.epoch[:ENTRY_EPOCH_BITS])),
+                hits[way].eq(used[way] & (entry.tag == tag)),
+            ]
+        with m.If(hits.any()):
+            m.d.comb += chosen.eq(hits)
+        with m.Elif(used.all()):
+            m.d.comb += chosen.eq(victim)
+        with m.Else():
+            m.d.comb += chosen.eq(~used & (used + 1))
+        with m.If(valid_2):
+            m.d.sync += [
+                lfsr.eq((lfsr >> 1) ^ Mux(lfsr[0], LFSR_TAPS, 0)),
+                stage_3.eq(stage_2),
+                found.place.eq(geometry.place),
+                found.right.eq(geometry.right),
+                found.missing.eq(geometry.missing),
+                found.remaining.eq(geometry.remaining),
+                found.hit.eq(hits.any()),
+                found.full.eq(used.all()),
+                found.way.eq(chosen),
+                found.matches.eq(Mux(stage_2.fill, stage_2.buffer, buffers.matches)),
+                found.spilled.eq(storage.spilled),
+                found.entry.eq(one_of(hits, counters)),
+                found.victim.eq(storage.entries[lfsr[: (ways - 1).bit_length()]] if ways > 1 else storage.entries[0]),
+            ]
+
+        # Stage 3: count, write back.
+        m.submodules.count = count = CountStage(config, self._bank)
+        m.d.comb += [
+            count.valid.eq(valid_3),
+            count.operation.eq(stage_3),
+            count.selection.eq(found),
+            count.gathered.eq(buffers.gathered),
+            count.done.eq(triggers.done),
+            count.epoch.eq(self.epoch),
+            count.generation.eq(self.generation),
+            count.allocated.eq(buffers.allocated),
+            storage.write_set.eq(stage_3.key.wg[low:high]),
+            storage.write_ways.eq(count.write_ways),
+            storage.write_entry.eq(count.write_entry),
+            storage.write_spilled.eq(count.write_spilled),
+            storage.spilled_value.eq(count.spilled_value),
+            buffers.select.eq(found.matches),
+            buffers.update.eq(count.update),
+            buffers.free.eq(count.free),
+            buffers.allocate.eq(count.fetch),
+            buffers.key.eq(stage_3.key),
+            buffers.value.eq(count.value),
+            triggers.complete.eq(count.complete),
+            triggers.completion.place.eq(found.place),
+            triggers.completion.range.eq(stage_3.key.range),
+            triggers.completion.wg.eq(stage_3.key.wg),
+            triggers.completion.va.eq(count.value.va),
+            triggers.completion.right.eq(found.right),
+        ]
+        m.d.sync += self.completed.eq(count.complete)
+        with m.If(count.complete):
+            m.d.sync += self.completed_range.eq(stage_3.key.range)
+        with m.If(count.refused & (~self.faults.valid | self.faults.ready)):
+            record = self.faults.payload
+            m.d.sync += [
+                self.faults.valid.eq(1),
+                record.fault.eq(count.fault),
+                record.link.eq(0),
+                record.access.eq(Access.UPDATE),
+                record.va.eq(Mux(stage_3.fill, count.value.va, stage_3.amount.va)),
+                record.wg.eq(stage_3.key.wg),
+                record.wf.eq(stage_3.key.wf),
+            ]
+        with m.Elif(self.faults.ready):
+            m.d.sync += self.faults.valid.eq(0)
+
+        spilled = self._connect_home(m, count, buffers)
+
+        # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
+        m.d.sync += [
+            spill_room.eq(spill_room - accept + (valid_3 & ~count.spill) + spilled),
+            fetch_room.eq(fetch_room - accept_message + (valid_3 & ~count.fetch)),
+        ]
+
+        busy = Signal()
+        live = Signal(range(config.tracker_sets // config.tracker_banks * ways + 1))
+        appeared, vanished = Signal(), Signal()
+        m.d.comb += [
+            busy.eq(valid_1 | valid_2 | valid_3 | buffers.busy),
+            appeared.eq(count.allocation & ~count.eviction),
+            vanished.eq(count.complete & count.hit),
+        ]
+        with m.If(appeared | vanished):
+            m.d.sync += live.eq(live + appeared - vanished)
+        homes = Signal(config.wg_bits + config.wf_bits)
+        with m.If(count.eviction | (count.free & stage_3.present)):
+            m.d.sync += homes.eq(homes + count.eviction - (count.free & stage_3.present))
+        m.d.sync += [
+            self.events.access.eq(accept_message),
+            self.events.hit.eq(count.hit),
+            self.events.allocation.eq(count.allocation),
+            self.events.eviction.eq(count.eviction),
+            self.events.fetch.eq(count.fetch),
+            self.events.trigger.eq(count.complete),
+            self.events.stall.eq(self.messages.valid & ~self.messages.ready),
+            self.events.live.eq(live),
+        ]
+
+        swept = Signal()
+        sweep = Signal()
+        m.d.comb += [
+            swept.eq(storage.cleared & triggers.cleared),
+            storage.clear.eq(sweep),
+            triggers.clear.eq(sweep),
+            self.cleared.eq(running),
+        ]
+        with m.FSM(name="sweep"):
+            with m.State("SWEEP"):
+                with m.If(swept):
+                    m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += running.eq(1)
+                with m.If(self.clear):
+                    m.next = "FINISH"
+            with m.State("FINISH"):
+                with m.If(~busy):
+                    m.d.comb += [
+                        sweep.eq(1),
+                        self.left_over.eq((live != 0) | (homes != 0) | triggers.waiting),
+                    ]
+                    m.d.sync += [live.eq(0), homes.eq(0)]
+                    m.next = "START"
+            with m.State("START"):
+                m.next = "SWEEP"
+        return m
+
+    def _connect_home(self, m: Module, count: CountStage, buffers: FetchBuffers) -> Value:
+        """Queue of spill requests, and the answers to fetches; returns "a request left the queue"."""
+        config = self._config
+        layout = count.spill_request.shape()
+        m.submodules.spills = spills = SyncFIFO(width=layout.size, depth=config.spill_queue_depth)
+        answer = self.spill_response
+        usable = Signal()
+        m.d.comb += [
+            spills.w_en.eq(count.spill),
+            spills.w_data.eq(count.spill_request),
+            self.spill_requests.valid.eq(spills.r_rdy),
+            self.spill_requests.payload.eq(spills.r_data),
+            spills.r_en.eq(self.spill_requests.ready),
+            usable.eq(
+                answer.record.present
+                & (answer.record.epoch == self.epoch)
+                & (answer.record.reserved[:GENERATION_BITS] == self.generation)
+            ),
+            buffers.response_valid.eq(answer.valid),
+            buffers.response_buffer.eq(answer.tag),
+            buffers.response_present.eq(usable),
+            buffers.response.count.eq(Mux(usable, answer.record.count, 0)),
+            buffers.response.va.eq(Mux(usable, answer.record.va, ~0)),
+        ]
+        return self.spill_requests.valid & self.spill_requests.ready

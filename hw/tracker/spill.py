@@ -1,0 +1,112 @@
+"""Homes of the Tracker's counters: a table in memory, two 16-byte records to a sector (SPEC section 3, position 1)."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.hdl import unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from hw.config import Configuration
+from hw.messages import Access, Messages, Phase, Source
+from hw.tracker.stream_arbiter import StreamArbiter
+
+TAGS = 64
+RECORD_BYTES = 16
+
+
+class SpillPort(wiring.Component):
+    """Turns spill requests into memory requests, and the data read into responses.
+
+    Record `index` is half `index & 1` of sector `base + (index >> 1)`: a write is a STORE under a mask of its 16
+    bytes, a fetch a READ whose `id` is the tag. Ports: `base`, sector address of the table; `requests`, one every 2
+    cycles, in order; `memory` and `returns` per channel (only returns to SPILL count); `response`: same cycle as the
+    return with one channel, one cycle or more later with several. Requests to one sector keep their order because a
+    channel does.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        messages = Messages(config)
+        super().__init__(
+            {
+                "requests": In(stream.Signature(messages.spill_request)),
+                "response": Out(messages.spill_response),
+                "base": In(config.va_sector_bits),
+                "memory": Out(stream.Signature(messages.memory_request)).array(config.channels),
+                "returns": In(messages.read_return).array(config.channels),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        messages = Messages(config)
+        held = Signal(messages.spill_request)
+        held_valid = Signal()
+        halves = Signal(TAGS)
+        request = self.requests.payload
+        m.d.comb += self.requests.ready.eq(~held_valid)
+        with m.If(self.requests.valid & self.requests.ready):
+            m.d.sync += [held.eq(request), held_valid.eq(1)]
+            with m.If(~request.write):
+                m.d.sync += halves.bit_select(request.tag, 1).eq(request.index[0])
+
+        access = Signal(messages.memory_request)
+        record = held.record.as_value()
+        m.d.comb += [
+            access.access.eq(Mux(held.write, Access.STORE.value, Access.READ.value)),
+            access.phase.eq(Phase.OTHER),
+            access.source.eq(Source.SPILL),
+            access.id.eq(held.tag),
+            access.va.eq(self.base + (held.index >> 1)),
+            access.mask.eq(Mux(held.index[0], 0xFFFF0000, 0x0000FFFF)),
+            access.data.eq(Cat(record, record)),
+        ]
+        channel = access.va[3 : 3 + config.channel_bits]
+        for number in range(config.channels):
+            port = self.memory[number]
+            chosen = (channel == number) if config.channels > 1 else 1
+            m.d.comb += [port.payload.eq(access), port.valid.eq(held_valid & chosen)]
+            with m.If(port.valid & port.ready):
+                m.d.sync += held_valid.eq(0)
+
+        answer = data.StructLayout({"tag": unsigned(6), "record": messages.spill_record})
+        answers = []
+        for number in range(config.channels):
+            item = self.returns[number]
+            found = Signal(answer, name=f"answer_{number}")
+            valid = Signal(name=f"valid_{number}")
+            half = Signal(8 * RECORD_BYTES, name=f"half_{number}")
+            m.d.comb += [
+                valid.eq(item.valid & (item.source == Source.SPILL)),
+                half.eq(item.data.word_select(halves.bit_select(item.id[:6], 1), 8 * RECORD_BYTES)),
+                found.tag.eq(item.id),
+                found.record.eq(half),
+            ]
+            answers.append((valid, found))
+        if config.channels == 1:
+            valid, found = answers[0]
+            m.d.comb += [
+                self.response.valid.eq(valid),
+                self.response.tag.eq(found.tag),
+                self.response.record.eq(found.record),
+            ]
+            return m
+        m.submodules.merge = merge = StreamArbiter(answer, config.channels)
+        for number, (valid, found) in enumerate(answers):
+            queue = SyncFIFO(width=answer.size, depth=config.tracker_fetches * config.tracker_banks)
+            m.submodules[f"answers_{number}"] = queue
+            m.d.comb += [
+                queue.w_en.eq(valid),
+                queue.w_data.eq(found),
+                merge.inputs[number].valid.eq(queue.r_rdy),
+                merge.inputs[number].payload.eq(queue.r_data),
+                queue.r_en.eq(merge.inputs[number].ready),
+            ]
+        m.d.comb += [
+            self.response.valid.eq(merge.output.valid),
+            self.response.tag.eq(merge.output.payload.tag),
+            self.response.record.eq(merge.output.payload.record),
+            merge.output.ready.eq(1),
+        ]
+        return m

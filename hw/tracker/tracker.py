@@ -1,0 +1,197 @@
+"""The Tracker: counts the committed accesses of every WF tile and triggers what follows when a tile is complete.
+
+Channels' commits -> coalescers -> crossbar -> banks (by wg LSBs), each with its part of the trigger table. Source: T3
+sections 4.2.1 and 4.2.2; many channels: SPEC section 3, position 6; end of the collective: position 7.
+"""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.config import Configuration
+from hw.messages import Access, Fault, Messages, TrackerEvents
+from hw.range_table import RangeWrite, Word
+from hw.tracker.bank import GENERATION_BITS, TrackerBank
+from hw.tracker.coalescer import Coalescer
+from hw.tracker.stream_arbiter import Crossbar, StreamArbiter
+from hw.tracker.tile_geometry import bank_bits
+
+TOTAL_BITS = 20
+"""Width of the number of WF tiles of a range."""
+
+FIRST_GENERATION = 0x5EED0001
+
+
+class TileTotals(wiring.Component):
+    """Complete WF tiles of each range against its WF_TOTAL.
+
+    Ports: `ranges`; `completed`, `completed_range` per bank; `clear`; `done`: bit per range, 2 cycles after the last
+    completion, until `clear` (a level). A range with WF_TOTAL 0 is never done.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        super().__init__(
+            {
+                "ranges": In(RangeWrite),
+                "completed": In(1).array(config.tracker_banks),
+                "completed_range": In(config.range_bits).array(config.tracker_banks),
+                "clear": In(1),
+                "done": Out(config.ranges),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        banks = self._config.tracker_banks
+        some = Signal()
+        changed = Signal()
+        m.d.comb += some.eq(Cat(self.completed).any())
+        m.d.sync += changed.eq(some)
+        for index in range(self._config.ranges):
+            total = Signal(TOTAL_BITS, name=f"total_{index}")
+            count = Signal(TOTAL_BITS, name=f"count_{index}")
+            write = self.ranges
+            with m.If(write.valid & (write.index == index) & (write.word == Word.WF_TOTAL.value)):
+                m.d.sync += total.eq(write.data)
+            with m.If(some):
+                added = sum(self.completed[bank] & (self.completed_range[bank] == index) for bank in range(banks))
+                m.d.sync += count.eq(count + added)
+            with m.If(changed):
+                m.d.sync += self.done[index].eq((count == total) & (total != 0))
+            with m.If(self.clear):
+                m.d.sync += count.eq(0)
+        with m.If(self.clear):
+            m.d.sync += [self.done.eq(0), changed.eq(0)]
+        return m
+
+
+class Tracker(wiring.Component):
+    """Counters of a node, `tracker_bytes` of storage in `tracker_banks` banks. A wg names one tile: ranges share none.
+
+    Ports: `ranges`, `epoch`; `clear` (pulse) at the start of an epoch sweeps all state, `cleared` is high when that is
+    done (max(sets, trigger_blocks) / banks cycles; also after reset; nothing is accepted meanwhile). `commits` per
+    channel; `blocks` to the DMA engine, `launches` to the GPU; `done`, bit per range: all its WF_TOTAL WF tiles are
+    complete. `spill_requests`, `spill_response`: overflow to memory. `faults`: TILE, EPOCH, PAST_THRESHOLD, and
+    LEFT_OVER once for a sweep that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does
+    not say), and commits merged while they waited are refused together. `events`: see TrackerEvents, one cycle late;
+    an access gathered in a fetch buffer is neither hit nor allocation, a fill that stays is an allocation. Latency of
+    an idle Tracker: commit in cycle c, block offered in cycle c + 5. One commit a cycle and bank, if `tracker_fetches`
+    and `spill_queue_depth` are at least 4 (room for the pipeline); with both at 1, one in 4 cycles.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        messages = Messages(config)
+        super().__init__(
+            {
+                "ranges": In(RangeWrite),
+                "epoch": In(config.epoch_bits),
+                "clear": In(1),
+                "cleared": Out(1),
+                "commits": In(stream.Signature(messages.commit)).array(config.channels),
+                "blocks": Out(stream.Signature(messages.ready_block)),
+                "launches": Out(stream.Signature(messages.launch_event)),
+                "done": Out(config.ranges),
+                "spill_requests": Out(stream.Signature(messages.spill_request)),
+                "spill_response": In(messages.spill_response),
+                "faults": Out(stream.Signature(messages.fault_record)),
+                "events": Out(TrackerEvents),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        messages = Messages(config)
+        count = config.tracker_banks
+        m.submodules.crossbar = crossbar = Crossbar(config)
+        for channel in range(config.channels):
+            coalescer = Coalescer(config)
+            m.submodules[f"coalescer_{channel}"] = coalescer
+            wiring.connect(m, wiring.flipped(self.commits[channel]), coalescer.commits)
+            wiring.connect(m, coalescer.messages, crossbar.inputs[channel])
+
+        generation = Signal(GENERATION_BITS, init=FIRST_GENERATION)
+        with m.If(self.clear):
+            m.d.sync += generation.eq(generation + 1)
+        banks = []
+        for number in range(count):
+            bank = TrackerBank(config, number)
+            m.submodules[f"bank_{number}"] = bank
+            banks.append(bank)
+            wiring.connect(m, crossbar.outputs[number], bank.messages)
+            m.d.comb += [
+                bank.ranges.eq(self.ranges),
+                bank.epoch.eq(self.epoch),
+                bank.generation.eq(generation),
+                bank.clear.eq(self.clear),
+            ]
+
+        for name, payload in (
+            ("blocks", messages.ready_block),
+            ("launches", messages.launch_event),
+            ("spill_requests", messages.spill_request),
+        ):
+            arbiter = StreamArbiter(payload, count)
+            m.submodules[name] = arbiter
+            for bank, port in zip(banks, arbiter.inputs, strict=True):
+                wiring.connect(m, getattr(bank, name), port)
+            wiring.connect(m, arbiter.output, wiring.flipped(getattr(self, name)))
+
+        fetch_bits = (config.tracker_fetches - 1).bit_length()
+        answer = self.spill_response
+        for number, bank in enumerate(banks):
+            chosen = answer.tag[fetch_bits : fetch_bits + bank_bits(config)] == number if count > 1 else 1
+            m.d.comb += [bank.spill_response.eq(answer), bank.spill_response.valid.eq(answer.valid & chosen)]
+
+        self._clear(m, banks)
+
+        m.submodules.totals = totals = TileTotals(config)
+        # Held during the whole sweep: completions of the old epoch may still be under way when it starts.
+        m.d.comb += [totals.ranges.eq(self.ranges), totals.clear.eq(~self.cleared), self.done.eq(totals.done)]
+        for number, bank in enumerate(banks):
+            m.d.comb += [
+                totals.completed[number].eq(bank.completed),
+                totals.completed_range[number].eq(bank.completed_range),
+            ]
+
+        for total, part in (
+            ("accesses", "access"),
+            ("hits", "hit"),
+            ("allocations", "allocation"),
+            ("evictions", "eviction"),
+            ("fetches", "fetch"),
+            ("triggers", "trigger"),
+            ("stalls", "stall"),
+            ("live", "live"),
+        ):
+            m.d.comb += self.events[total].eq(sum(bank.events[part] for bank in banks))
+        return m
+
+    def _clear(self, m: Module, banks: list[TrackerBank]) -> None:
+        """Sweep, its one LEFT_OVER fault, and the merge of the faults."""
+        messages = Messages(self._config)
+        m.submodules.faults = faults = StreamArbiter(messages.fault_record, len(banks) + 1)
+        for bank, port in zip(banks, faults.inputs, strict=False):
+            wiring.connect(m, bank.faults, port)
+        wiring.connect(m, faults.output, wiring.flipped(self.faults))
+
+        sweeping = Signal()
+        left_over = Signal()
+        all_cleared = Signal()
+        report = faults.inputs[len(banks)]
+        m.d.comb += [
+            all_cleared.eq(Cat(bank.cleared for bank in banks).all()),
+            self.cleared.eq(all_cleared & ~sweeping),
+            report.payload.fault.eq(Fault.LEFT_OVER),
+            report.payload.access.eq(Access.UPDATE),
+        ]
+        with m.If(Cat(bank.left_over for bank in banks).any()):
+            m.d.sync += left_over.eq(1)
+        with m.If(sweeping & all_cleared):
+            m.d.sync += [sweeping.eq(0), left_over.eq(0), report.valid.eq(left_over | report.valid)]
+        with m.Elif(report.ready):
+            m.d.sync += report.valid.eq(0)
+        with m.If(self.clear):
+            m.d.sync += sweeping.eq(1)

@@ -1,0 +1,212 @@
+"""Everything around one Tracker in a test: range programming, drivers, a memory for spilled counters, event totals."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import cocotb
+from amaranth.lib import data
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import Configuration
+from hw.messages import Fault, Mapping, Messages, TrackerEvents
+from hw.range_table import Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
+from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.golden.tracker import TiledRange
+
+
+def pack(layout: data.StructLayout, **values: Any) -> int:
+    """Bits of a struct with these fields."""
+    return layout.const(values).as_value().value
+
+
+def field(layout: data.StructLayout, value: int, name: str) -> int:
+    """One field of a struct's bits."""
+    item = layout[name]
+    return value >> item.offset & (1 << item.width) - 1
+
+
+def words(area: TiledRange) -> dict[Word, int]:
+    """The range entry of `area`."""
+    odd, shift = area.tiles_across, 0
+    while odd % 2 == 0:
+        odd, shift = odd // 2, shift + 1
+    height = area.tile_rows // area.wfs
+    last = area.first_wg + area.workgroups - 1
+    bottom_rows = area.rows - (area.tiles_down - 1) * area.tile_rows
+    bottom_wfs = -(-bottom_rows // height)
+    bottom_full = bottom_rows // height
+    middle = area.first_wg
+
+    def threshold(wg: int, wf: int) -> int:
+        return area.threshold(wg, wf)
+
+    whole = height * area.updates * 2
+    width = min(area.tile_columns, area.columns)
+    right = area.columns - (area.tiles_across - 1) * area.tile_columns
+    partial = (bottom_rows % height) * area.updates * 2
+    assert threshold(middle, 0) in (whole * width, whole * right, partial * width, partial * right)
+    return {
+        Word.CONTROL: pack(
+            Control, valid=1, tracked=1, mapping=Mapping.DMA if area.dma else Mapping.LOCAL, launch=area.launch
+        ),
+        Word.WORKGROUPS: pack(Workgroups, base=area.first_wg, count=area.workgroups),
+        Word.RAGGED: pack(Ragged, bottom=last - area.tiles_across + 1 - area.first_wg, inverse=pow(odd, -1, 1 << 16)),
+        Word.GROUPING: pack(
+            Grouping,
+            limit=0xFFFF // area.tiles_across,
+            shift=shift,
+            wfs=area.wfs,
+            block_wfs=area.block_wfs,
+            block_shift=area.block_shift,
+        ),
+        Word.BLOCKS: pack(Blocks, base=area.block_base, bottom_wfs=bottom_wfs, bottom_full=bottom_full),
+        Word.THRESHOLD_BODY: whole * width,
+        Word.THRESHOLD_RIGHT: whole * right,
+        Word.THRESHOLD_BOTTOM: partial * width,
+        Word.THRESHOLD_CORNER: partial * right,
+        Word.WF_TOTAL: len(area.tiles()),
+    }
+
+
+class TrackerBench:
+    """Drivers around one Tracker."""
+
+    def __init__(self, dut: Any, config: Configuration, percent: int, memory_latency: int = 40):
+        self.dut, self.config, self.percent = dut, config, percent
+        self.layouts = Messages(config)
+        self.memory: dict[int, int] = {}
+        self.memory_latency = memory_latency
+        self.counts: Counter[str] = Counter()
+        self.peak = 0
+        self.answers: list[tuple[int, int, int]] = []
+        self.cycle = 0
+        Clock(dut.clk, 1, unit="ns").start()
+        pause = pauses(percent)
+        self.sources = [StreamSource(dut, f"commits__{c}", dut.clk, pause) for c in range(config.channels)]
+        self.blocks = StreamSink(dut, "blocks", dut.clk, pause)
+        self.launches = StreamSink(dut, "launches", dut.clk, pause)
+        self.faults = StreamSink(dut, "faults", dut.clk)
+        self.spills = StreamSink(dut, "spill_requests", dut.clk, pause)
+
+    async def start(self, epoch: int) -> None:
+        """Reset and start the memory and the totals."""
+        dut = self.dut
+        dut.rst.value = 1
+        dut.clear.value = 0
+        dut.ranges.value = 0
+        dut.spill_response.value = 0
+        dut.epoch.value = epoch
+        for _ in range(2):
+            await RisingEdge(dut.clk)
+        dut.rst.value = 0
+        cocotb.start_soon(self.home())
+        cocotb.start_soon(self.watch())
+
+    async def program(self, areas: list[TiledRange]) -> None:
+        """Write the range table."""
+        for area in areas:
+            for word, value in words(area).items():
+                self.dut.ranges.value = pack(RangeWrite, valid=1, index=area.index, word=word, data=value)
+                await RisingEdge(self.dut.clk)
+        self.dut.ranges.value = 0
+
+    async def clear(self, epoch: int) -> None:
+        """Begin an epoch; returns when the sweep is done."""
+        self.dut.clear.value = 1
+        self.dut.epoch.value = epoch
+        await RisingEdge(self.dut.clk)
+        self.dut.clear.value = 0
+        await RisingEdge(self.dut.clk)
+        await self.cleared()
+
+    async def cleared(self) -> None:
+        """Return when the Tracker accepts commits."""
+        while True:
+            await ReadOnly()
+            ready = int(self.dut.cleared.value)
+            await RisingEdge(self.dut.clk)
+            if ready:
+                return
+
+    async def home(self) -> None:
+        """The memory behind the spill requests: served in order, answered in any order, rubbish where never written."""
+        layout, response = self.layouts.spill_request, self.layouts.spill_response
+        while True:
+            await RisingEdge(self.dut.clk)
+            self.cycle += 1
+            while self.spills.received:
+                request = self.spills.received.popleft()
+                index, record = field(layout, request, "index"), field(layout, request, "record")
+                if field(layout, request, "write"):
+                    self.memory[index] = record
+                else:
+                    found = self.memory.get(index)
+                    if found is None:
+                        found = random.getrandbits(128) & ~0xFFFF | 1 | int(self.dut.epoch.value) << 1
+                    delay = random.randint(1, self.memory_latency)
+                    self.answers.append((self.cycle + delay, field(layout, request, "tag"), found))
+            due = next((item for item in self.answers if item[0] <= self.cycle), None)
+            if due is None:
+                self.dut.spill_response.value = 0
+                continue
+            self.answers.remove(due)
+            self.dut.spill_response.value = 1 | due[1] << 1 | due[2] << 7
+            assert response.size == 135
+
+    async def watch(self) -> None:
+        """Adds up the events."""
+        names = [name for name in TrackerEvents.members if name != "live"]
+        while True:
+            await ReadOnly()
+            value = int(self.dut.events.value)
+            if value:
+                for name in names:
+                    self.counts[name] += field(TrackerEvents, value, name)
+                self.peak = max(self.peak, field(TrackerEvents, value, "live"))
+            await RisingEdge(self.dut.clk)
+
+    def commit(self, channel: int, index: int, wg: int, wf: int, epoch: int, va: int, size: int) -> None:
+        """Queue one commit on a channel."""
+        self.sources[channel].queue.append(
+            pack(self.layouts.commit, range=index, wg=wg, wf=wf, epoch=epoch, va=va, bytes=size)
+        )
+
+    async def settle(self, limit: int = 200_000) -> None:
+        """Until nothing has moved for a while."""
+        quiet = 0
+        last = None
+        for _ in range(limit):
+            await RisingEdge(self.dut.clk)
+            state = (
+                [len(source.queue) for source in self.sources],
+                self.blocks.taken,
+                self.launches.taken,
+                self.spills.taken,
+                len(self.answers),
+            )
+            quiet = quiet + 1 if state == last and not any(state[0]) and not self.answers else 0
+            last = state
+            if quiet > 60 + self.memory_latency:
+                return
+        raise AssertionError("the Tracker does not come to rest")
+
+    def received_blocks(self) -> list[tuple[int, int, int, int, int, int]]:
+        """Ready blocks so far: range, wg, wf, va, bottom, right."""
+        layout = self.layouts.ready_block
+        names = ("range", "wg", "wf", "va", "bottom", "right")
+        return [tuple(field(layout, item, name) for name in names) for item in self.blocks.received]
+
+    def received_launches(self) -> list[tuple[int, int, int]]:
+        """Launch events so far: range, wg, wf."""
+        layout = self.layouts.launch_event
+        return [tuple(field(layout, item, name) for name in ("range", "wg", "wf")) for item in self.launches.received]
+
+    def received_faults(self) -> list[tuple[str, int, int]]:
+        """Faults so far: name, wg, wf."""
+        layout = self.layouts.fault_record
+        return [
+            (Fault(field(layout, item, "fault")).name, field(layout, item, "wg"), field(layout, item, "wf"))
+            for item in self.faults.received
+        ]

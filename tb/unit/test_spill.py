@@ -1,0 +1,156 @@
+"""The spill port: what is fetched is what was written last, over 1 and 4 channels, with pauses and foreign reads."""
+
+import os
+import random
+
+import cocotb
+import pytest
+from amaranth import Module
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import Configuration, preset
+from hw.messages import Access, Messages, Phase, Source
+from hw.tracker.spill import SpillPort
+from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.runner import SimulationError, simulate
+
+CONFIGS = {1: preset("paper"), 4: preset("quad", tracker_banks=2)}
+BASE = 0x123450
+INDICES = [0, 1, 2, 3, 14, 15, 16, 17, 250, 251, 4096, 4097, (1 << 19) - 2, (1 << 19) - 1]
+
+
+def field(layout, value: int, name: str) -> int:
+    item = layout[name]
+    return value >> item.offset & (1 << item.width) - 1
+
+
+class Channel:
+    """One channel's memory: serves its requests in order, returns reads in order after a random time, and lets reads of
+    the DMA engine return in between."""
+
+    def __init__(self, dut, number: int, config: Configuration, sectors: dict[int, int]):
+        self.dut, self.number, self.layouts, self.sectors = dut, number, Messages(config), sectors
+        self.channel_bits = config.channel_bits
+        self.sink = StreamSink(dut, f"memory__{number}", dut.clk, pauses(30))
+        self.due: list[tuple[int, int, int]] = []
+        self.port = getattr(dut, f"returns__{number}")
+        self.port.value = 0
+        cocotb.start_soon(self.serve())
+
+    async def serve(self) -> None:
+        layout, returned = self.layouts.memory_request, self.layouts.read_return
+        cycle = 0
+        while True:
+            await RisingEdge(self.dut.clk)
+            cycle += 1
+            while self.sink.received:
+                request = self.sink.received.popleft()
+                va, mask = field(layout, request, "va"), field(layout, request, "mask")
+                assert (va >> 3) % (1 << self.channel_bits) == self.number
+                assert field(layout, request, "phase") == Phase.OTHER.value
+                assert field(layout, request, "source") == Source.SPILL.value
+                assert not field(layout, request, "tracked")
+                old = self.sectors.get(va, 0)
+                if field(layout, request, "access") == Access.STORE.value:
+                    assert mask in (0xFFFF, 0xFFFF0000)
+                    bits = sum(0xFF << 8 * byte for byte in range(32) if mask >> byte & 1)
+                    self.sectors[va] = old & ~bits | field(layout, request, "data") & bits
+                else:
+                    assert field(layout, request, "access") == Access.READ.value
+                    self.due.append((cycle + random.randint(1, 30), field(layout, request, "id"), old))
+            value = 0
+            if self.due and self.due[0][0] <= cycle:
+                _, tag, data = self.due.pop(0)
+                value = returned.const({"valid": 1, "source": Source.SPILL, "id": tag, "data": data}).as_value().value
+            elif random.random() < 0.3:
+                rubbish = {
+                    "valid": 1,
+                    "source": Source.DMA,
+                    "id": random.getrandbits(8),
+                    "data": random.getrandbits(256),
+                }
+                value = returned.const(rubbish).as_value().value
+            self.port.value = value
+
+
+@cocotb.test()
+async def last_write_is_fetched(dut):
+    config = CONFIGS[int(os.environ["T3_CHANNELS"])]
+    layouts = Messages(config)
+    Clock(dut.clk, 1, unit="ns").start()
+    requests = StreamSource(dut, "requests", dut.clk, pauses(10))
+    sectors: dict[int, int] = {}
+    for number in range(config.channels):
+        Channel(dut, number, config, sectors)
+    dut.base.value = BASE
+    dut.rst.value = 1
+    for _ in range(2):
+        await RisingEdge(dut.clk)
+    dut.rst.value = 0
+
+    outstanding: dict[int, int] = {}
+    golden: dict[int, int] = {}
+    fetched = 0
+
+    async def answers() -> None:
+        nonlocal fetched
+        response = layouts.spill_response
+        while True:
+            await ReadOnly()
+            value = int(dut.response.value)
+            if field(response, value, "valid"):
+                assert field(response, value, "record") == outstanding.pop(field(response, value, "tag"))
+                fetched += 1
+            await RisingEdge(dut.clk)
+
+    cocotb.start_soon(answers())
+    tags = range(config.tracker_fetches * config.tracker_banks)
+    sent = 0
+    for _ in range(1500):
+        index = random.choice(INDICES)
+        free = [tag for tag in tags if tag not in outstanding]
+        if random.random() < 0.5 or not free:
+            golden[index] = random.getrandbits(128)
+            values = {"write": 1, "index": index, "record": layouts.spill_record.from_bits(golden[index])}
+        else:
+            tag = random.choice(free)
+            outstanding[tag] = golden.get(index, 0)
+            values = {"write": 0, "index": index, "tag": tag}
+            sent += 1
+        await requests.send(layouts.spill_request.const(values).as_value().value)
+    for _ in range(200):
+        await RisingEdge(dut.clk)
+    assert not outstanding
+    assert fetched == sent
+    assert set(sectors) <= {BASE + (index >> 1) for index in INDICES}
+    dut._log.info(f"{fetched} fetches")
+
+
+def run(channels: int, design: type[SpillPort] = SpillPort) -> None:
+    simulate(
+        design(CONFIGS[channels]),
+        "spill",
+        __name__,
+        "last_write_is_fetched",
+        environment={"T3_CHANNELS": str(channels)},
+    )
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_spill(channels):
+    run(channels)
+
+
+class WrongHalf(SpillPort):
+    """Always takes the lower record of a sector."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.response.record.eq(self.returns[0].data)
+        return m
+
+
+def test_the_wrong_half_is_caught():
+    with pytest.raises(SimulationError, match="assert"):
+        run(1, WrongHalf)

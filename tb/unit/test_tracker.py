@@ -1,0 +1,333 @@
+"""The Tracker against a dictionary of counters: every tile triggers exactly once, whatever the order and the pauses."""
+
+import json
+import os
+import random
+from collections import deque
+from unittest.mock import patch
+
+import cocotb
+import pytest
+from amaranth import Module
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import Configuration, preset
+from hw.messages import TrackerEvents
+from hw.tracker.count_stage import CountStage
+from hw.tracker.storage import CounterStorage
+from hw.tracker.tracker import Tracker
+from tb.drivers.tracker_bench import TrackerBench, field
+from tb.golden.tracker import GoldenTracker, TiledRange
+from tb.runner import SimulationError, simulate
+
+LATENCY = 5
+
+
+def random_ranges(config: Configuration, tiles: int) -> list[TiledRange]:
+    """Ranges of random geometry with about `tiles` WF tiles in all, wg and blocks on multiples of the banks."""
+    result: list[TiledRange] = []
+    wg = config.tracker_banks * random.randrange(4)
+    block = 0
+    total = 0
+    while total < tiles and len(result) < config.ranges:
+        wfs = random.randint(1, 8)
+        block_wfs = random.randint(1, wfs)
+        shift = (-(-wfs // block_wfs) - 1).bit_length()
+        tile_rows = wfs * random.randint(1, 3)
+        columns = random.choice((8, 16, 24))
+        wanted = max(1, (tiles - total) // wfs // random.choice((1, 2)))
+        across = random.randint(1, min(wanted, 12))
+        down = max(1, wanted // across)
+        area = TiledRange(
+            index=len(result),
+            first_wg=wg,
+            rows=down * tile_rows - random.randrange(tile_rows),
+            columns=across * columns - random.randrange(columns),
+            tile_rows=tile_rows,
+            tile_columns=columns,
+            wfs=wfs,
+            block_wfs=block_wfs,
+            updates=random.choice((1, 2)),
+            dma=not result or random.random() < 0.7,
+            launch=random.random() < 0.4,
+            block_base=block,
+            block_shift=shift,
+        )
+        size = -(-area.workgroups // config.tracker_banks) * config.tracker_banks
+        if wg + size > 1 << config.wg_bits or block + (size << shift) > config.trigger_blocks:
+            break
+        result.append(area)
+        wg, block, total = wg + size, block + (size << shift), total + len(area.tiles())
+    return result
+
+
+def many_tiles() -> list[TiledRange]:
+    """Two ragged ranges of 6,340 WF tiles together, three times what the paper's Tracker holds."""
+    shape = {"tile_rows": 8, "tile_columns": 32, "wfs": 8, "block_wfs": 8, "updates": 1, "block_shift": 0}
+    first = TiledRange(index=0, first_wg=0, rows=8 * 20, columns=32 * 20 - 14, dma=True, launch=False, **shape)
+    second = TiledRange(
+        index=1, first_wg=400, rows=8 * 20 - 3, columns=32 * 20, dma=True, launch=True, block_base=400, **shape
+    )
+    return [first, second]
+
+
+def accesses(area: TiledRange) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """For each tile the (va, bytes) that fill it up to its threshold."""
+    result = {}
+    for wg, wf in area.tiles():
+        left = area.threshold(wg, wf)
+        base = (wg * 8 + wf) * 64 + 1000
+        items = []
+        while left:
+            size = min(left, random.choice((32, 32, 32, 16, 2)))
+            items.append((base + random.randrange(64), size))
+            left -= size
+        result[wg, wf] = items
+    return result
+
+
+def case() -> dict:
+    return json.loads(os.environ["T3_CASE"])
+
+
+def interleave(areas: list[TiledRange], spread: int) -> list[tuple[int, int, int, int, int]]:
+    """All accesses of all tiles, about `spread` tiles in work at a time, with runs; if `spread` is 0, every tile is
+    begun before any is continued."""
+    waiting = deque()
+    for area in areas:
+        for (wg, wf), items in accesses(area).items():
+            waiting.append([(area.index, wg, wf, va, size) for va, size in items])
+    random.shuffle(waiting)
+    result = []
+    if not spread:
+        result = [items.pop() for items in waiting]
+        rest = [item for items in waiting for item in items]
+        random.shuffle(rest)
+        return result + rest
+    active = []
+    while waiting or active:
+        while waiting and len(active) < spread:
+            active.append(waiting.popleft())
+        items = random.choice(active)
+        for _ in range(random.randint(1, 3)):
+            if items:
+                result.append(items.pop())
+        if not items:
+            active.remove(items)
+    return result
+
+
+@cocotb.test()
+async def every_block_triggers_once(dut):
+    parameters = case()
+    config = preset(**parameters["config"])
+    bench = TrackerBench(dut, config, parameters["pauses"])
+    await bench.start(epoch=3)
+    await bench.cleared()
+    for epoch in (3, 4)[: parameters.get("epochs", 2)]:
+        areas = random_ranges(config, parameters["tiles"]) if parameters["tiles"] else many_tiles()
+        await bench.program(areas)
+        golden = GoldenTracker({area.index: area for area in areas}, epoch)
+        for index, wg, wf, va, size in interleave(areas, parameters["spread"]):
+            golden.access(index, wg, wf, epoch, va, size)
+            bench.commit(random.randrange(config.channels), index, wg, wf, epoch, va, size)
+        await bench.settle()
+        assert sorted(bench.received_blocks()) == sorted(golden.blocks)
+        assert sorted(bench.received_launches()) == sorted(golden.launches)
+        assert bench.received_faults() == golden.faults == []
+        assert int(dut.done.value) == sum(1 << area.index for area in areas if golden.done(area.index))
+        assert golden.blocks or golden.launches
+        tiles = sum(len(area.tiles()) for area in areas)
+        assert bench.counts["triggers"] == tiles
+        assert field(TrackerEvents, int(dut.events.value), "live") == 0
+        dut._log.info(f"{tiles} tiles, peak {bench.peak}, {dict(bench.counts)}")
+        if parameters.get("overflow"):
+            assert bench.counts["evictions"] > 0 and bench.counts["fetches"] > 0
+        if not parameters["spread"]:
+            assert bench.peak == config.tracker_sets * config.tracker_ways
+            assert tiles > 3 * bench.peak and bench.counts["evictions"] > tiles - bench.peak - 1000
+        bench.counts.clear()
+        bench.blocks.received.clear()
+        bench.launches.received.clear()
+        await bench.clear(epoch + 1)
+        assert int(dut.done.value) == 0
+        assert not bench.faults.received
+
+
+def plain(first_wg: int = 0, wgs: int = 8, wfs: int = 2, block_wfs: int = 1, bytes_each: int = 256) -> TiledRange:
+    """WF tiles of `bytes_each` bytes in one row of WGs."""
+    return TiledRange(
+        index=0,
+        first_wg=first_wg,
+        rows=wfs,
+        columns=wgs * (bytes_each // 2),
+        tile_rows=wfs,
+        tile_columns=bytes_each // 2,
+        wfs=wfs,
+        block_wfs=block_wfs,
+        updates=1,
+        dma=True,
+        launch=False,
+        block_shift=3,
+    )
+
+
+@cocotb.test()
+async def one_access_a_cycle_and_fixed_latency(dut):
+    config = preset(**case()["config"])
+    bench = TrackerBench(dut, config, 0)
+    await bench.start(epoch=1)
+    await bench.program([plain()])
+    await bench.cleared()
+    accepted: list[int] = []
+    offered: list[int] = []
+
+    async def meter() -> None:
+        cycle = 0
+        while True:
+            await ReadOnly()
+            if int(dut.commits__0__valid.value) and int(dut.commits__0__ready.value):
+                accepted.append(cycle)
+            if int(dut.blocks__valid.value):
+                offered.append(cycle)
+            await RisingEdge(dut.clk)
+            cycle += 1
+
+    cocotb.start_soon(meter())
+    tiles_of = {"one tile": [(0, 0)], "two tiles of a set": [(1, 0), (1, 1)], "two sets": [(2, 0), (3, 0)]}
+    for order, tiles in tiles_of.items():
+        total = 8 * len(tiles)
+        accepted.clear()
+        offered.clear()
+        for number in range(total):
+            bench.commit(0, 0, *tiles[number % len(tiles)], 1, 100 + number, 32)
+        await bench.settle()
+        dut._log.info(f"{order}: {total} accesses in {accepted[-1] - accepted[0] + 1} cycles")
+        assert accepted[-1] - accepted[0] + 1 == total == len(accepted)
+        assert len(offered) == len(tiles)
+        dut._log.info(f"last access in cycle c, block offered in cycle c + {offered[-1] - accepted[-1]}")
+        assert offered[-1] - accepted[-1] == LATENCY
+    assert bench.counts["stalls"] == 0
+    assert bench.counts["hits"] == 7 * 5
+
+
+@cocotb.test()
+async def refused_accesses(dut):
+    config = preset(**case()["config"])
+    bench = TrackerBench(dut, config, 0)
+    await bench.start(epoch=1)
+    area = TiledRange(
+        index=2,
+        first_wg=8,
+        rows=11,
+        columns=40,
+        tile_rows=8,
+        tile_columns=16,
+        wfs=4,
+        block_wfs=2,
+        updates=1,
+        dma=True,
+        launch=False,
+        block_base=8,
+        block_shift=1,
+    )
+    await bench.program([area])
+    await bench.cleared()
+    golden = GoldenTracker({2: area}, 1)
+    whole = area.threshold(8, 0)
+    steps = [(8, 0, 1, 5, whole), (8, 0, 1, 6, 2), (8, 0, 1, 6, 2)]
+    steps += [(8, 1, 2, 5, 32), (7, 0, 1, 5, 32), (14, 0, 1, 5, 32), (9, 4, 1, 5, 2), (9, 7, 1, 5, 2)]
+    steps += [(11, 2, 1, 5, 2), (11, 1, 1, 5, area.threshold(11, 1)), (11, 1, 1, 5, 2)]
+    steps += [(13, 1, 1, 7, area.threshold(13, 1) + 2), (13, 1, 1, 7, area.threshold(13, 1) - 2), (13, 1, 1, 7, 4)]
+    steps += [(13, 1, 1, 6, 2), (13, 1, 1, 6, 2), (13, 0, 1, 9, area.threshold(13, 0)), (13, 0, 1, 9, 32)]
+    for wg, wf, epoch, va, size in steps:
+        golden.access(2, wg, wf, epoch, va, size)
+        bench.commit(0, 2, wg, wf, epoch, va, size)
+        # Apart, so that the coalescer does not merge what the golden counts one by one.
+        if random.random() < 0.5:
+            await bench.sources[0].drain()
+            for _ in range(random.randrange(4)):
+                await RisingEdge(dut.clk)
+    await bench.settle()
+    assert bench.received_faults() == golden.faults
+    assert {name for name, _, _ in golden.faults} == {"PAST_THRESHOLD", "TILE", "EPOCH"}
+    assert sorted(bench.received_blocks()) == sorted(golden.blocks)
+    bench.faults.received.clear()
+    bench.commit(0, 2, 9, 0, 1, 5, 2)
+    await bench.settle()
+    await bench.clear(2)
+    await bench.settle()
+    assert [name for name, _, _ in bench.received_faults()] == ["LEFT_OVER"]
+    await bench.clear(3)
+    await bench.settle()
+    assert len(bench.faults.received) == 1
+
+
+SMALL = {"name": "paper", "ranges": 8, "tracker_sets": 8, "tracker_ways": 2, "trigger_blocks": 1024}
+TINY = {"name": "tiny", "ranges": 4, "tracker_sets": 4, "tracker_ways": 1, "trigger_blocks": 256}
+QUAD = {"name": "quad", "ranges": 8, "tracker_sets": 16, "tracker_ways": 2, "tracker_banks": 4, "trigger_blocks": 1024}
+PAPER = {"name": "paper"}
+CASES = {
+    "small": ({"config": SMALL, "pauses": 20, "tiles": 300, "spread": 150, "overflow": True}),
+    "small_no_pauses": ({"config": SMALL, "pauses": 0, "tiles": 300, "spread": 60, "overflow": True}),
+    "tiny": ({"config": TINY, "pauses": 30, "tiles": 80, "spread": 40, "overflow": True}),
+    "four_banks": ({"config": QUAD, "pauses": 20, "tiles": 400, "spread": 200, "overflow": True}),
+}
+
+
+def run(name: str, test: str, parameters: dict) -> None:
+    simulate(
+        Tracker(preset(**parameters["config"])),
+        name,
+        __name__,
+        test,
+        environment={"T3_CASE": json.dumps(parameters)},
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_block_triggers_once(name):
+    run("tracker", "every_block_triggers_once", CASES[name])
+
+
+def test_more_tiles_than_the_papers_tracker_holds():
+    parameters = {"config": PAPER, "pauses": 0, "tiles": 0, "spread": 0, "overflow": True, "epochs": 1}
+    run("tracker", "every_block_triggers_once", parameters)
+
+
+def test_rate_and_latency():
+    run("tracker", "one_access_a_cycle_and_fixed_latency", {"config": PAPER})
+
+
+def test_refused_accesses():
+    run("tracker", "refused_accesses", {"config": SMALL})
+
+
+class ForgetfulCount(CountStage):
+    """Never asks a counter's home."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += [self.fetch.eq(0), self.write_spilled.eq(0)]
+        return m
+
+
+def test_lost_counters_are_caught():
+    with patch("hw.tracker.bank.CountStage", ForgetfulCount), pytest.raises(SimulationError, match="received_blocks"):
+        run("tracker", "every_block_triggers_once", CASES["small"])
+
+
+class StaleStorage(CounterStorage):
+    """Does not see the write of the same cycle."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        sets = m.submodules.sets
+        for way in range(self._ways):
+            m.d.comb += self.entries[way].eq(sets.read_ports[0].data[way])
+        return m
+
+
+def test_missing_forwarding_is_caught():
+    with patch("hw.tracker.bank.CounterStorage", StaleStorage), pytest.raises(SimulationError, match="received_"):
+        run("tracker", "every_block_triggers_once", CASES["small_no_pauses"])

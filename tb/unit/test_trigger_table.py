@@ -1,0 +1,180 @@
+"""The trigger table: every block becomes ready once, when the last of its WF tiles is complete."""
+
+import json
+import os
+import random
+
+import cocotb
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import preset
+from hw.dma.trigger_table import TriggerTable, completion
+from hw.messages import Messages
+from tb.drivers.stream import StreamSink, pauses
+from tb.runner import SimulationError, simulate
+
+CONFIG = preset("paper", trigger_blocks=64)
+LAYOUT = completion(CONFIG)
+LATENCY = 2
+
+
+def field(layout, value: int, name: str) -> int:
+    item = layout[name]
+    return value >> item.offset & (1 << item.width) - 1
+
+
+class Bench:
+    def __init__(self, dut, percent: int):
+        self.dut = dut
+        Clock(dut.clk, 1, unit="ns").start()
+        self.blocks = StreamSink(dut, "blocks", dut.clk, pauses(percent))
+        self.launches = StreamSink(dut, "launches", dut.clk, pauses(percent))
+
+    async def start(self) -> None:
+        for name in ("lookup", "lookup_index", "complete", "completion", "clear"):
+            getattr(self.dut, name).value = 0
+        self.dut.rst.value = 1
+        for _ in range(2):
+            await RisingEdge(self.dut.clk)
+        self.dut.rst.value = 0
+        await self.swept()
+
+    async def swept(self) -> None:
+        while True:
+            await ReadOnly()
+            ready = int(self.dut.cleared.value)
+            await RisingEdge(self.dut.clk)
+            if ready:
+                return
+
+    async def play(self, items: list[dict]) -> list[int]:
+        """Complete `items` one after the other, a lookup each cycle unless paused; returns the done masks seen."""
+        dut = self.dut
+        seen = []
+        previous = None
+        for item in [*items, None]:
+            while True:
+                paused = item is not None and random.random() < 0.2
+                dut.lookup.value = int(item is not None and not paused)
+                dut.lookup_index.value = 0 if item is None or paused else item["place"]["index"]
+                dut.complete.value = int(previous is not None)
+                dut.completion.value = 0 if previous is None else LAYOUT.const(previous).as_value().value
+                await ReadOnly()
+                if previous is not None:
+                    seen.append(int(dut.done.value))
+                await RisingEdge(dut.clk)
+                previous = None if paused else item
+                if not paused:
+                    break
+        dut.complete.value = 0
+        return seen
+
+    async def idle(self, cycles: int) -> None:
+        for _ in range(cycles):
+            await RisingEdge(self.dut.clk)
+
+
+def random_completions() -> tuple[list[dict], list[tuple], list[tuple]]:
+    """Tiles of every entry in random order, the blocks and the launches expected."""
+    items, blocks, launches = [], [], []
+    for index in range(64):
+        members = random.randint(1, 8)
+        flags = {"dma": random.getrandbits(1), "launch": random.getrandbits(1), "bottom": random.getrandbits(1)}
+        first = random.randint(0, 8 - members)
+        common = {"range": random.randrange(16), "wg": random.getrandbits(16), "right": random.getrandbits(1)}
+        lowest = random.getrandbits(40)
+        order = list(range(members))
+        for position in order:
+            place = {"index": index, "position": position, "needed": (1 << members) - 1, "first_wf": first, **flags}
+            items.append({"place": place, "va": lowest + 5 * position, **common})
+        if flags["dma"]:
+            blocks.append((common["range"], common["wg"], first, lowest, flags["bottom"], common["right"]))
+        if flags["launch"]:
+            launches.append((common["range"], common["wg"], first))
+    window = random.choice((4, 512))
+    items.sort(key=lambda item: item["place"]["index"] * 8 + random.randrange(window))
+    return items, blocks, launches
+
+
+@cocotb.test()
+async def each_block_once(dut):
+    bench = Bench(dut, int(os.environ["T3_PAUSES"]))
+    await bench.start()
+    names = ("range", "wg", "wf", "va", "bottom", "right")
+    layouts = Messages(CONFIG)
+    for _ in range(4):
+        items, blocks, launches = random_completions()
+        expected, masks = [], {}
+        for item in items:
+            place = item["place"]
+            expected.append(masks.get(place["index"], 0))
+            masks[place["index"]] = expected[-1] | 1 << place["position"]
+        seen = await bench.play(items)
+        assert seen == expected
+        await bench.idle(4 * 64 * 12)
+        got = [tuple(field(layouts.ready_block, item, name) for name in names) for item in bench.blocks.received]
+        assert sorted(got) == sorted(blocks)
+        started = [
+            tuple(field(layouts.launch_event, item, name) for name in names[:3]) for item in bench.launches.received
+        ]
+        assert sorted(started) == sorted(launches)
+        assert not int(dut.waiting.value)
+        bench.blocks.received.clear()
+        bench.launches.received.clear()
+        dut.clear.value = 1
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
+        await RisingEdge(dut.clk)
+        await bench.swept()
+
+
+@cocotb.test()
+async def doubled_completions_are_reported(dut):
+    bench = Bench(dut, 0)
+    await bench.start()
+    place = {"index": 7, "position": 1, "needed": 3, "first_wf": 0, "dma": 1}
+    item = {"place": place, "va": 10}
+    await bench.play([item])
+    await ReadOnly()
+    assert not int(dut.doubled.value)
+    await RisingEdge(dut.clk)
+    await bench.play([item])
+    await ReadOnly()
+    assert int(dut.doubled.value)
+    await bench.idle(10)
+    assert not bench.blocks.received
+    start = None
+    dut.lookup.value = 1
+    dut.lookup_index.value = 7
+    await RisingEdge(dut.clk)
+    dut.lookup.value = 0
+    dut.complete.value = 1
+    dut.completion.value = LAYOUT.const({"place": {**place, "position": 0}, "va": 5}).as_value().value
+    for cycle in range(10):
+        await ReadOnly()
+        if int(dut.blocks__valid.value):
+            start = cycle
+            break
+        await RisingEdge(dut.clk)
+        dut.complete.value = 0
+    assert start == LATENCY
+
+
+def run(test: str, percent: int = 0, config=CONFIG) -> None:
+    simulate(TriggerTable(config), "trigger_table", __name__, test, environment={"T3_PAUSES": json.dumps(percent)})
+
+
+@pytest.mark.parametrize("percent", [0, 90])
+def test_each_block_once(percent):
+    run("each_block_once", percent)
+
+
+def test_doubled_completions_are_reported():
+    run("doubled_completions_are_reported")
+
+
+def test_the_seeded_bug_is_caught():
+    with pytest.raises(SimulationError, match="sorted"):
+        run("each_block_once", 0, preset("paper", trigger_blocks=64, seeded_bug="doubled_trigger"))
