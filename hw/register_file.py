@@ -52,25 +52,7 @@ class RegisterFile(wiring.Component):
         self._counters = counters()
         messages = Messages(config)
         members: dict[str, wiring.Member] = {
-            "axi_awaddr": In(ADDRESS_BITS),
-            "axi_awprot": In(3),
-            "axi_awvalid": In(1),
-            "axi_awready": Out(1),
-            "axi_wdata": In(32),
-            "axi_wstrb": In(4),
-            "axi_wvalid": In(1),
-            "axi_wready": Out(1),
-            "axi_bresp": Out(2),
-            "axi_bvalid": Out(1),
-            "axi_bready": In(1),
-            "axi_araddr": In(ADDRESS_BITS),
-            "axi_arprot": In(3),
-            "axi_arvalid": In(1),
-            "axi_arready": Out(1),
-            "axi_rdata": Out(32),
-            "axi_rresp": Out(2),
-            "axi_rvalid": Out(1),
-            "axi_rready": In(1),
+            **self.axi_members(),
             "interrupt_request": Out(1),
             "range_write": Out(RangeWrite),
             "fault_record": In(messages.fault_record),
@@ -96,6 +78,31 @@ class RegisterFile(wiring.Component):
         self._status = Signal(data.StructLayout({"fault": 1, "done": 1}))
         self._totals = {counter.name: Signal(COUNTER_BITS, name=f"total_{counter.name}") for counter in self._counters}
         self._high = Signal(COUNTER_BITS - 32)
+
+    @staticmethod
+    def axi_members() -> dict[str, wiring.Member]:
+        """The AXI4-Lite slave's signals, by the names cocotbext-axi and most tools look for."""
+        return {
+            "axi_awaddr": In(ADDRESS_BITS),
+            "axi_awprot": In(3),
+            "axi_awvalid": In(1),
+            "axi_awready": Out(1),
+            "axi_wdata": In(32),
+            "axi_wstrb": In(4),
+            "axi_wvalid": In(1),
+            "axi_wready": Out(1),
+            "axi_bresp": Out(2),
+            "axi_bvalid": Out(1),
+            "axi_bready": In(1),
+            "axi_araddr": In(ADDRESS_BITS),
+            "axi_arprot": In(3),
+            "axi_arvalid": In(1),
+            "axi_arready": Out(1),
+            "axi_rdata": Out(32),
+            "axi_rresp": Out(2),
+            "axi_rvalid": Out(1),
+            "axi_rready": In(1),
+        }
 
     def _value(self, register: Register, field: Field) -> object:
         """What a read of `field` returns."""

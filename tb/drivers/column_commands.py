@@ -7,7 +7,21 @@ from dataclasses import dataclass
 from hw.config import Timing
 
 DTYPES = ("fp16", "bf16", "fp32", "int32")
-INTERESTING_16 = (0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x3C00, 0xBC00, 0x7BFF, 0x7C00, 0xFC00, 0x7C01, 0x7E00, 0x7F80)
+INTERESTING_16 = (
+    0x0000,
+    0x8000,
+    0x0001,
+    0x8001,
+    0x03FF,
+    0x3C00,
+    0xBC00,
+    0x7BFF,
+    0x7C00,
+    0xFC00,
+    0x7C01,
+    0x7E00,
+    0x7F80,
+)
 
 
 @dataclass(frozen=True)
@@ -42,8 +56,8 @@ def random_mask(kind: str, dtype: str) -> int:
 
 
 def random_commands(count: int, timing: Timing, addresses: Sequence[int], epochs: int = 3) -> Iterator[Command]:
-    """`count` commands to `addresses` (bits 1:0 the bank group) in runs of one kind, each as early as the timing allows or
-    a little later; the epoch goes up now and then."""
+    """`count` commands to `addresses` (bits 1:0 the bank group) in runs of one kind, each as early as the timing allows
+    or a little later; the epoch goes up now and then."""
     cycle = 0
     last_read, last_write = -1000, -1000
     free = dict.fromkeys(range(4), 0)

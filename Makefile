@@ -1,0 +1,55 @@
+# Everything runs from here, in a virtual environment of its own. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup sim test verilog lint clean distclean
+
+PYTHON ?= python3
+JOBS ?= 2
+STAMP := .venv/.installed
+BIN := .venv/bin
+
+help: ## what can be made
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@echo "  Options: PYTHON=python3.12 for another interpreter (3.11 or newer), JOBS=4 for more processes in make test."
+
+setup: $(STAMP) ## make .venv with the t3rtl command in it, all packages from PyPI
+	@echo "ready: $(BIN)/t3rtl"
+
+$(STAMP): pyproject.toml
+	@for tool in g++ make git; do command -v $$tool >/dev/null || \
+	  { echo "make setup: $$tool is not installed (Debian: apt-get install g++ make git)" >&2; exit 2; }; done
+	@if [ ! -x $(BIN)/python ]; then command -v $(PYTHON) >/dev/null || \
+	  { echo "make setup: $(PYTHON) is not installed (Debian: apt-get install python3 python3-venv)" >&2; exit 2; }; \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make setup: $(PYTHON) is older than 3.11; say which to use: make setup PYTHON=python3.11" >&2; exit 2; }; \
+	  $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "make setup: $(PYTHON) has no venv module (Debian: apt-get install python3-venv)" >&2; exit 2; }; \
+	  echo "making .venv with $$($(PYTHON) -V)"; $(PYTHON) -m venv .venv; fi
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "make setup: .venv holds a Python older than 3.11; make distclean, then make setup" >&2; exit 2; }
+	@echo "installing the packages of pyproject.toml (a minute or two the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+sim: $(STAMP) ## every end-to-end scenario on the RTL; results in build/sim/results.json
+	@$(BIN)/t3rtl regress --out build/sim/results.json
+
+test: $(STAMP) ## everything quick under pytest
+	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
+
+verilog: $(STAMP) ## Verilog of the preset "paper" in build/verilog
+	@$(BIN)/t3rtl verilog --preset paper --out build/verilog
+
+lint: $(STAMP) ## linter, formatter check, type checker
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ." >&2; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@echo "lint: no complaints"
+
+clean: ## remove what was built (the virtual environment stays)
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find hw sim tb -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## remove the virtual environment too
+	rm -rf .venv

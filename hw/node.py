@@ -1,0 +1,259 @@
+"""One GPU's memory-side hardware: the blocks in the order in which a sector meets them, wired together.
+
+Ports are listed in :class:`Node`. Everything else (GPU, DRAM, links) stands on the other side of them.
+Source: T3 (ASPLOS 2024) Fig 8; SPEC section 2.
+"""
+
+from amaranth import Cat, Const, Module, Signal
+from amaranth.hdl import unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from hw.address_map import AddressMap
+from hw.config import Configuration
+from hw.dma.engine import DmaEngine
+from hw.link.link_unit import LinkUnit
+from hw.link.packetizer import StorePacketizer
+from hw.memory_controller.controller import MemoryController
+from hw.messages import Access, Messages, Phase
+from hw.node_monitor import CollectiveState, TriggerLatency
+from hw.register_file import RegisterFile
+from hw.stream_arbiter import StreamArbiter
+from hw.tracker.spill import SpillPort
+from hw.tracker.tracker import Tracker
+
+
+def dram_signature(config: Configuration) -> wiring.Signature:
+    """One channel's DRAM bus, seen from the controller: JEDEC commands plus UPDATE (op-and-store)."""
+    messages = Messages(config)
+    return wiring.Signature(
+        {
+            "row": Out(messages.row_command),
+            "column": Out(messages.column_command),
+            "write_data": Out(messages.write_data),
+            "read_data": In(messages.read_data),
+        }
+    )
+
+
+def link_signature(config: Configuration) -> wiring.Signature:
+    """One full-duplex link port: flits out and in, and the control messages that go against them."""
+    messages = Messages(config)
+    return wiring.Signature(
+        {
+            "tx": Out(stream.Signature(messages.link_flit)),
+            "tx_control": In(messages.link_control),
+            "rx": In(stream.Signature(messages.link_flit)),
+            "rx_control": Out(messages.link_control),
+        }
+    )
+
+
+class Node(wiring.Component):
+    """The exported hardware of one GPU.
+
+    Ports (besides `clk`, `rst` and the AXI4-Lite signals `axi_*` of :class:`hw.register_file.RegisterFile`):
+
+    - `irq`: level, a fault or the end of the collective, as enabled;
+    - `kernel_active`: high from the launch of the GEMM kernel to the end of its last store (kernel boundary, 4.5);
+    - `compute`, `responses`: per channel, the GPU's accesses and the data of its reads;
+    - `link`: per link port, see :func:`link_signature`; port 0 leads to rank + 1, port 1 to rank - 1;
+    - `dram`: per channel, see :func:`dram_signature`;
+    - `launches`: WG-launch events; `range_done`: a bit per range; `done`: this node's part of the collective is over.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        messages = Messages(config)
+        self._messages = messages
+        super().__init__(
+            {
+                **RegisterFile.axi_members(),
+                "irq": Out(1),
+                "kernel_active": In(1),
+                "compute": In(stream.Signature(messages.compute_request)).array(config.channels),
+                "responses": Out(stream.Signature(messages.compute_response)).array(config.channels),
+                "link": Out(link_signature(config)).array(config.links),
+                "dram": Out(dram_signature(config)).array(config.channels),
+                "launches": Out(stream.Signature(messages.launch_event)),
+                "range_done": Out(config.ranges),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, messages = self._config, self._messages
+        m.submodules.registers = registers = RegisterFile(config)
+        m.submodules.state = state = CollectiveState(config)
+        m.submodules.tracker = tracker = Tracker(config)
+        m.submodules.spill = spill = SpillPort(config)
+        m.submodules.dma = dma = DmaEngine(config)
+        m.submodules.packetizer = packetizer = StorePacketizer(config)
+        m.submodules.links = links = LinkUnit(config)
+        for name in RegisterFile.axi_members():
+            port, inner = getattr(self, name), getattr(registers, name)
+            m.d.comb += inner.eq(port) if RegisterFile.axi_members()[name].flow == In else port.eq(inner)
+
+        maps, controllers = [], []
+        for channel in range(config.channels):
+            m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
+            m.submodules[f"controller_{channel}"] = controller = MemoryController(config)
+            m.submodules[f"communication_{channel}"] = merge = StreamArbiter(messages.memory_request, 2)
+            m.submodules[f"responses_{channel}"] = answers = StreamArbiter(messages.compute_response, 2)
+            maps.append(address_map)
+            controllers.append(controller)
+            connect(m, flipped(self.compute[channel]), address_map.requests)
+            connect(m, address_map.local, controller.compute)
+            connect(m, address_map.remote, packetizer.stores[channel])
+            connect(m, links.requests[channel], merge.inputs[0])
+            connect(m, dma.reads[channel], merge.inputs[1])
+            connect(m, merge.output, controller.communication)
+            connect(m, spill.memory[channel], controller.spill)
+            connect(m, controller.commits, tracker.commits[channel])
+            connect(m, controller.compute_response, answers.inputs[0])
+            connect(m, address_map.refused_reads, answers.inputs[1])
+            connect(m, answers.output, flipped(self.responses[channel]))
+            dram = self.dram[channel]
+            m.d.comb += [
+                dram.row.eq(controller.row),
+                dram.column.eq(controller.column),
+                dram.write_data.eq(controller.write_data),
+                controller.read_data.eq(dram.read_data),
+                dma.returns[channel].eq(controller.returns),
+                spill.returns[channel].eq(controller.returns),
+                controller.kernel_active.eq(self.kernel_active),
+                controller.control.policy.eq(registers.arbiter_policy),
+                controller.control.threshold.eq(registers.arbiter_threshold),
+                controller.control.refresh.eq(registers.arbiter_refresh),
+                controller.control.starvation_limit.eq(registers.starvation_limit),
+                controller.control.window.eq(registers.detector_window),
+                controller.control.boundary_10.eq(registers.detector_boundary_10),
+                controller.control.boundary_30.eq(registers.detector_boundary_30),
+                controller.control.boundary_none.eq(registers.detector_boundary_none),
+                address_map.ranges.eq(registers.range_write),
+                address_map.epoch.eq(registers.epoch),
+                address_map.armed.eq(state.armed),
+            ]
+
+        connect(m, tracker.blocks, dma.blocks)
+        connect(m, tracker.launches, flipped(self.launches))
+        connect(m, tracker.spill_requests, spill.requests)
+        connect(m, dma.packets, links.dma_packets)
+        connect(m, packetizer.packets, links.store_packets)
+        for index in range(config.links):
+            connect(m, links.tx[index], flipped(self.link[index].tx))
+            connect(m, flipped(self.link[index].rx), links.rx[index])
+            m.d.comb += [
+                links.tx_control[index].eq(self.link[index].tx_control),
+                self.link[index].rx_control.eq(links.rx_control[index]),
+            ]
+        m.d.comb += [
+            tracker.spill_response.eq(spill.response),
+            spill.base.eq(Cat(registers.spill_base_low, registers.spill_base_high)),
+            links.route.eq(Cat(registers.route_low, registers.route_high)),
+            links.armed.eq(state.armed),
+            links.arm.eq(state.grant),
+            tracker.clear.eq(state.clear),
+            dma.clear.eq(state.clear),
+        ]
+        for block in (tracker, dma, links):
+            m.d.comb += block.ranges.eq(registers.range_write)
+        for block in (tracker, dma, packetizer, links):
+            m.d.comb += block.epoch.eq(registers.epoch)
+        for block in (dma, packetizer, links):
+            m.d.comb += block.rank.eq(registers.rank)
+
+        idle = Signal()
+        m.d.comb += [
+            idle.eq(
+                Cat(controller.events.idle for controller in controllers).all()
+                & Cat(event.idle for event in links.events).all()
+                & dma.idle
+                & packetizer.idle
+            ),
+            state.ranges.eq(registers.range_write),
+            state.arm.eq(registers.control_arm),
+            state.disarm.eq(registers.control_disarm),
+            state.cleared.eq(tracker.cleared),
+            state.range_done.eq(tracker.done),
+            state.sent_blocks.eq(dma.sent_blocks),
+            state.expected_blocks.eq(registers.expected_blocks),
+            state.idle.eq(idle),
+            self.done.eq(state.done),
+            self.range_done.eq(tracker.done),
+            self.irq.eq(registers.interrupt_request),
+            registers.status_armed.eq(state.armed),
+            registers.status_cleared.eq(tracker.cleared),
+            registers.status_kernel_active.eq(self.kernel_active),
+            registers.status_idle.eq(idle),
+            registers.status_done.eq(state.done),
+            Cat(registers.done_ranges_low, registers.done_ranges_high).eq(tracker.done),
+            registers.interrupt_status_done.eq(state.done_rises),
+        ]
+        self._faults(m, registers, [*(item.faults for item in maps), links.faults, tracker.faults])
+        self._counters(m, registers, controllers, maps, tracker, dma, links, state)
+        return m
+
+    def _faults(self, m: Module, registers: RegisterFile, sources: list) -> None:
+        """Every fault reaches the fault record; the record keeps the first, the count all."""
+        m.submodules.faults = merge = StreamArbiter(self._messages.fault_record, len(sources))
+        for index, source in enumerate(sources):
+            connect(m, source, merge.inputs[index])
+        m.d.comb += merge.output.ready.eq(1)
+        self._connect_fault(m, registers, merge.output)
+
+    def _connect_fault(self, m: Module, registers: RegisterFile, fault: stream.Interface) -> None:
+        m.d.comb += [
+            registers.interrupt_status_fault.eq(fault.valid),
+            registers.fault_record.eq(fault.payload),
+        ]
+
+    def _counters(self, m, registers, controllers, maps, tracker, dma, links, state) -> None:
+        """Increments of the counter registers, from the events of the blocks."""
+        events = [controller.events for controller in controllers]
+
+        def total(bits: list) -> object:
+            return sum(bits[1:], bits[0])
+
+        for phase in Phase:
+            for access in Access:
+                m.d.comb += getattr(registers, f"count_sectors_{phase.name.lower()}_{access.name.lower()}").eq(
+                    total([event.column & (event.phase == phase) & (event.access == access) for event in events])
+                )
+        for counter, field in {
+            "activates": "activate",
+            "refreshes": "refresh",
+            "row_hits": "row_hit",
+            "held_compute": "held_compute",
+            "held_communication": "held_communication",
+            "forced_communication": "forced",
+        }.items():
+            m.d.comb += getattr(registers, f"count_{counter}").eq(total([event[field] for event in events]))
+        occupancy = total([event.occupancy for event in events])
+        m.d.comb += [
+            registers.count_occupancy_sum.eq(occupancy),
+            registers.count_occupancy_peak.eq(occupancy),
+            registers.count_tracker_live_peak.eq(tracker.events.live),
+            registers.count_refused.eq(total([item.refused for item in maps])),
+            registers.count_dma_busy.eq(dma.events.busy),
+            registers.count_dma_reads.eq(dma.events.reads),
+            registers.count_dma_packets.eq(dma.events.packets),
+            registers.count_dma_blocks.eq(dma.events.blocks),
+            registers.count_dma_waiting.eq(dma.events.waiting),
+        ]
+        for field in ("accesses", "hits", "allocations", "evictions", "fetches", "triggers", "stalls"):
+            m.d.comb += getattr(registers, f"count_tracker_{field}").eq(tracker.events[field])
+        for index in range(self._config.links):
+            for field in ("sent_flits", "sent_packets", "received_packets", "no_credit", "no_grant"):
+                m.d.comb += getattr(registers, f"count_link{index}_{field}").eq(links.events[index][field])
+        m.submodules.trigger_latency = latency = TriggerLatency()
+        m.d.comb += [
+            latency.commit.eq(Cat(port.valid & port.ready for port in tracker.commits).any()),
+            latency.busy.eq(dma.events.busy),
+            latency.read.eq(
+                Cat(event.column & (event.access == Access.READ) & (event.phase != Phase.GEMM) for event in events).any()
+            ),
+            registers.count_trigger_latency_last.eq(latency.value),
+            registers.count_trigger_latency_peak.eq(latency.value),
+        ]

@@ -1,0 +1,110 @@
+"""State of a node's collective (armed, done) and the measurement of its trigger latency."""
+
+from amaranth import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.config import Configuration
+from hw.range_table import RangeWrite, Word
+
+
+class CollectiveState(wiring.Component):
+    """Takes a node through one epoch.
+
+    A pulse on `arm` clears the Tracker (`clear`, until `cleared`), then sets `armed` and pulses `grant`, which lets the
+    neighbours send in the new epoch. `done` when every range programmed with a WF_TOTAL is in `range_done`, the DMA
+    engine has sent `expected_blocks`, and nothing is in flight (`idle`); `done_rises` is its first cycle; `running`
+    from arming to done. `disarm` ends the epoch in any state.
+    """
+
+    def __init__(self, config: Configuration):
+        super().__init__(
+            {
+                "ranges": In(RangeWrite),
+                "arm": In(1),
+                "disarm": In(1),
+                "cleared": In(1),
+                "range_done": In(config.ranges),
+                "sent_blocks": In(20),
+                "expected_blocks": In(20),
+                "idle": In(1),
+                "clear": Out(1),
+                "grant": Out(1),
+                "armed": Out(1),
+                "running": Out(1),
+                "done": Out(1),
+                "done_rises": Out(1),
+            }
+        )
+        self._ranges = config.ranges
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        expected = Signal(self._ranges)
+        with m.If(self.ranges.valid & (self.ranges.word == Word.WF_TOTAL.value)):
+            for index in range(self._ranges):
+                with m.If(self.ranges.index == index):
+                    m.d.sync += expected[index].eq(self.ranges.data != 0)
+        finished = Signal()
+        m.d.comb += [
+            finished.eq(
+                self.armed
+                & ((expected & ~self.range_done) == 0)
+                & (self.sent_blocks == self.expected_blocks)
+                & self.idle
+            ),
+            self.running.eq(self.armed & ~self.done),
+            self.done_rises.eq(finished & ~self.done),
+        ]
+        with m.FSM(name="collective"):
+            with m.State("IDLE"):
+                with m.If(self.arm):
+                    m.d.sync += [self.armed.eq(0), self.done.eq(0)]
+                    m.next = "CLEAR"
+            with m.State("CLEAR"):
+                m.d.comb += self.clear.eq(1)
+                m.next = "SWEEP"
+            with m.State("SWEEP"):
+                # `cleared` falls in the cycle after `clear`.
+                m.next = "WAIT"
+            with m.State("WAIT"):
+                with m.If(self.cleared):
+                    m.d.comb += self.grant.eq(1)
+                    m.d.sync += self.armed.eq(1)
+                    m.next = "IDLE"
+        with m.If(self.done_rises):
+            m.d.sync += self.done.eq(1)
+        with m.If(self.disarm):
+            m.d.sync += [self.armed.eq(0), self.done.eq(0)]
+        return m
+
+
+class TriggerLatency(wiring.Component):
+    """Cycles from the last commit to the first DMA read command of a block.
+
+    `commit`, `read`: a tracked access was committed, a DMA read was issued to the DRAM, this cycle; `busy`: the DMA
+    engine has a block in work. `value` is the latency in the cycle of that read, 0 in every other. It is the trigger
+    latency when the engine was idle and nothing was committed between (SPEC section 6); under load it is a lower bound.
+    """
+
+    commit: In(1)
+    busy: In(1)
+    read: In(1)
+    value: Out(16)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        age = Signal(16)
+        was_busy = Signal()
+        waiting = Signal()
+        m.d.sync += was_busy.eq(self.busy)
+        with m.If(self.commit):
+            m.d.sync += age.eq(1)
+        with m.Elif(~age.all()):
+            m.d.sync += age.eq(age + 1)
+        with m.If(self.busy & ~was_busy):
+            m.d.sync += waiting.eq(1)
+        with m.If(self.read & (waiting | (self.busy & ~was_busy))):
+            m.d.comb += self.value.eq(age)
+            m.d.sync += waiting.eq(0)
+        return m

@@ -1,0 +1,111 @@
+"""Builds the fast simulator of a ring: one GPU compiled once to a library, N instances of it, a small top.
+
+Verilator copies an instantiated module's logic for every instance, so a ring of N in one model takes N times as long to
+build. As a library (`--lib-create`) the GPU is built once and serves every N; only the top, wires and clock, is built
+per ring.
+
+cocotb's own runner exposes every signal of a design, which stops Verilator from optimizing across them and costs about
+a factor of four; the control file exposes the ports of the top and nothing else.
+"""
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import cocotb_tools.config
+from cocotb_tools.runner import Verilator, VerilatorControlFile
+from filelock import FileLock
+
+from hw.config import Configuration
+from hw.verilog import to_systemverilog
+from sim.gpu import Gpu
+from sim.ring_top import ring_top
+from tb.runner import BUILD, SimulationError, prepare_environment
+
+CONTROL = """`verilator_config
+public_flat_rw -module "ring_top" -var "*"
+"""
+FLAGS = [
+    "-Wno-lint",
+    "-Wno-style",
+    "--assert",
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "fast",
+    "--noassert-case",
+]
+TIMING = ["--timing", "-CFLAGS", "-std=c++20 -fcoroutines"]
+HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv")
+
+
+class FastVerilator(Verilator):
+    """cocotb's Verilator runner without `--public-flat-rw`."""
+
+    def _build_command(self) -> list[list[str]]:
+        return [[word for word in command if word != "--public-flat-rw"] for command in super()._build_command()]
+
+
+@contextmanager
+def _content_folder(kind: str, texts: dict[str, str], *settings: object) -> Iterator[tuple[Path, bool]]:
+    """A folder named after the content of what is built in it, locked, and whether it is new."""
+    digest = hashlib.sha256(repr((sorted(texts.items()), settings)).encode()).hexdigest()[:16]
+    folder = BUILD / "ring" / f"{kind}-{digest}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(folder) + ".lock"):
+        complete = folder / "complete"
+        yield folder, not complete.exists()
+        complete.touch()
+
+
+def build_gpu(config: Configuration, storage_sectors: int, source_sectors: int) -> Path:
+    """The folder with one GPU compiled to a library (`libgpu.a`) and its wrapper (`gpu.sv`)."""
+    texts = {"gpu_model.sv": to_systemverilog(Gpu(config, storage_sectors, source_sectors), "gpu")}
+    for name in HARDWARE_SOURCES:
+        texts[name] = (Path(__file__).parent / name).read_text()
+    with _content_folder("gpu", texts, FLAGS) as (folder, new):
+        if new:
+            for name, text in texts.items():
+                (folder / name).write_text(text)
+            command = ["verilator", "--cc", "--build", "-j", "2", "--lib-create", "gpu", "--top-module", "gpu"]
+            command += ["--prefix", "Vgpu", "-Mdir", str(folder), "--timescale", "1ns/1ps", *FLAGS]
+            log = folder / "build.log"
+            with log.open("w") as output:
+                answer = subprocess.run([*command, *map(str, (folder / name for name in texts))], stdout=output, stderr=output)
+            if answer.returncode:
+                raise SimulationError(f"the GPU model could not be built\n{log.read_text()[-2000:]}")
+    return folder
+
+
+def build_ring(config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool = False) -> Path:
+    """The folder of a simulator `ring_top` for this ring, built unless it is there already.
+
+    Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
+    """
+    prepare_environment()
+    os.environ["MAKEFLAGS"] = os.environ["MAKEFLAGS"].replace("OPT_FAST=-O1", "OPT_FAST=-O2")
+    gpu = build_gpu(config, storage_sectors, source_sectors)
+    texts = {
+        "ring_top.sv": ring_top(config, gpus),
+        "gpu.sv": (gpu / "gpu.sv").read_text(),
+        "axi_sequencer.sv": (Path(__file__).parent / "axi_sequencer.sv").read_text(),
+        "visible.vlt": CONTROL,
+    }
+    with _content_folder(f"top{gpus}", texts, FLAGS, TIMING, str(gpu), str(cocotb_tools.config.libs_dir)) as (folder, new):
+        if new:
+            for name, text in texts.items():
+                (folder / name).write_text(text)
+            FastVerilator().build(
+                sources=[VerilatorControlFile(folder / "visible.vlt"), *(folder / n for n in texts if n.endswith(".sv"))],
+                hdl_toplevel="ring_top",
+                build_dir=folder,
+                build_args=[*FLAGS, *TIMING, "-LDFLAGS", str(gpu / "libgpu.a")],
+                timescale=("1ns", "1ps"),
+                always=True,
+                log_file=folder / "build.log",
+            )
+    return folder

@@ -1,0 +1,130 @@
+"""One direction of one link: bandwidth, latency and the control messages that travel against the flits."""
+
+from math import ceil
+
+from amaranth import Module, Mux, Signal
+from amaranth.hdl import ShapeCastable, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.config import SECTOR_BYTES, Configuration
+from hw.messages import Messages
+
+FRACTION_BITS = 16
+"""Bits after the point of the bandwidth in bytes a cycle."""
+
+
+class DelayLine(wiring.Component):
+    """Delivers each payload exactly `latency` cycles after it came in; at most one a cycle, never stalled.
+
+    A circular memory of time-stamped entries: an idle line costs nothing. Ports: `valid`, `payload` in; `out_valid`,
+    `out_payload`; `room`: there is a free entry. Payloads must not come in without `room`.
+    """
+
+    def __init__(self, shape: ShapeCastable, latency: int, depth: int):
+        self._shape = shape
+        self._latency = latency
+        self._depth = 1 << (depth - 1).bit_length()
+        super().__init__(
+            {
+                "valid": In(1),
+                "payload": In(shape),
+                "room": Out(1),
+                "out_valid": Out(1),
+                "out_payload": Out(shape),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        time_bits = self._latency.bit_length() + 1
+        m.submodules.payloads = payloads = Memory(shape=self._shape, depth=self._depth, init=[])
+        m.submodules.times = times = Memory(shape=unsigned(time_bits), depth=self._depth, init=[])
+        write, write_time = payloads.write_port(), times.write_port()
+        read, read_time = payloads.read_port(domain="comb"), times.read_port(domain="comb")
+        now = Signal(time_bits)
+        head = Signal(range(self._depth))
+        tail = Signal(range(self._depth))
+        level = Signal(range(self._depth + 1))
+        m.d.sync += now.eq(now + 1)
+        m.d.comb += [
+            self.room.eq(level != self._depth),
+            write.addr.eq(tail),
+            write.data.eq(self.payload),
+            write.en.eq(self.valid),
+            write_time.addr.eq(tail),
+            write_time.data.eq(now + self._latency),
+            write_time.en.eq(self.valid),
+            read.addr.eq(head),
+            read_time.addr.eq(head),
+            self.out_valid.eq((level != 0) & (read_time.data == now)),
+        ]
+        with m.If(self.out_valid):
+            m.d.comb += self.out_payload.eq(read.data)
+            m.d.sync += head.eq(head + 1)
+        with m.If(self.valid):
+            m.d.sync += tail.eq(tail + 1)
+        with m.If(self.valid != self.out_valid):
+            m.d.sync += level.eq(Mux(self.valid, level + 1, level - 1))
+        return m
+
+
+class LinkModel(wiring.Component):
+    """Flits one way at `link_bytes_per_cycle` and `link_latency`, control messages the other way at the same latency.
+
+    A token bucket of one flit: a data flit costs 32 bytes, a header flit `link_header_bytes` (0: it costs only its
+    cycle). Ports: `tx`: flits from the sender; `rx`: the same `link_latency` cycles after they were accepted, whose
+    `ready` is not looked at (credits guarantee room); `rx_control` from the receiver, `tx_control` to the sender;
+    `pause` stalls acceptance; `busy_cycles`: cycles in which the link was moving bytes.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        self._messages = messages = Messages(config)
+        super().__init__(
+            {
+                "tx": In(stream.Signature(messages.link_flit)),
+                "rx": Out(stream.Signature(messages.link_flit)),
+                "rx_control": In(messages.link_control),
+                "tx_control": Out(messages.link_control),
+                "pause": In(1),
+                "busy_cycles": Out(32),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        latency = config.link_latency
+        rate = max(1, round(config.link_bytes_per_cycle * 2**FRACTION_BITS))
+        data_cost = SECTOR_BYTES << FRACTION_BITS
+        header_cost = config.link_header_bytes << FRACTION_BITS
+        full = max(data_cost, header_cost) + rate
+        # Every data flit may have a header of its own beside it.
+        in_flight = 2 * (ceil((latency + 2) * config.link_bytes_per_cycle / SECTOR_BYTES) + 2)
+        m.submodules.flits = flits = DelayLine(self._messages.link_flit, latency, min(latency + 2, in_flight))
+        m.submodules.control = control = DelayLine(self._messages.link_control, latency, latency + 2)
+
+        tokens = Signal(range(full + rate + 1), init=full)
+        cost = Signal(range(max(data_cost, header_cost) + 1))
+        gained = Signal(range(full + rate + 1))
+        accepted = Signal()
+        m.d.comb += [
+            cost.eq(Mux(self.tx.payload.header, header_cost, data_cost)),
+            self.tx.ready.eq(flits.room & ~self.pause & (tokens >= cost)),
+            accepted.eq(self.tx.valid & self.tx.ready),
+            gained.eq(tokens - Mux(accepted, cost, 0) + rate),
+            flits.valid.eq(accepted),
+            flits.payload.eq(self.tx.payload),
+            self.rx.valid.eq(flits.out_valid),
+            self.rx.payload.eq(flits.out_payload),
+            control.valid.eq(self.rx_control.credit | self.rx_control.grant),
+            control.payload.eq(self.rx_control),
+            self.tx_control.eq(control.out_payload),
+        ]
+        with m.If(accepted | (tokens != full)):
+            m.d.sync += tokens.eq(Mux(gained > full, full, gained))
+        with m.If(tokens != full):
+            m.d.sync += self.busy_cycles.eq(self.busy_cycles + 1)
+        return m

@@ -1,0 +1,58 @@
+"""Arrays as the simulated memory holds them: sectors in hexadecimal files, rows padded to whole sectors.
+
+A file has one 32-byte sector a line, most significant byte first, as `$readmemh` and `$writememh` use it.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES
+
+
+def pitch_sectors(columns: int, element_bytes: int) -> int:
+    """Sectors from one row of a matrix to the next: rows start on a sector."""
+    return -(-columns * element_bytes // SECTOR_BYTES)
+
+
+def to_sectors(matrix: np.ndarray) -> np.ndarray:
+    """Bit patterns of shape (rows, columns) as bytes of shape (rows * pitch, 32), padding zero."""
+    rows, columns = matrix.shape
+    pitch = pitch_sectors(columns, matrix.itemsize)
+    padded = np.zeros((rows, pitch * SECTOR_BYTES), np.uint8)
+    padded[:, : columns * matrix.itemsize] = np.ascontiguousarray(matrix).view(np.uint8).reshape(rows, -1)
+    return padded.reshape(rows * pitch, SECTOR_BYTES)
+
+
+def from_sectors(sectors: np.ndarray, rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
+    """Inverse of :func:`to_sectors`; the padding is dropped."""
+    used = columns * dtype.itemsize
+    wide = sectors.reshape(rows, -1)[:, :used]
+    return np.ascontiguousarray(wide).view(dtype).reshape(rows, columns)
+
+
+def write_hex(path: Path, sectors: np.ndarray) -> None:
+    """Write bytes of shape (sectors, 32) as a file for `$readmemh`."""
+    digits = np.frombuffer(np.ascontiguousarray(sectors[:, ::-1]).tobytes().hex().encode(), np.uint8)
+    lines = np.full((len(sectors), 2 * SECTOR_BYTES + 1), ord("\n"), np.uint8)
+    lines[:, :-1] = digits.reshape(len(sectors), 2 * SECTOR_BYTES)
+    path.write_bytes(lines.tobytes())
+
+
+def read_hex(path: Path) -> np.ndarray:
+    """Sectors of a file written by `$writememh`, as bytes of shape (sectors, 32)."""
+    raw = np.frombuffer(path.read_bytes(), np.uint8)
+    width = 2 * SECTOR_BYTES + 1
+    if raw.size % width or not (raw[width - 1 :: width] == ord("\n")).all():
+        raise ValueError(f"{path} is not a dump of {SECTOR_BYTES}-byte sectors")
+    digits = bytes(raw.reshape(-1, width)[:, :-1].tobytes()).decode()
+    return np.frombuffer(bytes.fromhex(digits), np.uint8).reshape(-1, SECTOR_BYTES)[:, ::-1]
+
+
+def gather_channels(dumps: list[np.ndarray], first: int, count: int) -> np.ndarray:
+    """Sectors `first` to `first + count - 1` of an address space interleaved over channels, from each channel's dump."""
+    channels = len(dumps)
+    address = np.arange(first, first + count)
+    block = address // INTERLEAVE_SECTORS
+    local = block // channels * INTERLEAVE_SECTORS + address % INTERLEAVE_SECTORS
+    return np.stack(dumps)[block % channels, local]

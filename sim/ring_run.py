@@ -1,0 +1,361 @@
+"""A GEMM + ring reduce-scatter through the RTL, from arrays to a checked result."""
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cocotb_tools.check_results import get_results
+
+from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
+from hw.messages import AluOperation, DataType, Policy, Threshold
+from hw.registers import counters, find_register
+from sim.driver import DTYPE_BYTES, Tiling, Write, arbiter_writes, arm_writes, range_words, range_writes, register_write
+from sim.fast_model import FastVerilator, build_ring
+from sim.gemm import GemmWord
+from sim.memory_image import from_sectors, gather_channels, read_hex, to_sectors, write_hex
+from sim.ring_plan import Plan, home_sectors, ring_reduce_scatter_plan, workgroup_stride
+from tb.runner import BUILD, SimulationError
+
+ARRAY_BASE = 1 << 30
+"""First sector of the output array on every GPU (32 GiB up: the upper half of the address is exercised too)."""
+INPUT_BASE = ARRAY_BASE + (1 << 29)
+INPUT_SECTORS = 1 << 16
+STORAGE_SECTORS = 1 << 18
+PATTERN = {DataType.FP16: np.uint16, DataType.BF16: np.uint16, DataType.FP32: np.uint32, DataType.INT32: np.uint32}
+PEAK_FLOPS = 114.7e12 * 0.9
+"""Machine PAPER: a GEMM alone takes 2MNK / (PEAK_FLOPS * K / (K + 200)) seconds (SPEC section 5)."""
+
+
+@dataclass(frozen=True)
+class RingTask:
+    """One run: the array each GPU holds, how it is tiled, and how the ring treats it.
+
+    `partials`: bit patterns of shape (gpus, gpus * rows, columns), one whole output array per GPU; chunk c is rows
+    c*rows..(c+1)*rows. `depth` is K of the GEMM, from which compute time and input reads follow (0: neither).
+    `pauses` is the share of idle cycles forced on every interface, 0 to 0.9. `wrong_order` is the seeded software bug
+    that runs the ring against the order of the golden.
+    """
+
+    config: Configuration
+    partials: np.ndarray
+    tiling: Tiling
+    dtype: DataType = DataType.FP16
+    op: AluOperation = AluOperation.ADD
+    block_wfs: int = 8
+    direction: int = 1
+    first_touch: bool = True
+    policy: Policy = Policy.MCA
+    threshold: Threshold = Threshold.AUTO
+    starvation_limit: int = 2000
+    slots: int = 80
+    depth: int = 0
+    pauses: float = 0.0
+    alone: bool = False
+    seed: int = 1
+    epoch: int = 1
+    waves: Path | None = None
+    wrong_order: bool = False
+
+    @property
+    def gpus(self) -> int:
+        """GPUs on the ring."""
+        return len(self.partials)
+
+
+@dataclass(frozen=True)
+class RingOutcome:
+    """What came out: `reduced[r]` is chunk r as rank r holds it; `ranks` the status and counters of every rank."""
+
+    reduced: np.ndarray
+    ranks: list[dict[str, Any]]
+    plans: list[Plan]
+    finished: bool
+    alone_cycles: int
+    cycles: int
+    gemm_cycles: int
+    simulate_seconds: float
+    total_seconds: float
+    folder: Path
+
+    @property
+    def faults(self) -> list[str]:
+        """What the checkers of the simulation saw, one sentence each."""
+        answer = [] if self.finished else ["the collective did not complete"]
+        for rank, status in enumerate(self.ranks):
+            registers = status["registers"]
+            if status["violation"]:
+                answer.append(f"rank {rank} broke DRAM timing rule {status['violation_rule']}")
+            if status["stray"]:
+                answer.append(f"rank {rank} wrote outside the modelled DRAM")
+            if status["read_error"]:
+                answer.append(f"rank {rank} had a read refused")
+            if registers["fault_count"]:
+                answer.append(f"rank {rank} recorded {registers['fault_count']} faults, the first {registers['fault_record']:#x}")
+            if registers["tracker_triggers"] != status["expected_triggers"]:
+                answer.append(
+                    f"rank {rank} triggered {registers['tracker_triggers']} WF tiles, not {status['expected_triggers']}"
+                )
+        return answer
+
+
+def sized_for(config: Configuration, gpus: int, tiling: Tiling, block_wfs: int) -> Configuration:
+    """`config` with as many ranges and trigger-table entries as this ring needs."""
+    ranges = max(config.ranges, 1 << (gpus + 1).bit_length() if gpus + 2 > config.ranges else config.ranges)
+    per_wg = 1 << (-(-tiling.wfs // block_wfs) - 1).bit_length()
+    entries = (gpus - 1) * workgroup_stride(config, tiling) * per_wg
+    blocks = max(config.trigger_blocks, 1 << (entries - 1).bit_length())
+    return replace(config, gpus=gpus, ranges=ranges, trigger_blocks=blocks)
+
+
+def gemm_words(task: RingTask, rank: int) -> dict[str, int]:
+    """Parameters of the GEMM engine of `rank`."""
+    tiling, gpus = task.tiling, task.gpus
+    stages = gpus * math.ceil(tiling.workgroups / task.slots)
+    elements = gpus * tiling.rows * tiling.columns
+    scale = TOTAL_CHANNELS / task.config.channels
+    reads = cycles = 0
+    if task.depth:
+        total = 2 * elements * task.depth / (PEAK_FLOPS * task.depth / (task.depth + 200)) * 1e9 * scale
+        input_bytes = (gpus * tiling.rows + tiling.columns) * task.depth * tiling.dtype_bytes
+        reads = math.ceil(input_bytes / SECTOR_BYTES / stages)
+        stores = elements * tiling.dtype_bytes / SECTOR_BYTES / stages
+        cycles = max(0, round(total / stages - reads - stores))
+
+    def mask(row_bytes: int) -> int:
+        return (1 << (row_bytes % SECTOR_BYTES or SECTOR_BYTES)) - 1
+
+    fill = {2: 0x10001, 4: 1}[tiling.dtype_bytes]
+    return {
+        "ARRAY_BASE": ARRAY_BASE,
+        "CHUNK_SECTORS": tiling.sectors,
+        "FIRST_CHUNK": (rank - task.direction) % gpus,
+        "CHUNK_STEP": (-task.direction) % gpus,
+        "CHUNKS": gpus,
+        "WGS_PER_CHUNK": tiling.workgroups,
+        "WG_STRIDE": workgroup_stride(task.config, tiling),
+        "TILE_COLUMNS": tiling.tiles_across,
+        "BODY_SECTORS": math.ceil(tiling.body_bytes / SECTOR_BYTES),
+        "RIGHT_SECTORS": math.ceil(tiling.right_bytes / SECTOR_BYTES),
+        "BODY_MASK": mask(tiling.body_bytes),
+        "RIGHT_MASK": mask(tiling.right_bytes),
+        "PITCH": tiling.pitch_sectors,
+        "TILE_ROW_STRIDE": tiling.tile_rows * tiling.pitch_sectors,
+        "WF_STRIDE": tiling.wf_rows * tiling.pitch_sectors,
+        "WFS": tiling.wfs,
+        "WF_ROWS": tiling.wf_rows,
+        "LAST_TILE_ROWS": tiling.bottom_rows,
+        "TILE_ROWS": tiling.tiles_down,
+        "SLOTS": task.slots,
+        "COMPUTE_CYCLES": cycles,
+        "STAGE_READS": reads,
+        "INPUT_BASE": INPUT_BASE,
+        "INPUT_MASK": INPUT_SECTORS - 1,
+        "PAUSE": round(task.pauses * 256),
+        "FILL": fill,
+    }
+
+
+def _job(task: RingTask, config: Configuration) -> tuple[dict[str, Any], list[int], list[Plan]]:
+    """What the simulation is to do, its register program, and each rank's plan."""
+    gpus = task.gpus
+    array = gpus * task.tiling.sectors
+    home = ARRAY_BASE + -(-array // 8) * 8
+    inputs = (INPUT_BASE, INPUT_SECTORS)
+    plans, setup, before, gemm = [], [], [], []
+    for rank in range(gpus):
+        writes, plan = ring_reduce_scatter_plan(
+            config,
+            rank,
+            gpus,
+            task.tiling,
+            ARRAY_BASE,
+            task.epoch,
+            direction=-task.direction if task.wrong_order else task.direction,
+            op=task.op,
+            dtype=task.dtype,
+            block_wfs=task.block_wfs,
+            first_touch=task.first_touch,
+            inputs=inputs,
+            home=home,
+        )
+        arbiter = arbiter_writes(config, task.policy, task.threshold, task.starvation_limit)
+        enable = register_write(config, "interrupt_enable", fault=1)
+        clear = register_write(config, "control", clear_counters=1)
+        setup.append([*writes, clear, *arm_writes(config)])
+        plain = [range_words(config, base=ARRAY_BASE, sectors=array), range_words(config, base=inputs[0], sectors=inputs[1])]
+        before.append([*arbiter, enable, *range_writes(config, 0, plain[0]), *range_writes(config, 1, plain[1])])
+        words = gemm_words(task, rank)
+        words["FILL"] = (words["FILL"] * plan.fill_element) & 0xFFFF_FFFF
+        gemm.append(words)
+        plans.append(plan)
+    cycles = max(words["COMPUTE_CYCLES"] * gpus * math.ceil(task.tiling.workgroups / task.slots) for words in gemm)
+    link = gpus * array * SECTOR_BYTES / config.link_bytes_per_cycle
+    timeout = int((2 * cycles + 3 * link + 60 * array + 200_000) * (1 + 12 * task.pauses))
+    if config.link_receive_packets * 8 * SECTOR_BYTES < 2 * config.link_latency * config.link_bytes_per_cycle:
+        timeout += array * (2 * config.link_latency + 100) * 4
+    phases, program = _program(config, gemm, before, setup)
+    return {
+        "gpus": gpus,
+        "fill": not task.first_touch,
+        "alone": task.alone,
+        "pause": round(task.pauses * 256),
+        "timeout": timeout,
+        "phases": phases,
+    }, program, plans
+
+
+def counter_registers(config: Configuration) -> dict[str, int]:
+    """Addresses of what is read after a run: the low word of every counter, and the fault registers."""
+    names = {counter.name: f"{counter.name}_low" for counter in counters()}
+    names |= {name: name for name in ("fault_record", "fault_count", "status")}
+    return {name: find_register(config, register).address for name, register in names.items()}
+
+
+def _program(
+    config: Configuration, gemm: list[dict[str, int]], before: list[list[Write]], setup: list[list[Write]]
+) -> tuple[dict[str, int], list[int]]:
+    """Commands for `axi_sequencer.sv`, and where each phase begins."""
+
+    def command(operation: int, rank: int, address: int, value: int) -> int:
+        return operation << 60 | rank << 50 | address << 32 | value & 0xFFFF_FFFF
+
+    status = find_register(config, "status")
+    ranks = range(len(gemm))
+    registers = counter_registers(config).values()
+    idle, armed = (status.field(name).mask for name in ("idle", "armed"))
+    phases = {
+        "before": [
+            *(command(4, rank, GemmWord[name].value, value) for rank in ranks for name, value in gemm[rank].items()),
+            *(command(1, rank, *write) for rank in ranks for write in before[rank]),
+        ],
+        "settle": [command(3, rank, status.address, idle) for rank in ranks],
+        # A node may be granted to send before its neighbour is armed: the grant, not the order here, holds it back.
+        "setup": [
+            *(command(1, rank, *write) for rank in ranks for write in setup[rank]),
+            *(command(3, rank, status.address, armed) for rank in ranks),
+        ],
+        "counters": [command(2, rank, address, 0) for rank in ranks for address in registers],
+    }
+    starts, program = {}, []
+    for name, commands in phases.items():
+        starts[name] = len(program)
+        program += [*commands, 0]
+    if len(program) > 1 << 16:
+        raise SimulationError(f"the register program has {len(program)} commands, more than 65536")
+    return starts, program
+
+
+def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage: None) -> RingOutcome:
+    """Build what has to be built, run `task`, and return what the GPUs hold in the end.
+
+    Raises :class:`tb.runner.SimulationError` when the simulator itself fails.
+    """
+    began = time.perf_counter()
+    config = sized_for(task.config, task.gpus, task.tiling, task.block_wfs)
+    job, program, plans = _job(task, config)
+    needed = (task.gpus * task.tiling.sectors + home_sectors(config, task.gpus, task.tiling)) // config.channels + 8
+    storage = max(STORAGE_SECTORS, 1 << needed.bit_length())
+    source = max(STORAGE_SECTORS, 1 << (task.gpus * task.tiling.sectors - 1).bit_length())
+    progress("building the simulator")
+    model = build_ring(config, task.gpus, storage, source, waves=task.waves is not None)
+    folder = model / "runs" / f"{os.getpid()}-{time.monotonic_ns()}"
+    folder.mkdir(parents=True)
+    try:
+        for rank, partial in enumerate(task.partials):
+            write_hex(folder / f"source{rank}.hex", to_sectors(partial))
+        (folder / "job.json").write_text(json.dumps(job))
+        (folder / "program.hex").write_text("".join(f"{command:016x}\n" for command in program))
+        progress("simulating")
+        _run_simulator(model, folder, task)
+        result = json.loads((folder / "result.json").read_text())
+        progress("reading the result")
+        _add_registers(result["ranks"], folder / "answers.txt", counter_registers(config))
+        first = [rank * task.tiling.sectors for rank in range(task.gpus)]
+        reduced = []
+        for rank in range(task.gpus):
+            dumps = [
+                read_hex(folder / f"dump{rank * config.channels + channel}.hex") for channel in range(config.channels)
+            ]
+            sectors = gather_channels(dumps, first[rank], task.tiling.sectors)
+            reduced.append(
+                from_sectors(sectors, task.tiling.rows, task.tiling.columns, np.dtype(PATTERN[task.dtype]))
+            )
+        if task.waves is not None:
+            shutil.move(folder / "dump.fst", task.waves)
+    finally:
+        if not os.environ.get("T3_KEEP_RUNS"):
+            shutil.rmtree(folder, ignore_errors=True)
+    for status, plan in zip(result["ranks"], plans, strict=True):
+        status["expected_triggers"] = sum(task.tiling.wf_tiles for chunk in plan.chunks if chunk.updates)
+    return RingOutcome(
+        reduced=np.stack(reduced),
+        ranks=result["ranks"],
+        plans=plans,
+        finished=result["finished"],
+        alone_cycles=max(result["alone"], default=0),
+        cycles=max(status["done_cycles"] for status in result["ranks"]),
+        gemm_cycles=max(status["gemm_cycles"] for status in result["ranks"]),
+        simulate_seconds=result["seconds"]["simulate"],
+        total_seconds=time.perf_counter() - began,
+        folder=model,
+    )
+
+
+def _add_registers(ranks: list[dict[str, Any]], answers: Path, registers: dict[str, int]) -> None:
+    """Put the register values the simulation's host has read into each rank's status."""
+    names = {address: name for name, address in registers.items()}
+    for status in ranks:
+        status["registers"] = {}
+    for line in answers.read_text().splitlines():
+        rank, address, value = map(int, line.split())
+        ranks[rank]["registers"][names[address]] = value
+
+
+def _run_simulator(model: Path, folder: Path, task: RingTask) -> None:
+    """One process of the simulator in `model`, its files in `folder`."""
+    runner = FastVerilator()
+    runner.build_dir = model
+    runner.waves = task.waves is not None
+    log = folder / "run.log"
+    root = str(BUILD.parent)
+    environment = {"T3_JOB": str(folder / "job.json"), "PYTHONPATH": root}
+    try:
+        results = runner.test(
+            hdl_toplevel="ring_top",
+            hdl_toplevel_lang="verilog",
+            test_module="sim.ring_session",
+            seed=task.seed,
+            build_dir=model,
+            test_dir=folder,
+            results_xml=str(folder / "results.xml"),
+            plusargs=[
+                f"+source={folder}/source",
+                f"+hbm_dump={folder}/dump",
+                f"+program={folder}/program.hex",
+                f"+answers={folder}/answers.txt",
+            ],
+            extra_env=environment,
+            log_file=log,
+            waves=task.waves is not None,
+        )
+        tests, failed = get_results(results)
+    except (SystemExit, RuntimeError) as error:
+        raise SimulationError(f"the simulator stopped: {error}\n{_tail(log)}") from error
+    if failed or not tests:
+        raise SimulationError(f"the simulation failed\n{_tail(log)}")
+
+
+def _tail(log: Path, lines: int = 40) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
+
+
+def element_bytes(dtype: DataType) -> int:
+    """Bytes of one element."""
+    return DTYPE_BYTES[dtype]

@@ -1,0 +1,104 @@
+"""The Python side of a ring simulation, run by cocotb: start a phase, sleep until it ends.
+
+The job comes as JSON in the file named by T3_JOB and the answer goes to `result.json` beside it; see
+:mod:`sim.ring_run`, which writes the one and reads the other. Register accesses are a program for the simulation's own
+AXI4-Lite host (`axi_sequencer.sv`); Python wakes up a few times per run.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import cocotb
+from cocotb.handle import HierarchyObject
+from cocotb.triggers import First, RisingEdge, Timer
+
+from sim.gpu import GpuStatus
+
+
+class Ring:
+    """Access to a simulated ring through the top's ports."""
+
+    def __init__(self, dut: HierarchyObject, job: dict[str, Any]):
+        self.dut = dut
+        self.job = job
+
+    async def reset(self) -> None:
+        """Reset for a few cycles, every input at 0."""
+        for name in ("select", "go", "program_start", "start", "fill", "pause", "dump"):
+            getattr(self.dut, name).value = 0
+        self.dut.rst.value = 1
+        await Timer(5, unit="ns")
+        self.dut.rst.value = 0
+        await Timer(2, unit="ns")
+
+    async def program(self, phase: str) -> None:
+        """Run the register accesses of `phase`."""
+        self.dut.program_start.value = self.job["phases"][phase]
+        await self.pulse("go")
+        assert await self.wait("programmed"), f"the register accesses of phase {phase} did not complete"
+
+    async def pulse(self, name: str) -> None:
+        """Hold input `name` high for one clock cycle."""
+        getattr(self.dut, name).value = 1
+        await Timer(1, unit="ns")
+        getattr(self.dut, name).value = 0
+        await Timer(1, unit="ns")
+
+    async def wait(self, condition: str) -> bool:
+        """Sleep until output `condition` is high, there is trouble, or the time is over; whether it came."""
+        flag = getattr(self.dut, condition)
+        if not int(flag.value) and not int(self.dut.trouble.value):
+            await First(RisingEdge(flag), RisingEdge(self.dut.trouble), Timer(self.job["timeout"], unit="ns"))
+        return bool(int(flag.value))
+
+    async def status(self, rank: int) -> dict[str, Any]:
+        """Fields of :data:`sim.gpu.GpuStatus`."""
+        self.dut.select.value = rank
+        await Timer(1, unit="ns")
+        bits = int(self.dut.status.value)
+        return {
+            name: [bits >> field.offset + 32 * link & 0xFFFF_FFFF for link in range(2)]
+            if name == "link_busy"
+            else bits >> field.offset & (1 << field.width) - 1
+            for name, field in GpuStatus
+        }
+
+
+@cocotb.test()
+async def session(dut: HierarchyObject) -> None:
+    """One collective: program, zero if asked, time the GEMM alone if asked, arm, run, read the counters, dump."""
+    job_file = Path(os.environ["T3_JOB"])
+    job = json.loads(job_file.read_text())
+    ranks = range(job["gpus"])
+    ring = Ring(dut, job)
+    started = time.perf_counter()
+    await ring.reset()
+    dut.pause.value = job["pause"]
+    result: dict[str, Any] = {"alone": []}
+    await ring.program("before")
+    if job["fill"]:
+        await ring.pulse("fill")
+        await ring.wait("all_quiet")
+    if job["alone"]:
+        # The GEMM by itself, its stores plain and local: what the effective communication time is counted from.
+        await ring.pulse("start")
+        await ring.wait("all_quiet")
+        result["alone"] = [(await ring.status(rank))["gemm_cycles"] for rank in ranks]
+    # What was stored so far must be in the DRAM before a neighbour may send.
+    await ring.program("settle")
+    await ring.program("setup")
+    programmed = time.perf_counter()
+    await ring.pulse("start")
+    result["finished"] = await ring.wait("all_done")
+    simulated = time.perf_counter()
+    result["ranks"] = [await ring.status(rank) for rank in ranks]
+    await ring.program("counters")
+    # Writes already issued reach the DRAM array a few cycles after the last command.
+    await Timer(50, unit="ns")
+    await ring.pulse("dump")
+    await Timer(5, unit="ns")
+    result["seconds"] = {"program": programmed - started, "simulate": simulated - programmed}
+    (job_file.parent / "result.json").write_text(json.dumps(result))

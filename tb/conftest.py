@@ -1,0 +1,15 @@
+"""Settings of every test run: property tests draw the same examples each time, and without a time limit per example."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("t3", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.load_profile("t3")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say how to repeat a simulation with the same random choices."""
+    seed = os.environ.get("T3_SEED")
+    return f"simulations: seed {seed}" if seed else "simulations: random seeds (set T3_SEED to repeat one)"

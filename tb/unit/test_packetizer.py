@@ -1,0 +1,203 @@
+"""The store packetizer loses nothing, keeps order, and merges as far as its rules allow."""
+
+import os
+import random
+
+import cocotb
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import Configuration, preset
+from hw.link.packetizer import StorePacketizer
+from hw.messages import Access, AluOperation, Messages, Phase
+from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.runner import SimulationError, simulate
+
+SIZES = {
+    "paper": preset("paper"),
+    "tiny": preset("tiny"),
+    "four_channels": preset("quad"),
+    "tiny_four_channels": preset("tiny", channels=4),
+}
+EPOCH, RANK = 9, 3
+
+
+def pack(layout, **values):
+    return layout.const(values).as_value().value
+
+
+def unpack(layout, bits):
+    return {name: bits >> field.offset & (1 << field.width) - 1 for name, field in layout}
+
+
+class PacketizerBench:
+    """The packetizer with a source per channel."""
+
+    def __init__(self, dut, config: Configuration, source_pause, sink_pause):
+        self.dut, self.config, self.messages = dut, config, Messages(config)
+        cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
+        dut.epoch.value, dut.rank.value = EPOCH, RANK
+        self.sources = [StreamSource(dut, f"stores__{c}", dut.clk, source_pause) for c in range(config.channels)]
+        self.sink = StreamSink(dut, "packets", dut.clk, sink_pause)
+        self.expected = [[] for _ in range(config.channels)]
+
+    async def reset(self):
+        self.dut.rst.value = 1
+        for _ in range(2):
+            await RisingEdge(self.dut.clk)
+        self.dut.rst.value = 0
+
+    def store(self, **store):
+        channel = (store["va"] >> 3) % self.config.channels
+        store["data"] = random.getrandbits(256)
+        self.sources[channel].queue.append(pack(self.messages.remote_store, **store))
+        self.expected[channel].append(store)
+
+    async def finish(self, limit: int = 40000):
+        for _ in range(limit):
+            await RisingEdge(self.dut.clk)
+            await ReadOnly()
+            if not any(source.queue for source in self.sources) and int(self.dut.idle.value):
+                await RisingEdge(self.dut.clk)
+                return
+        raise AssertionError("stores are stuck")
+
+    def packets(self) -> list[list[dict]]:
+        """The received packets, each checked against its rules and turned back into stores."""
+        flits = [unpack(self.messages.link_flit, bits) for bits in self.sink.received]
+        packets = []
+        while flits:
+            flit = flits.pop(0)
+            assert flit["header"] and not flit["last"]
+            header = unpack(self.messages.link_header, flit["data"])
+            assert (header["epoch"], header["source"], header["check"]) == (EPOCH, RANK, 0)
+            assert header["va"] % 8 + header["length"] < 8, "packet crosses 256 B"
+            names = ("access", "alu", "dtype", "phase", "wg", "wf")
+            packets.append([])
+            for place in range(header["length"] + 1):
+                flit = flits.pop(0)
+                last = place == header["length"]
+                assert not flit["header"] and flit["last"] == last
+                packets[-1].append(
+                    {name: header[name] for name in names}
+                    | {
+                        "peer": header["destination"],
+                        "va": header["va"] + place,
+                        "mask": header["mask"] if last else 0xFFFFFFFF,
+                        "data": flit["data"],
+                    }
+                )
+        return packets
+
+    def check(self) -> int:
+        """Every store left once, in the order of its channel; returns the number of packets."""
+        packets = self.packets()
+        due = [list(stores) for stores in self.expected]
+        for packet in packets:
+            queue = due[(packet[0]["va"] >> 3) % self.config.channels]
+            assert packet == queue[: len(packet)]
+            del queue[: len(packet)]
+        assert not any(due)
+        return len(packets)
+
+
+def run_of_stores(bench: PacketizerBench, length: int, **changes):
+    """A run of whole-sector stores with random attributes, the last one perhaps partial."""
+    start = random.getrandbits(20)
+    attributes = {
+        "access": random.choice([Access.STORE, Access.UPDATE]).value,
+        "alu": random.choice(list(AluOperation)).value,
+        "dtype": random.getrandbits(2),
+        "phase": Phase.GEMM.value,
+        "peer": random.getrandbits(6),
+        "wg": random.getrandbits(16),
+        "wf": random.getrandbits(3),
+    } | changes
+    for place in range(length):
+        if random.random() < 0.1 and "peer" not in changes:
+            name = random.choice(list(attributes))
+            attributes[name] ^= 3 if name == "access" else 1
+        mask = 0xFFFFFFFF if place < length - 1 or random.random() < 0.5 else random.getrandbits(31)
+        bench.store(va=start + place, mask=mask, **attributes)
+
+
+def greedy(stores: list[dict]) -> int:
+    """Packets of one channel's stores when each continues the open packet as long as it may."""
+    packets, before = 0, None
+    names = ("access", "alu", "dtype", "phase", "peer", "wg", "wf")
+    for store in stores:
+        continues = (
+            before is not None
+            and store["va"] == before["va"] + 1
+            and store["va"] % 8 != 0
+            and before["mask"] == 0xFFFFFFFF
+            and all(store[name] == before[name] for name in names)
+        )
+        packets += not continues
+        before = store
+    return packets
+
+
+@cocotb.test()
+async def random_stores(dut):
+    config = SIZES[os.environ["SIZE"]]
+    pause = float(os.environ["PAUSE"])
+    bench = PacketizerBench(dut, config, pauses(pause), pauses(pause))
+    await bench.reset()
+    for _ in range(50):
+        run_of_stores(bench, random.choice([1, 2, 8, 20]))
+    await bench.finish()
+    count = bench.check()
+    if config.channels == 1 and not pause:
+        assert count == greedy(bench.expected[0])
+
+
+@cocotb.test()
+async def store_rate(dut):
+    """512 consecutive stores become 64 packets, no slower than the 9 flits of a packet allow."""
+    config = SIZES["paper"]
+    bench = PacketizerBench(dut, config, None, None)
+    await bench.reset()
+    attributes = {"access": 1, "alu": 0, "dtype": 0, "phase": 0, "peer": 1, "wg": 2, "wf": 3, "mask": 0xFFFFFFFF}
+    for place in range(512):
+        bench.store(va=place, **attributes)
+    cycles = 0
+    task = cocotb.start_soon(bench.finish())
+    while not task.done():
+        await RisingEdge(dut.clk)
+        cycles += 1
+    assert bench.check() == 64
+    dut._log.info(f"512 stores in {cycles} cycles")
+    assert cycles <= 64 * 9 + 20
+
+
+class MixesWavefronts(StorePacketizer):
+    """A wrong packetizer that merges stores of different wavefronts."""
+
+    def _same(self, store, packet):
+        return store.wg == packet.wg
+
+
+@pytest.mark.parametrize(
+    ("size", "pause"), [("paper", 0), ("paper", 40), ("tiny", 20), ("four_channels", 0), ("tiny_four_channels", 30)]
+)
+def test_random_stores(size, pause):
+    environment = {"SIZE": size, "PAUSE": str(pause)}
+    simulate(StorePacketizer(SIZES[size]), "packetizer", __name__, "random_stores", environment=environment)
+
+
+def test_mixed_wavefronts_are_caught():
+    with pytest.raises(SimulationError):
+        simulate(
+            MixesWavefronts(SIZES["paper"]),
+            "packetizer",
+            __name__,
+            "random_stores",
+            seed=1,
+            environment={"SIZE": "paper", "PAUSE": "0"},
+        )
+
+
+def test_store_rate():
+    simulate(StorePacketizer(SIZES["paper"]), "packetizer", __name__, "store_rate")
