@@ -22,7 +22,7 @@ from filelock import FileLock
 from hw.config import Configuration
 from hw.verilog import to_systemverilog
 from sim.gpu import Gpu
-from sim.ring_top import ring_top
+from sim.ring_top import gpu_shell, gpu_slot, ring_top
 from tb.runner import BUILD, SimulationError, prepare_environment
 
 CONTROL = """`verilator_config
@@ -62,20 +62,21 @@ def _content_folder(kind: str, texts: dict[str, str], *settings: object) -> Iter
         complete.touch()
 
 
-def build_gpu(config: Configuration, storage_sectors: int, source_sectors: int) -> Path:
-    """The folder with one GPU compiled to a library (`libgpu.a`) and its wrapper (`gpu.sv`)."""
-    texts = {"gpu_model.sv": to_systemverilog(Gpu(config, storage_sectors, source_sectors), "gpu")}
+def build_gpu(config: Configuration, gpu: Gpu) -> Path:
+    """The folder with one GPU compiled to a library (`Vgpu__ALL.a`)."""
+    texts = {"gpu.sv": to_systemverilog(gpu, "gpu"), "gpu_shell.sv": gpu_shell(gpu)}
     for name in HARDWARE_SOURCES:
         texts[name] = (Path(__file__).parent / name).read_text()
     with _content_folder("gpu", texts, FLAGS) as (folder, new):
         if new:
             for name, text in texts.items():
                 (folder / name).write_text(text)
-            command = ["verilator", "--cc", "--build", "-j", "2", "--lib-create", "gpu", "--top-module", "gpu"]
-            command += ["--prefix", "Vgpu", "-Mdir", str(folder), "--timescale", "1ns/1ps", *FLAGS]
+            command = ["verilator", "--cc", "--build", "-j", "2", "--top-module", "gpu_shell", "--prefix", "Vgpu"]
+            command += ["-Mdir", str(folder), "--timescale", "1ns/1ps", *FLAGS]
             log = folder / "build.log"
             with log.open("w") as output:
-                answer = subprocess.run([*command, *map(str, (folder / name for name in texts))], stdout=output, stderr=output)
+                command += [str(folder / name) for name in texts]
+                answer = subprocess.run(command, stdout=output, stderr=output, check=False)
             if answer.returncode:
                 raise SimulationError(f"the GPU model could not be built\n{log.read_text()[-2000:]}")
     return folder
@@ -88,22 +89,28 @@ def build_ring(config: Configuration, gpus: int, storage_sectors: int, source_se
     """
     prepare_environment()
     os.environ["MAKEFLAGS"] = os.environ["MAKEFLAGS"].replace("OPT_FAST=-O1", "OPT_FAST=-O2")
-    gpu = build_gpu(config, storage_sectors, source_sectors)
+    gpu = Gpu(config, storage_sectors, source_sectors)
+    library = build_gpu(config, gpu)
     texts = {
-        "ring_top.sv": ring_top(config, gpus),
-        "gpu.sv": (gpu / "gpu.sv").read_text(),
-        "axi_sequencer.sv": (Path(__file__).parent / "axi_sequencer.sv").read_text(),
+        "ring_top.sv": ring_top(config, gpu, gpus),
+        "gpu_slot.sv": gpu_slot(gpu),
         "visible.vlt": CONTROL,
     }
-    with _content_folder(f"top{gpus}", texts, FLAGS, TIMING, str(gpu), str(cocotb_tools.config.libs_dir)) as (folder, new):
+    for name in ("axi_sequencer.sv", "gpu_model.cpp"):
+        texts[name] = (Path(__file__).parent / name).read_text()
+    settings = (FLAGS, TIMING, str(library), str(cocotb_tools.config.libs_dir))
+    with _content_folder(f"top{gpus}", texts, *settings) as (folder, new):
         if new:
             for name, text in texts.items():
                 (folder / name).write_text(text)
+            verilog = [folder / name for name in texts if name.endswith(".sv")]
+            # Verilator takes C++ sources and libraries among its arguments.
+            others = [str(folder / "gpu_model.cpp"), str(library / "Vgpu__ALL.a")]
             FastVerilator().build(
-                sources=[VerilatorControlFile(folder / "visible.vlt"), *(folder / n for n in texts if n.endswith(".sv"))],
+                sources=[VerilatorControlFile(folder / "visible.vlt"), *verilog],
                 hdl_toplevel="ring_top",
                 build_dir=folder,
-                build_args=[*FLAGS, *TIMING, "-LDFLAGS", str(gpu / "libgpu.a")],
+                build_args=[*FLAGS, *TIMING, "-CFLAGS", f"-I{library}", *others],
                 timescale=("1ns", "1ps"),
                 always=True,
                 log_file=folder / "build.log",

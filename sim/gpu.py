@@ -67,6 +67,11 @@ class Gpu(wiring.Component):
             }
         )
 
+    @staticmethod
+    def status_field(name: str) -> data.Field:
+        """Where `name` lies in `status`."""
+        return GpuStatus[name]
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config

@@ -1,65 +1,166 @@
-"""The top of a ring simulation: clock, N instances of one exported GPU, and the wires between neighbours.
+"""The top of a ring simulation: clock, host, N GPUs, and the wires between neighbours.
 
 Port 0 of a GPU leads to the next rank, port 1 to the previous one. The host (`axi_sequencer.sv`) programs all GPUs; `select`
 says which GPU's status is shown. The clock runs inside the simulator, so that Python is woken only when it asks to be.
+
+A GPU stands behind two packed ports (:class:`Packing`), so that one call per cycle moves all its signals.
 """
 
+from dataclasses import dataclass
+
 from amaranth.hdl import Shape
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import In, Signature
 
 from hw.config import Configuration
-from hw.messages import Messages
-from hw.register_file import RegisterFile
-from sim.gpu import GpuStatus
+from sim.gpu import Gpu
+
+DIRECT = ("clk", "rst", "rank")
+"""Ports of a GPU that are not packed."""
 
 
-def _width(shape: object) -> int:
-    return Shape.cast(shape).width
+@dataclass(frozen=True)
+class Packing:
+    """Where each port of a GPU lies in its packed `inputs` and `outputs`: name -> (low bit, width)."""
+
+    inputs: dict[str, tuple[int, int]]
+    outputs: dict[str, tuple[int, int]]
+
+    @staticmethod
+    def of(signature: Signature) -> "Packing":
+        """The packing of the ports of `signature`, in their order."""
+        sides: tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]] = ({}, {})
+        used = [0, 0]
+        for path, member in _flat(signature):
+            if path in DIRECT:
+                continue
+            side = 0 if member.flow == In else 1
+            width = Shape.cast(member.shape).width
+            sides[side][path] = used[side], width
+            used[side] += width
+        return Packing(*sides)
+
+    @property
+    def input_width(self) -> int:
+        """Bits of `inputs`."""
+        return sum(width for _, width in self.inputs.values())
+
+    @property
+    def output_width(self) -> int:
+        """Bits of `outputs`."""
+        return sum(width for _, width in self.outputs.values())
+
+    def output(self, bus: str, name: str) -> str:
+        """SystemVerilog for port `name` in `bus`."""
+        low, width = self.outputs[name]
+        return f"{bus}[{low}+:{width}]"
 
 
-def ring_top(config: Configuration, gpus: int) -> str:
-    """SystemVerilog of module `ring_top` for `gpus` instances of module `gpu`."""
-    messages = Messages(config)
-    flit = _width(messages.link_flit) + 1
-    control = _width(messages.link_control)
-    status = _width(GpuStatus)
-    host, connections, selected = [], [], []
-    tied = {"axi_awprot": "3'd0", "axi_arprot": "3'd0", "axi_wstrb": "4'hf", "axi_wdata": "data"}
-    for name, member in RegisterFile.axi_members().items():
-        width = _width(member.shape)
-        if name in tied:
-            connections.append(f".{name}({tied[name]}),")
-            continue
-        host.append(f".{name}({name}),")
-        if member.flow == In:
-            selected.append(f"    logic [{width - 1}:0] {name};")
-            gate = " & (target == 6'(g))" if name.endswith(("valid", "bready", "rready")) else ""
-            connections.append(f".{name}({name}{gate}),")
+def _flat(signature: Signature) -> list[tuple[str, object]]:
+    """Ports by exported name; arrays become `name__0`, `name__1`."""
+    answer = []
+    for name, member in signature.members.items():
+        if member.dimensions:
+            answer += [(f"{name}__{index}", member) for index in range(member.dimensions[0])]
         else:
-            selected.append(f"    logic [{width - 1}:0] {name}, all_{name}[N];\n    assign {name} = all_{name}[target];")
-            connections.append(f".{name}(all_{name}[g]),")
-    links = config.links
-    for index in range(links):
-        connections.append(f".link_out__{index}(flit_out[g][{index}]), .link_in__{index}(flit_in[g][{index}]),")
-        connections.append(f".control_out__{index}(control_out[g][{index}]),")
-        connections.append(f".control_in__{index}(control_in[g][{index}]),")
-    next_gpu, previous_gpu = "(g + 1) % N", "(g + N - 1) % N"
-    # Port: (GPU whose flits arrive, its port), (GPU whose receiver answers, its port).
-    neighbours = [((next_gpu, 1), (next_gpu, 1)), ((previous_gpu, 0), (previous_gpu, 0))]
-    if links == 1:
-        neighbours = [((previous_gpu, 0), (next_gpu, 0))]
-    # Registered, so that no combinational path leads from one GPU model into another.
-    wires = "".join(
-        f"""
-        always_ff @(posedge clk) begin
-            flit_in[g][{port}] <= flit_out[{sender}][{sender_port}];
-            control_in[g][{port}] <= control_out[{receiver}][{receiver_port}];
-        end"""
-        for port, ((sender, sender_port), (receiver, receiver_port)) in enumerate(neighbours)
-    )
+            answer.append((name, member))
+    return answer
+
+
+def gpu_shell(gpu: Gpu) -> str:
+    """SystemVerilog of `gpu_shell`: module `gpu` behind packed ports. All inputs but the AXI bus are registered, so that
+    the simulator need not evaluate the logic behind them twice a cycle."""
+    packing = Packing.of(gpu.signature)
+    lines = []
+    for name, (low, width) in packing.inputs.items():
+        source = "inputs" if name.startswith("axi_") else "held"
+        lines.append(f".{name}({source}[{low}+:{width}]),")
+    lines += [f".{name}(outputs[{low}+:{width}])," for name, (low, width) in packing.outputs.items()]
+    ports = "\n        ".join(lines)
+    return f"""// Generated by sim/ring_top.py.
+`timescale 1ns/1ps
+module gpu_shell (
+    input  logic clk,
+    input  logic rst,
+    input  logic [5:0] rank,
+    input  logic [{packing.input_width - 1}:0] inputs,
+    output logic [{packing.output_width - 1}:0] outputs
+);
+    logic [{packing.input_width - 1}:0] held;
+    logic held_rst = 1;
+    always_ff @(posedge clk) begin
+        held <= inputs;
+        held_rst <= rst;
+    end
+    gpu gpu (
+        {ports}
+        .clk(clk), .rst(held_rst), .rank(rank)
+    );
+endmodule
+"""
+
+
+def gpu_slot(gpu: Gpu) -> str:
+    """SystemVerilog of `gpu_slot`: a `gpu_shell` that was compiled on its own (`gpu_model.cpp`)."""
+    packing = Packing.of(gpu.signature)
+    return f"""// Generated by sim/ring_top.py.
+`timescale 1ns/1ps
+module gpu_slot #(
+    parameter RANK = 0
+) (
+    input  logic clk,
+    input  logic rst,
+    input  bit [{packing.input_width - 1}:0] inputs,
+    output bit [{packing.output_width - 1}:0] outputs
+);
+    import "DPI-C" function chandle gpu_create(input string name, input int rank);
+    import "DPI-C" function void gpu_step(
+        input chandle gpu, input bit rst, input bit [{packing.input_width - 1}:0] inputs,
+        output bit [{packing.output_width - 1}:0] outputs
+    );
+    chandle model;
+    bit [{packing.output_width - 1}:0] after;
+    initial model = gpu_create($sformatf("gpu%0d", RANK), RANK);
+    always @(posedge clk) begin
+        gpu_step(model, rst, inputs, after);
+        outputs <= after;
+    end
+endmodule
+"""
+
+
+def ring_top(config: Configuration, gpu: Gpu, gpus: int) -> str:
+    """SystemVerilog of module `ring_top` for `gpus` instances of module `gpu_slot`."""
+    packing = Packing.of(gpu.signature)
+    width = {name: size for name, (_, size) in (*packing.inputs.items(), *packing.outputs.items())}
+    values = {"start": "start", "fill": "fill", "pause": "pause", "dump": "dump"}
+    values["write"] = "{data, gemm_index, gemm_write & (target == 6'(g))}"
+    values |= {"axi_awprot": "3'd0", "axi_arprot": "3'd0", "axi_wstrb": "4'hf", "axi_wdata": "data"}
+    host, declarations = [], []
+    for name in width:
+        if not name.startswith("axi_") or name in values:
+            continue
+        declarations.append(f"    logic [{width[name] - 1}:0] {name};")
+        host.append(f".{name}({name}),")
+        if name in packing.inputs:
+            gate = " & (target == 6'(g))" if name.endswith(("valid", "bready", "rready")) else ""
+            values[name] = name + gate
+        else:
+            declarations.append(f"    assign {name} = {packing.output('outputs[target]', name)};")
+    next_gpu, previous_gpu = "outputs[(g + 1) % N]", "outputs[(g + N - 1) % N]"
+    for port in range(config.links):
+        # A port's partner is port 1 of the next GPU for port 0, and the other way round; with one link it is port 0.
+        sender, sender_port = (previous_gpu, 0) if config.links == 1 or port == 1 else (next_gpu, 1)
+        receiver = next_gpu if port == 0 else previous_gpu
+        receiver_port = 0 if config.links == 1 else 1 - port
+        values[f"link_in__{port}"] = packing.output(sender, f"link_out__{sender_port}")
+        values[f"control_in__{port}"] = packing.output(receiver, f"control_out__{receiver_port}")
+    low = packing.outputs["status"][0]
+    flag = {
+        name: f"outputs[g][{low + gpu.status_field(name).offset}]"
+        for name in ("done", "busy", "violation", "stray", "read_error", "interrupt")
+    }
     newline = "\n"
-    flags = {name: GpuStatus[name].offset for name in ("done", "busy", "violation", "stray", "read_error", "interrupt")}
-    bad = " | ".join(f"all_status[g][{flags[name]}]" for name in ("violation", "stray", "read_error", "interrupt"))
+    inputs = ",\n            ".join(f"{width[name]}'({values[name]})" for name in reversed(packing.inputs))
     return f"""// Generated by sim/ring_top.py.
 `timescale 1ns/1ps
 module ring_top #(
@@ -74,7 +175,7 @@ module ring_top #(
     input  logic [7:0] pause,
     input  logic dump,
     output logic clk,
-    output logic [{status - 1}:0] status,
+    output logic [{width['status'] - 1}:0] status,
     output logic programmed,
     output logic all_done,
     output logic all_quiet,
@@ -83,16 +184,14 @@ module ring_top #(
     initial clk = 0;
     always #0.5 clk = ~clk;
 
-    logic [{flit - 1}:0] flit_out[N][{links}], flit_in[N][{links}];
-    logic [{control - 1}:0] control_out[N][{links}], control_in[N][{links}];
-    logic [{status - 1}:0] all_status[N];
+    bit [{packing.output_width - 1}:0] outputs[N];
     logic [N-1:0] done, busy, bad;
     logic [5:0] target;
     logic [4:0] gemm_index;
     logic [31:0] data;
     logic gemm_write, refused;
-{newline.join(selected)}
-    assign status = all_status[select];
+{newline.join(declarations)}
+    assign status = {packing.output('outputs[select]', 'status')};
     assign all_done = &done;
     assign all_quiet = ~|busy;
     assign trouble = (|bad) | refused;
@@ -104,14 +203,14 @@ module ring_top #(
     );
 
     for (genvar g = 0; g < N; g++) begin : gpus
-        assign done[g] = all_status[g][{flags['done']}] & ~busy[g];
-        assign busy[g] = all_status[g][{flags['busy']}];
-        assign bad[g] = {bad};{wires}
-        gpu gpu (
-            .clk(clk), .rst(rst), .rank(6'(g)),
-            {(newline + '            ').join(connections)}
-            .write({{data, gemm_index, gemm_write & (target == 6'(g))}}),
-            .start(start), .fill(fill), .pause(pause), .dump(dump), .status(all_status[g])
+        assign done[g] = {flag['done']} & ~busy[g];
+        assign busy[g] = {flag['busy']};
+        assign bad[g] = {flag['violation']} | {flag['stray']} | {flag['read_error']} | {flag['interrupt']};
+        gpu_slot #(.RANK(g)) slot (
+            .clk(clk), .rst(rst), .outputs(outputs[g]),
+            .inputs({{
+            {inputs}
+            }})
         );
     end
 endmodule
