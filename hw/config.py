@@ -91,7 +91,8 @@ class Configuration:
     """All parameters of a node and of the ring it stands in.
 
     Depths are in entries; each may be 1 (SPEC section 3, position 5). Widths are in bits. `link_bandwidth` is GB/s per
-    direction of the whole GPU; a slice gets `channels / 32` of it. `link_latency` is in cycles. `seeded_bug` builds the
+    direction of the whole GPU; a slice gets `channels / 32` of it. `link_latency` is in cycles. `gated_clocks`
+    gates the clocks of idle blocks (:mod:`hw.clock_gate`; for simulation). `seeded_bug` builds the
     hardware with a fault of :data:`SEEDED_BUGS`, for tests of the testbench.
     """
 
@@ -129,6 +130,7 @@ class Configuration:
     link_header_bytes: int = field(default=0, metadata=_between(0, 256))
 
     timing: Timing = field(default_factory=Timing)
+    gated_clocks: bool = False
     seeded_bug: str = ""
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.address_map import AddressMap
+from hw.clock_gate import gated_submodule
 from hw.config import Configuration
 from hw.dma.engine import DmaEngine
 from hw.link.link_unit import LinkUnit
@@ -88,14 +89,19 @@ class Node(wiring.Component):
         m.submodules.state = state = CollectiveState(config)
         m.submodules.tracker = tracker = Tracker(config)
         m.submodules.spill = spill = SpillPort(config)
-        m.submodules.dma = dma = DmaEngine(config)
-        m.submodules.packetizer = packetizer = StorePacketizer(config)
+        dma = DmaEngine(config)
+        packetizer = StorePacketizer(config)
         m.submodules.links = links = LinkUnit(config)
         for name in RegisterFile.axi_members():
             port, inner = getattr(self, name), getattr(registers, name)
             m.d.comb += inner.eq(port) if RegisterFile.axi_members()[name].flow == In else port.eq(inner)
 
         maps, controllers = [], []
+        programming = registers.range_write.valid | state.clear
+        returned = Cat(port.valid for port in dma.returns).any()
+        stored = Cat(port.valid for port in packetizer.stores).any()
+        gated_submodule(m, "dma", dma, dma.blocks.valid | returned | programming | ~dma.idle, config.gated_clocks)
+        gated_submodule(m, "packetizer", packetizer, stored | ~packetizer.idle, config.gated_clocks)
         for channel in range(config.channels):
             m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
             m.submodules[f"controller_{channel}"] = controller = MemoryController(config)

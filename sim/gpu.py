@@ -3,6 +3,8 @@
 It is exported once and instantiated per GPU (:mod:`sim.ring_top`), so that build time does not grow with the ring.
 """
 
+from dataclasses import replace
+
 from amaranth import Cat, Module, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
@@ -45,7 +47,7 @@ class Gpu(wiring.Component):
     `control_out`/`control_in`; `status`."""
 
     def __init__(self, config: Configuration, storage_sectors: int, source_sectors: int):
-        self._config = config
+        self._config = config = replace(config, gated_clocks=True)
         self._storage_sectors = storage_sectors
         self._source_sectors = source_sectors
         messages = Messages(config)

@@ -5,8 +5,8 @@
 // reads beyond SECTORS give the same hash, writes beyond are ignored.
 //   sector(a) = {word(a,7), ..., word(a,0)},  word(a,w) = lowbias32(8 a + w)
 // where lowbias32 is C. Wellons' 32-bit mixing function.
-// On a rising edge of `dump` the data is written by $writememh to "<prefix><id>.hex", prefix from +hbm_dump=<prefix>; on a
-// rising edge of `load` it is read from there, prefix from +hbm_load=<prefix> (the tags stay).
+// On a rising edge of `dump` the data (the first +hbm_dump_sectors=<number>, else all) is written by $writememh to
+// "<prefix><id>.hex", prefix from +hbm_dump=<prefix>; on a rising edge of `load` it is read from there, prefix from +hbm_load=<prefix> (the tags stay).
 module hbm_array #(
     parameter SECTORS = 16384,
     parameter EPOCH_BITS = 8
@@ -31,6 +31,7 @@ module hbm_array #(
     logic [EPOCH_BITS-1:0] tags[SECTORS];
     logic load_before = 0, dump_before = 0;
     string prefix;
+    int dumped;
 
     function automatic logic [31:0] lowbias32(input logic [31:0] value);
         logic [31:0] x;
@@ -88,7 +89,8 @@ module hbm_array #(
         end
         if (dump && !dump_before) begin
             if (!$value$plusargs("hbm_dump=%s", prefix)) $fatal(1, "+hbm_dump=PREFIX is missing");
-            $writememh($sformatf("%s%0d.hex", prefix, id), sectors);
+            if (!$value$plusargs("hbm_dump_sectors=%d", dumped)) dumped = SECTORS;
+            $writememh($sformatf("%s%0d.hex", prefix, id), sectors, 0, dumped - 1);
         end
     end
 endmodule

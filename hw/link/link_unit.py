@@ -1,9 +1,10 @@
 """The node's link ports: routes packets to the port of their peer, writes received packets to the channels."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hw.clock_gate import gated_submodule
 from hw.config import Configuration
 from hw.link.receiver import Receiver
 from hw.link.transmitter import Transmitter
@@ -51,8 +52,13 @@ class LinkUnit(wiring.Component):
         config = self._config
         transmitters, receivers = [], []
         for port in range(config.links):
-            m.submodules[f"transmitter_{port}"] = transmitter = Transmitter(config)
-            m.submodules[f"receiver_{port}"] = receiver = Receiver(config)
+            transmitter = Transmitter(config)
+            receiver = Receiver(config)
+            sending = Cat(source.valid for source in transmitter.sources).any() | transmitter.active
+            signalled = self.tx_control[port].credit | self.tx_control[port].grant
+            receiving = self.rx[port].valid | self.arm | self.ranges.valid | receiver.active
+            gated_submodule(m, f"transmitter_{port}", transmitter, sending | signalled, config.gated_clocks)
+            gated_submodule(m, f"receiver_{port}", receiver, receiving, config.gated_clocks)
             transmitters.append(transmitter)
             receivers.append(receiver)
             connect(m, transmitter.tx, flipped(self.tx[port]))

@@ -5,7 +5,7 @@ section 3.5).
 """
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
@@ -27,7 +27,8 @@ class Receiver(wiring.Component):
 
     Ports: `rx`, always ready; `control`: credits and, after `arm`, the grant of `epoch`; `requests`: STORE or UPDATE as
     the header says, `first_touch`, `tracked` from the range, in the order received; `fault_valid`, `fault`: one cycle;
-    `received`: a packet was accepted; `idle`. Latency: last flit to first request 4 cycles. Rate: one sector a cycle,
+    `received`: a packet was accepted; `idle`;
+    `active`: its state may change though nothing arrives. Latency: last flit to first request 4 cycles. Rate: one sector a cycle,
     no bubble between packets.
     """
 
@@ -48,6 +49,7 @@ class Receiver(wiring.Component):
                 "fault": Out(messages.fault_record),
                 "received": Out(1),
                 "idle": Out(1),
+                "active": Out(1),
             }
         )
 
@@ -91,7 +93,7 @@ class Receiver(wiring.Component):
             with m.Else():
                 m.d.sync += [place.eq(place + 1), end_place.eq(place)]
 
-        bad, fault, index = self._checks(m, header)
+        bad, fault, index, checking = self._checks(m, header)
 
         drop = Signal()
         accept = Signal()
@@ -124,11 +126,11 @@ class Receiver(wiring.Component):
             m.d.sync += tail.eq(tail + 1)
 
         freed, draining = self._drain(m, accept, meta, meta_read, sector_read)
-        self._control(m, drop, freed)
-        m.d.comb += self.idle.eq(~receiving & ~ending & ~draining)
+        answering = self._control(m, drop, freed)
+        m.d.comb += [self.idle.eq(~receiving & ~ending & ~draining), self.active.eq(ending | draining | checking | answering)]
         return m
 
-    def _checks(self, m: Module, header: data.View) -> tuple[Signal, Signal, Signal]:
+    def _checks(self, m: Module, header: data.View) -> tuple[Signal, Signal, Signal, Value]:
         """Judge `header` in the two cycles after it came in; the results hold from then on to the next header."""
         messages = self._messages
         m.submodules.match = match = RangeMatch(self._config)
@@ -158,7 +160,7 @@ class Receiver(wiring.Component):
                 m.d.sync += bad.eq(0)
         with m.If(check_last & ~bad & ~(match.hit & (match.index == index))):
             m.d.sync += [bad.eq(1), fault.eq(Fault.OUTSIDE)]
-        return bad, fault, index
+        return bad, fault, index, check_first | check_last
 
     def _drain(
         self, m: Module, accept: Signal, meta: data.StructLayout, meta_read: ReadPort, sector_read: ReadPort
@@ -226,7 +228,7 @@ class Receiver(wiring.Component):
         m.d.comb += [freed.eq(taken & last), draining.eq(active | fetched | (stored != 0))]
         return freed, draining
 
-    def _control(self, m: Module, drop: Signal, freed: Signal) -> None:
+    def _control(self, m: Module, drop: Signal, freed: Signal) -> Value:
         """Return a credit per buffer freed or never used, one a cycle, and pass on the grant."""
         owed = Signal(range(self._config.link_receive_packets + 1))
         m.d.sync += [self.control.credit.eq(0), self.control.grant.eq(self.arm)]
@@ -234,3 +236,4 @@ class Receiver(wiring.Component):
             m.d.sync += self.control.epoch.eq(self.epoch)
         with m.If(drop | freed | (owed != 0)):
             m.d.sync += [self.control.credit.eq(1), owed.eq(owed + drop + freed - 1)]
+        return (owed != 0) | self.control.credit | self.control.grant

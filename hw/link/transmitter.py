@@ -17,7 +17,7 @@ class Transmitter(wiring.Component):
 
     Ports: `sources`: header flit, then data flits; `tx`: the same with `check` filled in; `control`: credits and grants
     from the receiver; `no_credit`, `no_grant`: a packet waits for that; `sent_flit`, `sent_packet`: taken by the link;
-    `idle`. Latency 2 cycles, one flit a cycle, no bubble between packets. `ready` of a source depends on `tx.ready`.
+    `idle`; `active`: its state may change though nothing arrives. Latency 2 cycles, one flit a cycle, no bubble between packets. `ready` of a source depends on `tx.ready`.
     """
 
     def __init__(self, config: Configuration, sources: int = 2):
@@ -34,6 +34,7 @@ class Transmitter(wiring.Component):
                 "sent_flit": Out(1),
                 "sent_packet": Out(1),
                 "idle": Out(1),
+                "active": Out(1),
             }
         )
 
@@ -114,6 +115,7 @@ class Transmitter(wiring.Component):
             self.no_grant.eq(~sending & (waiting & ~allowed).any()),
             self.sent_flit.eq(second_valid & self.tx.ready),
             self.sent_packet.eq(self.sent_flit & second.last),
+            self.active.eq(first_valid | second_valid),
             self.idle.eq(~sending & ~first_valid & ~second_valid & ~waiting.any()),
         ]
         return m
