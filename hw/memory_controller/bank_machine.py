@@ -1,0 +1,258 @@
+"""The 16 bank machines of a channel and the choice of one row and one column command per cycle.
+
+State and timers of all banks are vectors over the banks. Times are command to command (JESD235 names in
+:class:`hw.config.Timing`); row and column outputs are registered, so a decision is on the bus one cycle later and
+distances are the same.
+"""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.hdl import unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from hw.config import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS, Configuration
+from hw.memory_controller.dram_queue import BankEvent, RowEvent, encode, rotating, spread
+from hw.memory_controller.timers import LaneTimers
+from hw.messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, Phase, RowCommand
+
+DIRECTION_BURST = 32
+"""Column commands of one direction after which a waiting one of the other direction goes first."""
+
+
+def slot_layout(config: Configuration) -> data.StructLayout:
+    """What a bank machine knows of the request at it; `index` is its place in the payload memories."""
+    return data.StructLayout(
+        {
+            "index": unsigned(max(1, (config.dram_queue_depth - 1).bit_length())),
+            "column": unsigned(COLUMN_BITS),
+            "access": Access,
+            "alu": AluOperation,
+            "dtype": DataType,
+            "first_touch": unsigned(1),
+            "epoch": unsigned(config.epoch_bits),
+            "phase": Phase,
+        }
+    )
+
+
+class BankMachines(wiring.Component):
+    """One request slot, the open row and the timers of each bank.
+
+    Ports: `dispatch` with `slot`: a request whose row is open arrives at a free bank; `row_request`: open this row;
+    `lookup_bank`, `lookup_open`, `lookup_row`: state of a bank (0 cycles); `select` with `select_index`: the column
+    command chosen in this cycle; `issue_*`: the column command on the bus (one cycle later), `issue_hit` when it was
+    not the first since its row was opened; `row`: row bus; `activated`, `released`: what the buses did, for the DRAM
+    queue; `hold_rows`, `precharge_all`, `refresh`: from the refresher; `quiet`: no request is here and every bank may
+    be precharged; `precharged`: REF is allowed. Latency: dispatch to column bus 2 cycles; row request to row bus 2
+    cycles.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        super().__init__(
+            {
+                "dispatch": In(BankEvent),
+                "slot": In(slot_layout(config)),
+                "row_request": In(RowEvent),
+                "lookup_bank": In(BANK_SHAPE),
+                "lookup_open": Out(1),
+                "lookup_row": Out(ROW_BITS),
+                "select": Out(1),
+                "select_index": Out(max(1, (config.dram_queue_depth - 1).bit_length())),
+                "issue": Out(BankEvent),
+                "issue_slot": Out(slot_layout(config)),
+                "issue_hit": Out(1),
+                "row": Out(Messages(config).row_command),
+                "activated": Out(RowEvent),
+                "released": Out(BankEvent),
+                "hold_rows": In(1),
+                "precharge_all": In(1),
+                "refresh": In(1),
+                "quiet": Out(1),
+                "precharged": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        timing = self._config.timing
+        occupied = Signal(BANKS)
+        writing = Signal(BANKS)
+        is_open = Signal(BANKS)
+        fresh = Signal(BANKS)
+        """The row was opened and no column command has used it."""
+        wanted = Signal(BANKS)
+        """A row request waits here."""
+        every_bank = (1 << BANKS) - 1
+
+        m.submodules.slots = slots = Memory(shape=slot_layout(self._config), depth=BANKS, init=[])
+        m.submodules.rows = rows = Memory(shape=unsigned(ROW_BITS), depth=BANKS, init=[])
+        slot_write = slots.write_port()
+        slot_read = slots.read_port(domain="comb")
+        row_write = rows.write_port()
+        row_read = rows.read_port(domain="comb")
+        row_lookup = rows.read_port(domain="comb")
+        m.d.comb += [
+            slot_write.addr.eq(self.dispatch.bank),
+            slot_write.data.eq(self.slot),
+            slot_write.en.eq(self.dispatch.valid),
+            row_write.addr.eq(self.row_request.bank),
+            row_write.data.eq(self.row_request.row),
+            row_write.en.eq(self.row_request.valid),
+            row_lookup.addr.eq(self.lookup_bank),
+            self.lookup_row.eq(row_lookup.data),
+            self.lookup_open.eq(is_open.bit_select(self.lookup_bank, 1)),
+        ]
+
+        read_banks = Signal(BANKS)
+        write_banks = Signal(BANKS)
+        read_select = Signal()
+        write_select = Signal()
+        update_select = Signal()
+        activate_banks = Signal(BANKS)
+        precharge_banks = Signal(BANKS)
+        activate = Signal()
+        column_banks = read_banks | write_banks
+
+        def timer(name: str, lanes: int, *starts: tuple[object, int]) -> Signal:
+            component = LaneTimers(lanes, *(cycles for _, cycles in starts))
+            m.submodules[name] = component
+            for n, (start, _) in enumerate(starts):
+                m.d.comb += getattr(component, f"start_{n}").eq(start)
+            return component.busy
+
+        def per_group(banks: object) -> Signal:
+            return Cat(Cat(banks[group::BANK_GROUPS]).any() for group in range(BANK_GROUPS))
+
+        groups = Signal(BANK_GROUPS)
+        m.d.comb += groups.eq(per_group(column_banks))
+        rcd_read = timer("rcd_read", BANKS, (activate_banks, timing.rcd_rd))
+        rcd_write = timer("rcd_write", BANKS, (activate_banks, timing.rcd_wr))
+        ras = timer("ras", BANKS, (activate_banks, timing.ras))
+        rc = timer("rc", BANKS, (activate_banks, timing.rc)) if timing.rc > timing.ras + timing.rp else 0
+        rp = timer("rp", BANKS, (precharge_banks | spread(self.precharge_all, BANKS), timing.rp))
+        rtp = timer("rtp", BANKS, (read_banks, timing.rtp))
+        wtp = timer("wtp", BANKS, (write_banks, timing.wtp))
+        ccd_long = timer(
+            "ccd_long",
+            BANK_GROUPS,
+            (groups & ~spread(update_select, BANK_GROUPS), timing.ccd_l),
+            (groups & spread(update_select, BANK_GROUPS), timing.ccdwl),
+        )
+        ccd_short = timer("ccd_short", 1, (read_select | write_select, timing.ccd_s))
+        read_to_write = timer("read_to_write", 1, (read_select, timing.rtw))
+        write_to_read = timer("write_to_read", 1, (write_select, timing.wtr))
+        rrd = timer("rrd", 1, (activate, timing.rrd))
+        rfc = timer("rfc", 1, (self.refresh, timing.rfc))
+        activates_busy = rrd | rfc
+        if timing.faw > 4 * timing.rrd:
+            turn = Signal(4, init=1)
+            window = timer("faw", 4, (turn & spread(activate, 4), timing.faw))
+            with m.If(activate):
+                m.d.sync += turn.eq(turn.rotate_left(1))
+            activates_busy = activates_busy | (window & turn).any()
+
+        # Column command: stay in one direction while it has something, up to DIRECTION_BURST.
+        group_busy = Cat(ccd_long for _ in range(BANKS_PER_GROUP))
+        reads = Signal(BANKS)
+        writes = Signal(BANKS)
+        read_ready = Signal()
+        write_ready = Signal()
+        direction = Signal()
+        """1: the last column command was a write."""
+        burst = Signal(range(DIRECTION_BURST + 1))
+        column_above = Signal(BANKS)
+        other_waits = Mux(direction, occupied & ~writing, occupied & writing).any()
+        turn_over = Signal()
+        m.d.comb += [
+            reads.eq(occupied & ~writing & ~rcd_read & ~group_busy),
+            writes.eq(occupied & writing & ~rcd_write & ~group_busy),
+            read_ready.eq(reads.any() & ~write_to_read & ~ccd_short),
+            write_ready.eq(writes.any() & ~read_to_write & ~ccd_short),
+            turn_over.eq((burst == DIRECTION_BURST) & other_waits),
+        ]
+        with m.If(direction):
+            m.d.comb += [
+                write_select.eq(write_ready & ~turn_over),
+                read_select.eq(read_ready & (turn_over | ~write_ready)),
+            ]
+        with m.Else():
+            m.d.comb += [
+                read_select.eq(read_ready & ~turn_over),
+                write_select.eq(write_ready & (turn_over | ~read_ready)),
+            ]
+        chosen = Signal(BANKS)
+        m.d.comb += [
+            chosen.eq(rotating(Mux(write_select, writes, reads), column_above)),
+            read_banks.eq(chosen & spread(read_select, BANKS)),
+            write_banks.eq(chosen & spread(write_select, BANKS)),
+            slot_read.addr.eq(encode(chosen)),
+            update_select.eq(write_select & (slot_read.data.access == Access.UPDATE)),
+            self.select.eq(read_select | write_select),
+            self.select_index.eq(slot_read.data.index),
+            self.released.eq(self.issue),
+        ]
+        m.d.sync += self.issue.valid.eq(self.select)
+        with m.If(self.select):
+            m.d.sync += [
+                self.issue.bank.eq(slot_read.addr),
+                self.issue_slot.eq(slot_read.data),
+                self.issue_hit.eq(~(chosen & fresh).any()),
+                column_above.eq(~(chosen | (chosen - 1))),
+                direction.eq(write_select),
+            ]
+            with m.If((direction != write_select) | ~other_waits):
+                m.d.sync += burst.eq(0)
+            with m.Elif(burst != DIRECTION_BURST):
+                m.d.sync += burst.eq(burst + 1)
+
+        # Row command: ACT before PRE, so that the ACT-to-ACT distance is used up; a refresh before both.
+        activates = Signal(BANKS)
+        precharges = Signal(BANKS)
+        row_above = Signal(BANKS)
+        row_chosen = Signal(BANKS)
+        precharge = Signal()
+        m.d.comb += [
+            activates.eq(wanted & ~is_open & ~rp & ~rc),
+            precharges.eq(wanted & is_open & ~occupied & ~ras & ~rtp & ~wtp),
+            activate.eq(activates.any() & ~activates_busy & ~self.hold_rows),
+            precharge.eq(precharges.any() & ~activate & ~self.hold_rows),
+            row_chosen.eq(rotating(Mux(activate, activates, precharges), row_above)),
+            activate_banks.eq(row_chosen & spread(activate, BANKS)),
+            precharge_banks.eq(row_chosen & spread(precharge, BANKS)),
+            row_read.addr.eq(encode(row_chosen)),
+            self.quiet.eq(~(occupied.any() | (ras | rtp | wtp).any())),
+            self.precharged.eq(~(rp | rc).any() & ~rfc),
+            self.activated.valid.eq(self.row.valid & (self.row.command == RowCommand.ACT)),
+            self.activated.bank.eq(self.row.bank),
+            self.activated.row.eq(self.row.row),
+        ]
+        m.d.sync += self.row.valid.eq(activate | precharge | self.precharge_all | self.refresh)
+        with m.If(self.precharge_all | self.refresh):
+            m.d.sync += [
+                self.row.command.eq(Mux(self.refresh, RowCommand.REF, RowCommand.PRE)),
+                self.row.all.eq(1),
+            ]
+        with m.Elif(activate | precharge):
+            m.d.sync += [
+                self.row.command.eq(Mux(activate, RowCommand.ACT, RowCommand.PRE)),
+                self.row.all.eq(0),
+                self.row.bank.eq(row_read.addr),
+                self.row.row.eq(row_read.data),
+                row_above.eq(~(row_chosen | (row_chosen - 1))),
+            ]
+
+        arriving = Mux(self.dispatch.valid, (1 << self.dispatch.bank)[:BANKS], 0)
+        requested = Mux(self.row_request.valid, (1 << self.row_request.bank)[:BANKS], 0)
+        m.d.sync += [
+            occupied.eq((occupied & ~column_banks) | arriving),
+            is_open.eq((is_open & ~precharge_banks & ~spread(self.precharge_all, BANKS)) | activate_banks),
+            fresh.eq((fresh & ~column_banks) | activate_banks),
+            wanted.eq(((wanted & ~activate_banks) | requested) & ~spread(self.precharge_all, BANKS)),
+        ]
+        with m.If(self.dispatch.valid):
+            m.d.sync += writing.eq(
+                Mux(self.slot.access == Access.READ, writing & ~arriving, (writing | arriving) & every_bank)
+            )
+        return m

@@ -1,0 +1,131 @@
+"""FIFOs of the memory controller: payloads stay in a memory, only pointers move."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.hdl import ShapeLike
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+
+def memory_depth(entries: int) -> int:
+    """Depth of a memory for `entries`: an address has at least one bit."""
+    return max(2, entries)
+
+
+def next_pointer(pointer: Signal, depth: int) -> Signal:
+    """Value after `pointer` in a ring of `depth` entries."""
+    return Mux(pointer == depth - 1, 0, pointer + 1)
+
+
+class Queue(wiring.Component):
+    """A FIFO of `depth` entries of `shape`.
+
+    Ports: `i`, `o`: streams in and out; `level`: entries stored. `i.ready` depends on registers only. Latency: 1 cycle;
+    with `bypass` an empty queue shows the payload on `o` in the cycle in which it arrives (0 cycles). Rate: one a cycle
+    (every second cycle at depth 1).
+    """
+
+    def __init__(self, shape: ShapeLike, depth: int, bypass: bool = False):
+        self._shape = shape
+        self._depth = depth
+        self._bypass = bypass
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=self._shape, depth=memory_depth(self._depth), init=[])
+        write = memory.write_port()
+        read = memory.read_port(domain="comb")
+        first = Signal(range(memory_depth(self._depth)))
+        last = Signal(range(memory_depth(self._depth)))
+        push = Signal()
+        pop = Signal()
+        m.d.comb += [
+            self.i.ready.eq(self.level != self._depth),
+            write.addr.eq(last),
+            write.data.eq(self.i.payload),
+            write.en.eq(push),
+            read.addr.eq(first),
+        ]
+        if self._bypass:
+            empty = self.level == 0
+            m.d.comb += [
+                self.o.valid.eq(~empty | (self.i.valid & self.i.ready)),
+                self.o.payload.eq(Mux(empty, self.i.payload, read.data)),
+                push.eq(self.i.valid & self.i.ready & ~(empty & self.o.ready)),
+                pop.eq(~empty & self.o.ready),
+            ]
+        else:
+            m.d.comb += [
+                self.o.valid.eq(self.level != 0),
+                self.o.payload.eq(read.data),
+                push.eq(self.i.valid & self.i.ready),
+                pop.eq(self.o.valid & self.o.ready),
+            ]
+        with m.If(push):
+            m.d.sync += last.eq(next_pointer(last, self._depth))
+        with m.If(pop):
+            m.d.sync += first.eq(next_pointer(first, self._depth))
+        with m.If(push & ~pop):
+            m.d.sync += self.level.eq(self.level + 1)
+        with m.If(~push & pop):
+            m.d.sync += self.level.eq(self.level - 1)
+        return m
+
+
+class FreeList(wiring.Component):
+    """Hands out the numbers 0 to `depth` - 1, each to one holder at a time.
+
+    Ports: `available`, `index`: a number can be taken, and which; `take`: take it; `give`, `given`: return a number. A
+    number returned can be taken from the next cycle. The ring that stores returned numbers needs no initial content:
+    its first `depth` numbers are the positions themselves.
+    """
+
+    def __init__(self, depth: int):
+        self._depth = depth
+        super().__init__(
+            {
+                "available": Out(1),
+                "index": Out(range(memory_depth(depth))),
+                "take": In(1),
+                "give": In(1),
+                "given": In(range(memory_depth(depth))),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(
+            shape=range(memory_depth(self._depth)), depth=memory_depth(self._depth), init=[]
+        )
+        write = memory.write_port()
+        read = memory.read_port(domain="comb")
+        first = Signal(range(memory_depth(self._depth)))
+        last = Signal(range(memory_depth(self._depth)))
+        wrapped = Signal()
+        count = Signal(range(self._depth + 1), init=self._depth)
+        m.d.comb += [
+            self.available.eq(count != 0),
+            read.addr.eq(first),
+            self.index.eq(Mux(wrapped, read.data, first)),
+            write.addr.eq(last),
+            write.data.eq(self.given),
+            write.en.eq(self.give),
+        ]
+        with m.If(self.take):
+            m.d.sync += first.eq(next_pointer(first, self._depth))
+            with m.If(first == self._depth - 1):
+                m.d.sync += wrapped.eq(1)
+        with m.If(self.give):
+            m.d.sync += last.eq(next_pointer(last, self._depth))
+        with m.If(self.take & ~self.give):
+            m.d.sync += count.eq(count - 1)
+        with m.If(~self.take & self.give):
+            m.d.sync += count.eq(count + 1)
+        return m
