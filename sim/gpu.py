@@ -108,6 +108,7 @@ class Gpu(wiring.Component):
                 hbm.id.eq(self.rank * config.channels + channel),
                 checker.row.eq(dram.row),
                 checker.column.eq(dram.column),
+                checker.refresh.eq(int(config.timing.refresh)),
             ]
             violations.append(checker.violation)
             rules.append(checker.rule)

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.config import Configuration
 from hw.memory_controller.controller import MemoryController, controller_ports
-from hw.messages import Access, Messages, RowCommand, Source
+from hw.messages import Access, ColumnCommand, RowCommand, Source
 from sim.hbm import Hbm
 from sim.timing_checker import TimingChecker
 
@@ -29,8 +29,10 @@ class RateBench(wiring.Component):
 
     Ports: `requests`: how many; `first`, `second`: what they do, in turn; `random`: at random addresses instead of
     consecutive ones; `refresh`: on; `start`: high while running. `done`: all have had their column command; `columns`,
-    `activates`, `refreshes`: commands issued; `cycles` since the start until the last column command; `reads`: read data that came back;
-    `violation`, `rule`: of the timing checker. Reads are of the communication stream, whose room is not limited here.
+    `activates`, `refreshes`: commands issued; `cycles` since the start until the last column command; `reads`: read
+    data that came back; `violation`, `rule`: of the timing checker; `early`: something was committed before its
+    column command. `controller_config` is for a controller that does not fit the checker. Reads are of the
+    communication stream, whose room is not limited here.
     """
 
     requests: In(32)
@@ -47,17 +49,19 @@ class RateBench(wiring.Component):
     reads: Out(32)
     violation: Out(1)
     rule: Out(5)
+    early: Out(1)
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: Configuration, controller_config: Configuration | None = None):
         self._config = config
+        self._controller_config = controller_config or config
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.controller = controller = MemoryController(self._config)
+        m.submodules.controller = controller = MemoryController(self._controller_config)
         m.submodules.checker = checker = TimingChecker(self._config)
         accepted = Signal(32)
-        # xorshift32 (Marsaglia)
+        # Random addresses: the 32-bit xorshift generator of Marsaglia.
         state = Signal(32, init=0x2545F491)
         mixed = state ^ (state << 13)[:32]
         mixed = mixed ^ (mixed >> 17)
@@ -89,10 +93,18 @@ class RateBench(wiring.Component):
             m.d.sync += self.activates.eq(self.activates + 1)
         with m.If(controller.row.valid & (controller.row.command == RowCommand.REF)):
             m.d.sync += self.refreshes.eq(self.refreshes + 1)
+        committed = Signal(32)
+        ordered = Signal(32)
+        with m.If(controller.commits.valid):
+            m.d.sync += committed.eq(committed + 1)
+        reading = controller.column.command == ColumnCommand.RD
+        with m.If(controller.column.valid & ~reading):
+            m.d.sync += ordered.eq(ordered + 1)
+        with m.If(committed > ordered):
+            m.d.sync += self.early.eq(1)
         latency = self._config.timing.cl
         flying = Signal(latency)
-        reading = controller.column.valid & (controller.column.command.as_value() == 0)
-        m.d.sync += flying.eq(Cat(reading, flying[: latency - 1]))
+        m.d.sync += flying.eq(Cat(controller.column.valid & reading, flying[: latency - 1]))
         m.d.comb += controller.read_data.valid.eq(flying[-1])
         with m.If(controller.returns.valid):
             m.d.sync += self.reads.eq(self.reads + 1)
@@ -133,7 +145,7 @@ class MemoryBench(wiring.Component):
             hbm.write_data.eq(controller.write_data),
             controller.read_data.eq(hbm.read_data),
             self.column_valid.eq(controller.column.valid),
-            self.column_write.eq(controller.column.command.as_value() != 0),
+            self.column_write.eq(controller.column.command != ColumnCommand.RD),
             self.violation.eq(checker.violation),
             self.rule.eq(checker.rule),
         ]

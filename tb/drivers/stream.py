@@ -90,8 +90,8 @@ class StreamSource:
 class StreamSink:
     """Takes payloads into `received`, pausing at random.
 
-    `pause` is asked once per cycle; true keeps `ready` low. Raises :class:`AssertionError` (which fails the test) when a
-    payload changes or `valid` falls before it was taken. `taken` counts the transfers.
+    `pause` is asked once per cycle; true keeps `ready` low. Raises :class:`AssertionError` (which fails the test)
+    when a payload changes or `valid` falls before it was taken. `taken` counts the transfers.
     """
 
     def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):

@@ -1,0 +1,159 @@
+"""The arbiter follows its policy cycle by cycle; the detector chooses the threshold from the start of the kernel."""
+
+import os
+import random
+
+import cocotb
+import pytest
+from amaranth import Module
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.memory_controller.arbiter import Arbiter
+from hw.memory_controller.intensity import IntensityDetector
+from hw.messages import ArbiterControl, Policy, Threshold
+from tb.runner import SimulationError, simulate
+
+POLICY = os.environ.get("ARBITER_POLICY", "MCA")
+LIMIT = {"OCCUPANCY_5": 5, "OCCUPANCY_10": 10, "OCCUPANCY_30": 30, "NONE": 1000}
+
+
+def control(**values):
+    """Packed ArbiterControl."""
+    return ArbiterControl.const(values).as_value().value
+
+
+class Golden:
+    """The arbiter in words of section 4.5: who goes, given what is there."""
+
+    def __init__(self, policy, threshold, starvation):
+        self.policy, self.threshold, self.starvation = policy, threshold, starvation
+        self.last = "communication"
+        self.waited = 0
+
+    def step(self, room, compute, communication, waiting, occupancy, active):
+        """Returns (stream or None, forced)."""
+        turn = {
+            "ROUND_ROBIN": self.last == "compute" or not compute,
+            "COMPUTE_FIRST": not compute,
+            "MCA": not compute and (occupancy < LIMIT[self.threshold] or not active),
+        }[self.policy]
+        starved = self.starvation and self.waited >= self.starvation
+        choice = None
+        if communication and (turn or starved):
+            choice = "communication"
+        elif compute:
+            choice = "compute"
+        if not room:
+            choice = None
+        if choice:
+            self.last = choice
+        self.waited = self.waited + 1 if waiting and choice != "communication" else 0
+        return choice, choice == "communication" and not turn
+
+
+async def start(dut):
+    Clock(dut.clk, 1, unit="ns").start()
+    dut.rst.value = 1
+    await RisingEdge(dut.clk)
+    await RisingEdge(dut.clk)
+    dut.rst.value = 0
+
+
+@cocotb.test()
+async def arbiter_follows_the_golden(dut):
+    await start(dut)
+    for threshold in LIMIT:
+        for starvation in (0, 1, 12):
+            golden = Golden(POLICY, threshold, starvation)
+            dut.rst.value = 1
+            dut.control.value = control(
+                policy=Policy[POLICY], threshold=Threshold[threshold], starvation_limit=starvation
+            )
+            dut.communication_waiting.value = 0
+            await RisingEdge(dut.clk)
+            dut.rst.value = 0
+            busy = random.choice([0.5, 0.9, 1.0])
+            for _ in range(300):
+                waiting = [random.random() < busy, random.random() < 0.8]
+                admissible = [is_there and random.random() < 0.9 for is_there in waiting]
+                room, active = random.random() < 0.8, random.random() < 0.9
+                occupancy = random.choice([0, 4, 5, 9, 10, 29, 30, 64])
+                dut.compute_waiting.value, dut.communication_waiting.value = waiting
+                dut.compute_admissible.value, dut.communication_admissible.value = admissible
+                dut.room.value, dut.kernel_active.value, dut.occupancy.value = room, active, occupancy
+                await ReadOnly()
+                choice, forced = golden.step(room, *admissible, waiting[1], occupancy, active)
+                assert int(dut.take_compute.value) == (choice == "compute")
+                assert int(dut.take_communication.value) == (choice == "communication")
+                assert int(dut.forced.value) == forced
+                assert int(dut.held_compute.value) == (waiting[0] and choice != "compute")
+                assert int(dut.held_communication.value) == (waiting[1] and choice != "communication")
+                await RisingEdge(dut.clk)
+
+
+@cocotb.test()
+async def detector_measures_the_start_of_the_kernel(dut):
+    dut.kernel_active.value = 0
+    dut.accepted.value = 0
+    await start(dut)
+    window = 100
+    dut.control.value = control(
+        threshold=Threshold.AUTO, window=window, boundary_10=80, boundary_30=50, boundary_none=20
+    )
+    await RisingEdge(dut.clk)
+    await ReadOnly()
+    assert int(dut.threshold.value) == Threshold.NONE.value
+    await RisingEdge(dut.clk)
+    for count, expected in (
+        (80, Threshold.OCCUPANCY_5),
+        (79, Threshold.OCCUPANCY_10),
+        (50, Threshold.OCCUPANCY_10),
+        (49, Threshold.OCCUPANCY_30),
+        (20, Threshold.OCCUPANCY_30),
+        (19, Threshold.NONE),
+        (0, Threshold.NONE),
+    ):
+        chosen = set(random.sample(range(window), count))
+        dut.kernel_active.value = 1
+        for cycle in range(window + 30):
+            # requests after the window do not count
+            dut.accepted.value = cycle in chosen or cycle >= window
+            await ReadOnly()
+            if 0 < cycle < window:
+                assert int(dut.threshold.value) == Threshold.OCCUPANCY_5.value
+            await RisingEdge(dut.clk)
+        await ReadOnly()
+        assert int(dut.threshold.value) == expected.value, (count, int(dut.threshold.value))
+        await RisingEdge(dut.clk)
+        dut.kernel_active.value = 0
+        await RisingEdge(dut.clk)
+    for threshold in (Threshold.OCCUPANCY_5, Threshold.OCCUPANCY_10, Threshold.OCCUPANCY_30, Threshold.NONE):
+        dut.control.value = control(threshold=threshold)
+        await ReadOnly()
+        assert int(dut.threshold.value) == threshold.value
+        await RisingEdge(dut.clk)
+
+
+class CarelessArbiter(Arbiter):
+    """Lets communication in at any occupancy."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        taken = self.room & self.communication_admissible & ~self.compute_admissible
+        m.d.comb += self.take_communication.eq(taken)
+        return m
+
+
+@pytest.mark.parametrize("policy", [policy.name for policy in Policy])
+def test_arbiter(policy):
+    simulate(Arbiter(), "arbiter", __name__, "arbiter_follows_the_golden", environment={"ARBITER_POLICY": policy})
+
+
+def test_an_arbiter_without_threshold_is_noticed():
+    with pytest.raises(SimulationError):
+        simulate(CarelessArbiter(), "careless_arbiter", __name__, "arbiter_follows_the_golden")
+
+
+def test_detector():
+    simulate(IntensityDetector(), "intensity_detector", __name__, "detector_measures_the_start_of_the_kernel")

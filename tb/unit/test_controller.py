@@ -1,0 +1,319 @@
+"""The memory controller keeps its data, its order, its commits, the DRAM's timing and the reference's speed."""
+
+import os
+import random
+from collections import Counter, deque
+from dataclasses import replace
+from pathlib import Path
+
+import cocotb
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge, Timer
+
+from hw.config import Timing, preset
+from hw.messages import (
+    Access,
+    AluOperation,
+    ArbiterControl,
+    ControllerEvents,
+    DataType,
+    Messages,
+    Phase,
+    Policy,
+    Source,
+    Threshold,
+)
+from tb.drivers.memory_traffic import MemoryBench, RateBench
+from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.runner import SimulationError, simulate
+
+PAUSE = float(os.environ.get("CONTROLLER_PAUSE", "0"))
+POLICY = os.environ.get("CONTROLLER_POLICY", "MCA")
+REQUESTS = int(os.environ.get("CONTROLLER_REQUESTS", "300"))
+MESSAGES = Messages(preset("paper"))
+ALL_BYTES = (1 << 32) - 1
+SOURCES = [Path(__file__).parents[2] / "sim" / name for name in ("hbm_array.sv", "clock_gate.sv")]
+SLOW_DRAM = Timing(
+    cl=14, wl=4, rcd_rd=8, rcd_wr=9, rp=7, ras=20, rc=40, ccd_s=2, ccd_l=5, ccdwl=6, rrd=3, faw=25, refi=700
+)
+"""Parameters whose rules the HBM2 set implies by others (RC, FAW, CCD_S) matter here."""
+
+
+def unpack(layout, value, name):
+    """Integer value of one field of a packed payload."""
+    field = layout[name]
+    return value >> field.offset & (1 << field.width) - 1
+
+
+def control(policy="MCA", threshold=Threshold.OCCUPANCY_5, starvation=200, refresh=1):
+    """Packed ArbiterControl."""
+    return (
+        ArbiterControl.const(
+            {
+                "policy": Policy[policy],
+                "threshold": threshold,
+                "starvation_limit": starvation,
+                "refresh": refresh,
+                "window": 100,
+                "boundary_10": 80,
+                "boundary_30": 50,
+                "boundary_none": 20,
+            }
+        )
+        .as_value()
+        .value
+    )
+
+
+def request(**fields):
+    """Packed memory_request."""
+    return MESSAGES.memory_request.const({"mask": ALL_BYTES, **fields}).as_value().value
+
+
+async def start(dut):
+    """Clock and reset."""
+    Clock(dut.clk, 1, unit="ns").start()
+    dut.rst.value = 1
+    for _ in range(3):
+        await RisingEdge(dut.clk)
+    dut.rst.value = 0
+
+
+def spread(mask, value):
+    """`value` in the bytes of `mask`."""
+    return sum((value >> 8 * byte & 0xFF) << 8 * byte for byte in range(32) if mask >> byte & 1)
+
+
+def add_words(old, new, mask):
+    """INT32 lanes of `new` added to `old` where `mask` covers the lane."""
+    result = 0
+    for lane in range(8):
+        a, b = old >> 32 * lane & 0xFFFFFFFF, new >> 32 * lane & 0xFFFFFFFF
+        result |= ((a + b) & 0xFFFFFFFF if mask >> 4 * lane & 1 else a) << 32 * lane
+    return result
+
+
+class Stream:
+    """Random requests of one stream to sectors of its own, and what the memory must hold after each."""
+
+    def __init__(self, dut, name, sectors, source):
+        self.source_name = source
+        self.driver = StreamSource(dut, name, dut.clk, pauses(PAUSE))
+        self.sectors = sectors
+        self.content = {}
+        self.expected = {}
+        self.free_ids = deque(range(256))
+        self.commits = []
+        self.writes = 0
+
+    async def run(self, count):
+        for va in self.sectors:
+            await self.access(va, Access.STORE, ALL_BYTES)
+        for _ in range(count):
+            access = random.choice([Access.READ, Access.READ, Access.STORE, Access.UPDATE])
+            lanes = random.choice([0xFF, random.getrandbits(8)])
+            mask = sum(0xF << 4 * lane for lane in range(8) if lanes >> lane & 1)
+            while access == Access.READ and not self.free_ids:
+                await Timer(1, unit="ns")
+            await self.access(random.choice(self.sectors), access, mask)
+
+    async def access(self, va, access, mask):
+        data = random.getrandbits(256)
+        fields = {
+            "access": access,
+            "alu": AluOperation.ADD,
+            "dtype": DataType.INT32,
+            "source": self.source_name,
+            "phase": Phase.RS,
+            "va": va,
+            "mask": mask,
+            "data": data,
+        }
+        if access == Access.READ:
+            fields["id"] = self.free_ids.popleft()
+            self.expected[fields["id"]] = self.content[va]
+        else:
+            self.writes += 1
+            wg = random.getrandbits(16)
+            fields |= {"tracked": 1, "wg": wg, "wf": wg & 7, "range": 3, "epoch": 9}
+            self.commits.append((va, wg, mask.bit_count()))
+            old = self.content.get(va, 0)
+            if access == Access.STORE:
+                self.content[va] = spread(mask, data) | spread(~mask, old)
+            else:
+                self.content[va] = add_words(old, data, mask)
+        await self.driver.send(request(**fields))
+
+    def returned(self, tag, data):
+        """A read came back."""
+        assert self.expected.pop(tag) == data, f"wrong data for {self.source_name}"
+        self.free_ids.append(tag)
+
+
+@cocotb.test()
+async def memory_keeps_data_order_and_commits(dut):
+    dut.control.value = control(POLICY)
+    dut.kernel_active.value = 1
+    await start(dut)
+    pool = random.sample([row << 10 | column for row in range(3) for column in random.sample(range(1 << 10), 24)], 60)
+    compute = Stream(dut, "compute", pool[:20], Source.COMPUTE)
+    communication = Stream(dut, "communication", pool[20:40], Source.DMA)
+    spill = Stream(dut, "spill", pool[40:], Source.SPILL)
+    responses = StreamSink(dut, "compute_response", dut.clk, pauses(PAUSE))
+    commits = StreamSink(dut, "commits", dut.clk, pauses(PAUSE))
+    streams = (compute, communication, spill)
+    of_source = {stream.source_name.value: stream for stream in streams}
+    tasks = [
+        cocotb.start_soon(compute.run(REQUESTS)),
+        cocotb.start_soon(communication.run(REQUESTS)),
+        cocotb.start_soon(spill.run(REQUESTS // 8)),
+    ]
+    written = 0
+    idle_for = 0
+    for _ in range(200 * REQUESTS + 20_000):
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        written += int(dut.column_valid.value) & int(dut.column_write.value)
+        assert commits.taken <= written, "an access was committed before it was ordered at its bank"
+        returned = int(dut.returns.value)
+        if returned & 1:
+            layout = MESSAGES.read_return
+            stream = of_source[unpack(layout, returned, "source")]
+            stream.returned(unpack(layout, returned, "id"), unpack(layout, returned, "data"))
+        while responses.received:
+            payload = responses.received.popleft()
+            layout = MESSAGES.compute_response
+            assert not unpack(layout, payload, "error")
+            compute.returned(unpack(layout, payload, "id"), unpack(layout, payload, "data"))
+        idle = unpack(ControllerEvents, int(dut.events.value), "idle")
+        idle_for = idle_for + 1 if idle and all(task.done() for task in tasks) else 0
+        if idle_for > 20:
+            break
+    assert all(task.done() for task in tasks), "the controller stopped accepting requests"
+    assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
+    for stream in streams:
+        assert not stream.expected, f"{len(stream.expected)} reads of {stream.source_name} did not return"
+    layout = MESSAGES.commit
+    seen = [
+        (unpack(layout, item, "va"), unpack(layout, item, "wg"), unpack(layout, item, "bytes"))
+        for item in commits.received
+    ]
+    expected = [item for stream in streams for item in stream.commits]
+    assert Counter(seen) == Counter(expected)
+    for va in pool:
+        assert [item for item in seen if item[0] == va] == [item for item in expected if item[0] == va]
+
+
+async def issue(dut):
+    """Cycles until the next column command."""
+    for cycle in range(2000):
+        await ReadOnly()
+        if int(dut.column_valid.value):
+            return cycle
+        await RisingEdge(dut.clk)
+    raise AssertionError("no column command")
+
+
+@cocotb.test()
+async def latency_of_an_idle_controller(dut):
+    """A communication read to an open row is on the column bus 5 cycles after `communication.valid`."""
+    dut.control.value = control(refresh=0)
+    dut.kernel_active.value = 1
+    dut.communication__valid.value = 0
+    await start(dut)
+    for _ in range(5):
+        await RisingEdge(dut.clk)
+    latencies = []
+    for va in (0, 4, 5):
+        dut.communication__payload.value = request(access=Access.READ, source=Source.DMA, va=va)
+        dut.communication__valid.value = 1
+        await ReadOnly()
+        assert int(dut.communication__ready.value)
+        await RisingEdge(dut.clk)
+        dut.communication__valid.value = 0
+        latencies.append(1 + await issue(dut))
+        for _ in range(40):
+            await RisingEdge(dut.clk)
+    timing = preset("paper").timing
+    assert latencies == [5 + timing.rcd_rd, 5, 5 + timing.rcd_rd], latencies
+
+
+@cocotb.test()
+async def rates_of_the_reference(dut):
+    """Requests as fast as accepted, against the independent simulator of SPEC section 5."""
+    Clock(dut.clk, 1, unit="ns").start()
+    count = 20_000
+    read, store, update = Access.READ.value, Access.STORE.value, Access.UPDATE.value
+    for name, access, at_random, refresh, least, most in (
+        ("sequential reads", read, 0, 1, 1.05, 1.116034 * 1.02),
+        ("sequential reads without refresh", read, 0, 0, 1.0, 1.000052 * 1.02),
+        ("sequential writes", store, 0, 1, 1.05, 1.114267 * 1.02),
+        ("sequential updates without refresh", update, 0, 0, 1.0, 1.02),
+        ("random reads", read, 1, 1, 4.485933 * 0.95, 4.485933 * 1.02),
+    ):
+        dut.rst.value = 1
+        dut.start.value = 0
+        dut.requests.value = count
+        dut.first.value = access
+        dut.second.value = access
+        dut.random.value = at_random
+        dut.refresh.value = refresh
+        await Timer(5, unit="ns")
+        dut.rst.value = 0
+        await Timer(5, unit="ns")
+        dut.start.value = 1
+        while not int(dut.done.value):
+            await Timer(1000, unit="ns")
+            assert int(dut.cycles.value) < 8 * count, name
+        await Timer(50, unit="ns")
+        rate = int(dut.cycles.value) / count
+        dut._log.info(f"{name}: {rate:.4f} cycles per sector")
+        assert not int(dut.early.value), f"{name}: an access was committed before its column command"
+        assert not int(dut.violation.value), f"{name}: timing rule {int(dut.rule.value)}"
+        assert least <= rate <= most, f"{name}: {rate:.4f} cycles per sector, expected {least:.4f} to {most:.4f}"
+        assert int(dut.columns.value) == count
+        assert int(dut.reads.value) == (count if access == read else 0)
+        assert abs(int(dut.refreshes.value) - (int(dut.cycles.value) // 3900 if refresh else 0)) <= 1
+
+
+def run_data(name, config, testcase="memory_keeps_data_order_and_commits", **values):
+    """Simulate a test of the memory bench on `config`."""
+    environment = {f"CONTROLLER_{key.upper()}": str(value) for key, value in values.items()}
+    simulate(MemoryBench(config), f"memory_bench_{name}", __name__, testcase, environment=environment, sources=SOURCES)
+
+
+@pytest.mark.parametrize(("policy", "pause"), [("ROUND_ROBIN", 0), ("COMPUTE_FIRST", 40), ("MCA", 0), ("MCA", 70)])
+def test_data_policies(policy, pause):
+    run_data("paper", preset("paper"), policy=policy, pause=pause)
+
+
+@pytest.mark.parametrize("pause", [0, 50])
+def test_data_every_buffer_at_one_entry(pause):
+    run_data("tiny", preset("tiny"), pause=pause, requests=100)
+
+
+def test_data_other_dram():
+    run_data("slow", preset("paper", timing=SLOW_DRAM, dram_queue_depth=16, commit_queue_depth=3), requests=200)
+
+
+def test_commit_at_enqueue_is_caught():
+    paper = preset("paper")
+    bench = RateBench(paper, controller_config=replace(paper, seeded_bug="count_at_enqueue"))
+    with pytest.raises(SimulationError, match="committed before its column command"):
+        simulate(bench, "rate_bench_bug", __name__, "rates_of_the_reference")
+
+
+def test_a_controller_that_hurries_is_caught():
+    paper = preset("paper")
+    hurried = replace(paper, timing=replace(paper.timing, rrd=3, faw=12))
+    with pytest.raises(SimulationError, match="timing rule 11"):
+        simulate(RateBench(paper, controller_config=hurried), "rate_bench_hurried", __name__, "rates_of_the_reference")
+
+
+def test_latency():
+    run_data("paper", preset("paper"), "latency_of_an_idle_controller")
+
+
+def test_rates():
+    simulate(RateBench(preset("paper")), "rate_bench", __name__, "rates_of_the_reference")
