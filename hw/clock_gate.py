@@ -1,13 +1,13 @@
 """Clock gating of a block: an enable on its registers in the exported hardware, a gated clock in simulation.
 
 Synthesis turns register enables into clock gates of the library by itself. A compiled simulator does not: it evaluates
-all logic behind an edge of the clock. With gated clocks it skips a block that is idle; cycle by cycle both are the same.
+all logic behind an edge of the clock. With gated clocks it skips a block that is idle; cycle by cycle both are the
+same.
 """
 
 from amaranth import Cat, ClockDomain, ClockSignal, DomainRenamer, EnableInserter, Instance, Module, ResetSignal, Signal
 from amaranth.hdl import Value
 from amaranth.lib import wiring
-
 
 LINGER = 2
 """Cycles a block runs on after its last enable, so that what it does in the wake of an event needs no mention."""
@@ -16,8 +16,8 @@ LINGER = 2
 def gated_submodule(m: Module, name: str, block: wiring.Component, enable: Value, gated_clocks: bool) -> None:
     """Add `block` to `m` as `name`; its registers change only in cycles with `enable` (or reset).
 
-    `enable` must be set whenever the block would change state. With `gated_clocks` the design needs a module `clock_gate`
-    (ports `clk`, `enable`, `gated`).
+    `enable` must be set whenever the block would change state. With `gated_clocks` the design needs a module
+    `clock_gate` (ports `clk`, `enable`, `gated`).
     """
     recent = Signal(LINGER, name=f"{name}_recent")
     running = Signal(name=f"{name}_running")

@@ -68,9 +68,13 @@ class Timing:
             elif not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65535:
                 raise ConfigurationError(f"timing.{item.name} must be a whole number from 1 to 65535, got {value!r}")
         if self.wl < 2:
-            raise ConfigurationError(f"timing.wl must be at least 2 (the write data memory is read ahead), got {self.wl}")
+            raise ConfigurationError(
+                f"timing.wl must be at least 2 (the write data memory is read ahead), got {self.wl}"
+            )
         if self.ccdwl < 4:
-            raise ConfigurationError(f"timing.ccdwl must be at least 4 (the near-bank ALU has 4 stages), got {self.ccdwl}")
+            raise ConfigurationError(
+                f"timing.ccdwl must be at least 4 (the near-bank ALU has 4 stages), got {self.ccdwl}"
+            )
         if self.refi <= self.rfc:
             raise ConfigurationError(f"timing.refi must be greater than timing.rfc ({self.rfc}), got {self.refi}")
 
@@ -156,7 +160,8 @@ class Configuration:
         if self.link_bytes_per_cycle > SECTOR_BYTES:
             raise ConfigurationError(
                 f"link_bandwidth must be at most {SECTOR_BYTES * TOTAL_CHANNELS / self.channels:g} GB/s with "
-                f"{self.channels} channels (a link moves one {SECTOR_BYTES} B flit a cycle), got {self.link_bandwidth:g}"
+                f"{self.channels} channels (a link moves one {SECTOR_BYTES} B flit a cycle), "
+                f"got {self.link_bandwidth:g}"
             )
         if self.tracker_sets % self.tracker_banks:
             raise ConfigurationError(f"tracker_banks must divide tracker_sets ({self.tracker_sets})")
@@ -165,7 +170,9 @@ class Configuration:
         if self.trigger_blocks < 2 * self.tracker_banks:
             raise ConfigurationError(f"trigger_blocks must be at least twice tracker_banks ({self.tracker_banks})")
         if self.set_bits >= self.wg_bits:
-            raise ConfigurationError(f"wg_bits must be greater than log2(tracker_sets) = {self.set_bits}, got {self.wg_bits}")
+            raise ConfigurationError(
+                f"wg_bits must be greater than log2(tracker_sets) = {self.set_bits}, got {self.wg_bits}"
+            )
 
     @property
     def va_sector_bits(self) -> int:

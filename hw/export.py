@@ -10,6 +10,7 @@ from typing import Any
 from amaranth.hdl import Shape, ShapeCastable
 from amaranth.lib import data, enum, wiring
 
+from hw import messages
 from hw.address_map import AddressMap
 from hw.config import Configuration
 from hw.dma.engine import DmaEngine
@@ -46,7 +47,12 @@ def _fields(shape: object, low: int = 0) -> Iterator[dict[str, Any]]:
     if isinstance(shape, data.StructLayout):
         for name, field in shape:
             inner = list(_fields(field.shape, low + field.offset))
-            yield {"name": name, "low": low + field.offset, "width": field.width, **({"fields": inner} if inner else {})}
+            yield {
+                "name": name,
+                "low": low + field.offset,
+                "width": field.width,
+                **({"fields": inner} if inner else {}),
+            }
 
 
 def ports(component: wiring.Component) -> list[dict[str, Any]]:
@@ -70,12 +76,10 @@ def ports(component: wiring.Component) -> list[dict[str, Any]]:
 
 
 def _enumerations() -> dict[str, dict[str, int]]:
-    import hw.messages
-
     return {
         name: {member.name: member.value for member in item}
-        for name, item in vars(hw.messages).items()
-        if isinstance(item, type) and issubclass(item, enum.Enum) and item.__module__ == hw.messages.__name__
+        for name, item in vars(messages).items()
+        if isinstance(item, type) and issubclass(item, enum.Enum) and item.__module__ == messages.__name__
     }
 
 

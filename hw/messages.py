@@ -167,9 +167,9 @@ TrackerEvents = data.StructLayout(
         "live": unsigned(16),
     }
 )
-"""What the Tracker's banks did this cycle, added up: messages accepted, those that found their entry, entries newly made,
-counters evicted to and fetched from their home, WF tiles completed, banks that made a message wait; `live`: entries in
-use."""
+"""What the Tracker's banks did this cycle, added up: messages accepted, those that found their entry, entries newly
+made, counters evicted to and fetched from their home, WF tiles completed, banks that made a message wait; `live`:
+entries in use."""
 
 DmaEvents = data.StructLayout(
     {"busy": unsigned(1), "reads": unsigned(6), "packets": unsigned(1), "blocks": unsigned(1), "waiting": unsigned(1)}
@@ -268,9 +268,7 @@ class Messages:
     @cached_property
     def read_return(self) -> data.StructLayout:
         """Data of one DRAM read; the receiver has room for it by construction, so there is no ready."""
-        return data.StructLayout(
-            {"valid": unsigned(1), "source": Source, "id": unsigned(8), "data": unsigned(256)}
-        )
+        return data.StructLayout({"valid": unsigned(1), "source": Source, "id": unsigned(8), "data": unsigned(256)})
 
     @cached_property
     def remote_store(self) -> data.StructLayout:

@@ -4,9 +4,8 @@ Ports are listed in :class:`Node`. Everything else (GPU, DRAM, links) stands on 
 Source: T3 (ASPLOS 2024) Fig 8; SPEC section 2.
 """
 
-from amaranth import Cat, Const, Module, Signal
-from amaranth.hdl import unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.address_map import AddressMap
@@ -258,7 +257,9 @@ class Node(wiring.Component):
             latency.commit.eq(Cat(port.valid & port.ready for port in tracker.commits).any()),
             latency.busy.eq(dma.events.busy),
             latency.read.eq(
-                Cat(event.column & (event.access == Access.READ) & (event.phase != Phase.GEMM) for event in events).any()
+                Cat(
+                    event.column & (event.access == Access.READ) & (event.phase != Phase.GEMM) for event in events
+                ).any()
             ),
             registers.count_trigger_latency_last.eq(latency.value),
             registers.count_trigger_latency_peak.eq(latency.value),

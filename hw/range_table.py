@@ -59,9 +59,9 @@ Control = data.StructLayout(
         "reserved": unsigned(10),
     }
 )
-"""CONTROL: `access` is how a store is performed here (STORE or UPDATE), `alu`/`dtype` the reduction; `remote_access` how
-it is performed at the peer (remote-mapped stores and DMA); `launch`: a complete block raises a WG-launch event; `phase`
-is the accounting class of the DMA's reads and of its writes at the peer."""
+"""CONTROL: `access` is how a store is performed here (STORE or UPDATE), `alu`/`dtype` the reduction; `remote_access`
+how it is performed at the peer (remote-mapped stores and DMA); `launch`: a complete block raises a WG-launch event;
+`phase` is the accounting class of the DMA's reads and of its writes at the peer."""
 
 Workgroups = data.StructLayout({"base": unsigned(16), "count": unsigned(16)})
 """WORKGROUPS: first wg of the range and how many."""
@@ -81,12 +81,14 @@ Grouping = data.StructLayout(
         "reserved": unsigned(2),
     }
 )
-"""GROUPING: `limit`, `shift`: see RAGGED; `wfs` = WF tiles per WG (1..8), `block_wfs` = WF tiles per DMA block (1..wfs), a
-WG owns 2**block_shift trigger-table entries."""
+"""GROUPING: `limit`, `shift`: see RAGGED; `wfs` = WF tiles per WG (1..8), `block_wfs` = WF tiles per DMA block
+(1..wfs), a WG owns 2**block_shift trigger-table entries."""
 
-Blocks = data.StructLayout({"base": unsigned(20), "bottom_wfs": unsigned(4), "bottom_full": unsigned(4), "reserved": unsigned(4)})
-"""BLOCKS: `base` = first trigger-table entry. In the last tile row a WG has `bottom_wfs` WF tiles with any rows, of which
-the first `bottom_full` have all their rows (the next, if any, has `rows_partial`)."""
+Blocks = data.StructLayout(
+    {"base": unsigned(20), "bottom_wfs": unsigned(4), "bottom_full": unsigned(4), "reserved": unsigned(4)}
+)
+"""BLOCKS: `base` = first trigger-table entry. In the last tile row a WG has `bottom_wfs` WF tiles with any rows, of
+which the first `bottom_full` have all their rows (the next, if any, has `rows_partial`)."""
 
 Rows = data.StructLayout({"full": unsigned(16), "partial": unsigned(16)})
 """ROWS: rows of a WF tile, and of the ragged one in the last tile row."""
@@ -94,9 +96,7 @@ Rows = data.StructLayout({"full": unsigned(16), "partial": unsigned(16)})
 RowBytes = data.StructLayout({"body": unsigned(16), "right": unsigned(16)})
 """ROW_BYTES: bytes in one row of a tile, and of a tile in the last tile column (1..4096)."""
 
-RangeWrite = data.StructLayout(
-    {"valid": unsigned(1), "index": unsigned(6), "word": unsigned(5), "data": unsigned(32)}
-)
+RangeWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(6), "word": unsigned(5), "data": unsigned(32)})
 """One word of one entry being programmed."""
 
 WORDS: dict[Word, data.Layout | object] = {

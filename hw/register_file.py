@@ -39,8 +39,8 @@ class RegisterFile(wiring.Component):
     `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and pulse (one cycle), an
     input for ro (level) and w1c (sets the bit while high). Constants and the fault registers have no port.
 
-    Answers: SLVERR for an address with no register and for a write to a register with nothing to write; byte strobes are
-    honoured everywhere. A 48-bit counter is read low half first, which latches its high half.
+    Answers: SLVERR for an address with no register and for a write to a register with nothing to write; byte strobes
+    are honoured everywhere. A 48-bit counter is read low half first, which latches its high half.
 
     Timing: an access takes two cycles once its address and data are in; reads and writes take turns. After reset the
     range table is cleared, also in every block on `range_write`: 32 cycles per range, in which no access is accepted.

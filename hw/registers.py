@@ -1,7 +1,8 @@
 """The register map of a node, written down once: RTL decode, reference table and C header are made from it.
 
-Addresses are byte offsets from the node's AXI4-Lite base; every register is 32 bits. The layout of addresses is the same
-in every configuration, only field widths differ. Units are cycles, sectors (32 B) or counts, as each description says.
+Addresses are byte offsets from the node's AXI4-Lite base; every register is 32 bits. The layout of addresses is the
+same in every configuration, only field widths differ. Units are cycles, sectors (32 B) or counts, as each description
+says.
 """
 
 from dataclasses import dataclass

@@ -1,47 +1,50 @@
-"""Round-robin merge of streams of one payload type."""
+"""Round-robin merge of several streams of one payload type into one."""
 
-from amaranth import Array, Module, Signal
-from amaranth.hdl import ShapeCastable
+from amaranth import Cat, Module, Signal
+from amaranth.hdl import ShapeLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 
 class StreamArbiter(wiring.Component):
-    """Merges `inputs` streams into `output`, one payload a cycle, least recently served first.
+    """Merges `inputs` streams fairly: after a payload is taken, its input has the lowest priority.
 
-    A payload once offered stays until taken. With one input it is a wire. Latency 0 cycles; `output.valid` does not
-    depend on `output.ready`.
+    Ports: `inputs`, `output`. Latency 0 cycles. A payload once offered stays until it is taken. One input costs
+    nothing. `output.valid` does not depend on `output.ready`.
     """
 
-    def __init__(self, shape: ShapeCastable, inputs: int):
-        self._count = inputs
+    def __init__(self, payload: ShapeLike, inputs: int):
+        self._inputs = inputs
         super().__init__(
-            {"inputs": In(stream.Signature(shape)).array(inputs), "output": Out(stream.Signature(shape))}
+            {"inputs": In(stream.Signature(payload)).array(inputs), "output": Out(stream.Signature(payload))}
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        if self._count == 1:
+        count = self._inputs
+        if count == 1:
             wiring.connect(m, wiring.flipped(self.inputs[0]), wiring.flipped(self.output))
             return m
-        last = Signal(range(self._count))
+        valids = Signal(count)
+        last = Signal(range(count))
+        choice = Signal(range(count))
         locked = Signal()
-        chosen = Signal(range(self._count))
-        m.d.comb += chosen.eq(last)
+        m.d.comb += [
+            valids.eq(Cat(port.valid for port in self.inputs)),
+            self.output.valid.eq(valids.any()),
+            choice.eq(last),
+        ]
         with m.If(~locked):
             with m.Switch(last):
-                for position in range(self._count):
-                    with m.Case(position):
-                        for distance in reversed(range(1, self._count + 1)):
-                            index = (position + distance) % self._count
-                            with m.If(self.inputs[index].valid):
-                                m.d.comb += chosen.eq(index)
-        m.d.comb += self.output.valid.eq(Array(port.valid for port in self.inputs)[chosen])
-        with m.Switch(chosen):
+                for previous in range(count):
+                    with m.Case(previous):
+                        for distance in reversed(range(1, count + 1)):
+                            with m.If(valids[(previous + distance) % count]):
+                                m.d.comb += choice.eq((previous + distance) % count)
+        with m.Switch(choice):
             for index, port in enumerate(self.inputs):
                 with m.Case(index):
                     m.d.comb += [self.output.payload.eq(port.payload), port.ready.eq(self.output.ready)]
-        m.d.sync += locked.eq(self.output.valid & ~self.output.ready)
         with m.If(self.output.valid):
-            m.d.sync += last.eq(chosen)
+            m.d.sync += [last.eq(choice), locked.eq(~self.output.ready)]
         return m

@@ -4,34 +4,65 @@ yosys (pyosys) writes the text, because the plain Verilog of Amaranth's own back
 constants, which event-driven simulators and Verilator never execute.
 """
 
+import gc
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from amaranth.back import rtlil
 from amaranth.lib import wiring
+from pyosys import libyosys
+
+from hw.netlist_names import merge_modules
+
+_MODULES = re.compile(r"^module .*?^endmodule$", re.MULTILINE | re.DOTALL)
+_NAMELESS = re.compile(r"\\(\$\S*) ")
+"""A name made up by a tool, `\\$auto$...$1234 `."""
+_PLAIN_NUMBER = re.compile(r"\b_\d+_\b")
+_NUMBERED = re.compile(r"\\([A-Za-z_]\w*\$[\w$]*) ")
+"""A name with a number, `\\port$1 `, which Verilog takes without the backslash as well."""
 
 
-_MODULE = re.compile(r"^module \\(\S+?)\(", re.MULTILINE)
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """A conversion makes millions of objects and no cycles worth finding: a third of its time would be the search."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
-def _plain_module_names(text: str) -> str:
-    """Replace the dots Amaranth puts between module names, so that no module name needs escaping."""
-    for name in sorted(set(_MODULE.findall(text)), key=len, reverse=True):
-        text = text.replace(f"\\{name}(", f"{name.replace('.', '__')}(").replace(
-            f"\\{name} ", f"{name.replace('.', '__')} "
-        )
-    return text
+def _plain_names(module: re.Match[str]) -> str:
+    """One module's text with the names that tools made up as `_1_`, `_2_`, in order of appearance.
+
+    yosys counts them over the life of the process, so the same design would come out different each time.
+    """
+    text = module[0]
+    names: dict[str, str] = {}
+    taken = set(_PLAIN_NUMBER.findall(text))
+    number = 0
+    for name in dict.fromkeys(_NAMELESS.findall(text)):
+        number += 1
+        while f"_{number}_" in taken:
+            number += 1
+        names[name] = f"_{number}_"
+    return _NUMBERED.sub(r"\1", _NAMELESS.sub(lambda match: names[match[1]], text))
 
 
 def to_systemverilog(component: wiring.Component, name: str) -> str:
     """SystemVerilog of `component` as module `name`; its submodules are called `name__submodule`.
 
-    Ports are `clk`, `rst` and the members of its signature, flattened with double underscores.
+    Submodules that are equal up to numbers in names are written once, under the name of the first. The same component
+    gives the same text, every time. Ports are `clk`, `rst` and the members of its signature, flattened with double
+    underscores.
     """
-    from pyosys import libyosys
-
-    text = rtlil.convert(component, name=name, emit_src=False)
+    with _without_garbage_collection():
+        text = merge_modules(rtlil.convert(component, name=name, emit_src=False))
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "design.il"
         target = Path(folder) / "design.sv"
@@ -44,5 +75,5 @@ def to_systemverilog(component: wiring.Component, name: str) -> str:
             "memory_collect",
             f"write_verilog -sv -norename -noattr {target}",
         ):
-            libyosys.run_pass(f"tee -q {command}", design)
-        return _plain_module_names(target.read_text())
+            libyosys.Pass.call(design, f"tee -q {command}")
+        return _MODULES.sub(_plain_names, target.read_text())

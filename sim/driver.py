@@ -67,7 +67,8 @@ class Tiling:
             raise DriverError(f"tile_rows must be a multiple of wfs ({self.wfs}), got {self.tile_rows}")
         if self.tiles_across > 1 and self.tile_columns * self.dtype_bytes % SECTOR_BYTES:
             raise DriverError(
-                f"tile_columns must be a multiple of {SECTOR_BYTES // self.dtype_bytes} (whole {SECTOR_BYTES} B sectors) "
+                f"tile_columns must be a multiple of {SECTOR_BYTES // self.dtype_bytes} "
+                f"(whole {SECTOR_BYTES} B sectors) "
                 f"when there is more than one tile in a row, got {self.tile_columns}"
             )
         shortest = -(-self.columns * self.dtype_bytes // SECTOR_BYTES)
@@ -206,8 +207,8 @@ def range_words(
     """Every word of a range entry.
 
     With a `tiling` the range holds that array at sector `base`, its tiles numbered from `wg_base`, and each element
-    expects `updates` accesses; without one it is plain memory of `sectors` sectors. `offset` (in sectors, may be negative)
-    leads from an address here to the peer's. Raises :class:`DriverError` naming the field that does not fit.
+    expects `updates` accesses; without one it is plain memory of `sectors` sectors. `offset` (in sectors, may be
+    negative) leads from an address here to the peer's. Raises :class:`DriverError` naming the field that does not fit.
     """
     if (tiling is None) == (sectors is None):
         raise DriverError("exactly one of tiling and sectors must be given")
@@ -243,7 +244,8 @@ def range_words(
     if tiling is not None:
         if DTYPE_BYTES[dtype] != tiling.dtype_bytes:
             raise DriverError(
-                f"dtype {dtype.name} has {DTYPE_BYTES[dtype]} bytes but the tiling's dtype_bytes is {tiling.dtype_bytes}"
+                f"dtype {dtype.name} has {DTYPE_BYTES[dtype]} bytes but the tiling's dtype_bytes is "
+                f"{tiling.dtype_bytes}"
             )
         words.update(_tile_words(config, tiling, wg_base, tracked, block_base, block_wfs, updates))
     return words

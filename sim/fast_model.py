@@ -6,24 +6,27 @@ per ring.
 
 cocotb's own runner exposes every signal of a design, which stops Verilator from optimizing across them and costs about
 a factor of four; the control file exposes the ports of the top and nothing else.
+
+Waves cannot look into a library: for them the GPUs are instantiated in the top, and N times the logic is built.
 """
 
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import cocotb_tools.config
-from cocotb_tools.runner import Verilator, VerilatorControlFile
+from cocotb_tools.runner import VerilatorControlFile
 from filelock import FileLock
 
 from hw.config import Configuration
 from hw.verilog import to_systemverilog
 from sim.gpu import Gpu
-from sim.ring_top import gpu_shell, gpu_slot, ring_top
-from tb.runner import BUILD, SimulationError, prepare_environment
+from sim.prerequisites import require_waves
+from sim.ring_top import gpu_shell, gpu_slot, ring_top, visible_gpu_slot
+from tb.runner import BUILD, FastVerilator, SimulationError, prepare_environment
 
 CONTROL = """`verilator_config
 public_flat_rw -module "ring_top" -var "*"
@@ -43,13 +46,6 @@ TIMING = ["--timing", "-CFLAGS", "-std=c++20 -fcoroutines"]
 HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv")
 
 
-class FastVerilator(Verilator):
-    """cocotb's Verilator runner without `--public-flat-rw`."""
-
-    def _build_command(self) -> list[list[str]]:
-        return [[word for word in command if word != "--public-flat-rw"] for command in super()._build_command()]
-
-
 @contextmanager
 def _content_folder(kind: str, texts: dict[str, str], *settings: object) -> Iterator[tuple[Path, bool]]:
     """A folder named after the content of what is built in it, locked, and whether it is new."""
@@ -62,11 +58,42 @@ def _content_folder(kind: str, texts: dict[str, str], *settings: object) -> Iter
         complete.touch()
 
 
+def _gpu_sources(gpu: Gpu) -> dict[str, str]:
+    """File name -> SystemVerilog of one GPU behind packed ports, `gpu_shell`."""
+    texts = {"gpu.sv": to_systemverilog(gpu, "gpu"), "gpu_shell.sv": gpu_shell(gpu)}
+    return texts | _beside_this_file(HARDWARE_SOURCES)
+
+
+def _beside_this_file(names: Iterable[str]) -> dict[str, str]:
+    return {name: (Path(__file__).parent / name).read_text() for name in names}
+
+
+def _build_top(folder: Path, texts: dict[str, str], arguments: list[str], waves: bool) -> None:
+    """Write `texts` to `folder` and build the simulator `ring_top` of them there."""
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    try:
+        FastVerilator().build(
+            sources=[
+                VerilatorControlFile(folder / "visible.vlt"),
+                *(folder / name for name in texts if name.endswith(".sv")),
+            ],
+            hdl_toplevel="ring_top",
+            build_dir=folder,
+            build_args=[*FLAGS, *TIMING, *arguments],
+            timescale=("1ns", "1ps"),
+            always=True,
+            waves=waves,
+            log_file=folder / "build.log",
+        )
+    except (SystemExit, RuntimeError) as error:
+        log = (folder / "build.log").read_text(errors="replace")[-2000:]
+        raise SimulationError(f"the ring model could not be built: {error}\n{log}") from error
+
+
 def build_gpu(config: Configuration, gpu: Gpu) -> Path:
     """The folder with one GPU compiled to a library (`Vgpu__ALL.a`)."""
-    texts = {"gpu.sv": to_systemverilog(gpu, "gpu"), "gpu_shell.sv": gpu_shell(gpu)}
-    for name in HARDWARE_SOURCES:
-        texts[name] = (Path(__file__).parent / name).read_text()
+    texts = _gpu_sources(gpu)
     with _content_folder("gpu", texts, FLAGS) as (folder, new):
         if new:
             for name, text in texts.items():
@@ -82,37 +109,32 @@ def build_gpu(config: Configuration, gpu: Gpu) -> Path:
     return folder
 
 
-def build_ring(config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool = False) -> Path:
+def build_ring(
+    config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool = False
+) -> Path:
     """The folder of a simulator `ring_top` for this ring, built unless it is there already.
 
     Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
     """
     prepare_environment()
-    os.environ["MAKEFLAGS"] = os.environ["MAKEFLAGS"].replace("OPT_FAST=-O1", "OPT_FAST=-O2")
+    if not waves:
+        os.environ["MAKEFLAGS"] = os.environ["MAKEFLAGS"].replace("OPT_FAST=-O1", "OPT_FAST=-O2")
     gpu = Gpu(config, storage_sectors, source_sectors)
-    library = build_gpu(config, gpu)
-    texts = {
-        "ring_top.sv": ring_top(config, gpu, gpus),
-        "gpu_slot.sv": gpu_slot(gpu),
-        "visible.vlt": CONTROL,
-    }
-    for name in ("axi_sequencer.sv", "gpu_model.cpp"):
-        texts[name] = (Path(__file__).parent / name).read_text()
-    settings = (FLAGS, TIMING, str(library), str(cocotb_tools.config.libs_dir))
-    with _content_folder(f"top{gpus}", texts, *settings) as (folder, new):
+    texts = {"ring_top.sv": ring_top(config, gpu, gpus), "visible.vlt": CONTROL}
+    texts |= _beside_this_file(["axi_sequencer.sv"])
+    settings = [FLAGS, TIMING, str(cocotb_tools.config.libs_dir)]
+    if waves:
+        require_waves()
+        texts |= _gpu_sources(gpu) | {"gpu_slot.sv": visible_gpu_slot(gpu)}
+        arguments = ["--trace-fst", "--trace-structs"]
+    else:
+        library = build_gpu(config, gpu)
+        texts |= {"gpu_slot.sv": gpu_slot(gpu)} | _beside_this_file(["gpu_model.cpp"])
+        settings.append(str(library))
+        # Verilator takes C++ sources and libraries among its arguments.
+        arguments = ["-CFLAGS", f"-I{library}", str(library / "Vgpu__ALL.a")]
+    with _content_folder(f"{'waves' if waves else 'top'}{gpus}", texts, *settings) as (folder, new):
         if new:
-            for name, text in texts.items():
-                (folder / name).write_text(text)
-            verilog = [folder / name for name in texts if name.endswith(".sv")]
-            # Verilator takes C++ sources and libraries among its arguments.
-            others = [str(folder / "gpu_model.cpp"), str(library / "Vgpu__ALL.a")]
-            FastVerilator().build(
-                sources=[VerilatorControlFile(folder / "visible.vlt"), *verilog],
-                hdl_toplevel="ring_top",
-                build_dir=folder,
-                build_args=[*FLAGS, *TIMING, "-CFLAGS", f"-I{library}", *others],
-                timescale=("1ns", "1ps"),
-                always=True,
-                log_file=folder / "build.log",
-            )
+            sources = [str(folder / name) for name in texts if name.endswith(".cpp")]
+            _build_top(folder, texts, [*arguments, *sources], waves)
     return folder

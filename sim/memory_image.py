@@ -50,7 +50,8 @@ def read_hex(path: Path) -> np.ndarray:
 
 
 def gather_channels(dumps: list[np.ndarray], first: int, count: int) -> np.ndarray:
-    """Sectors `first` to `first + count - 1` of an address space interleaved over channels, from each channel's dump."""
+    """Sectors `first` to `first + count - 1` of an address space interleaved over channels, from each channel's
+    dump."""
     channels = len(dumps)
     address = np.arange(first, first + count)
     block = address // INTERLEAVE_SECTORS

@@ -51,5 +51,7 @@ Set = Annotated[
         "--set", help="Change a configuration field; repeatable; DRAM timing is timing.FIELD.", metavar="FIELD=VALUE"
     ),
 ]
-Waves = Annotated[Path | None, typer.Option(help="Write waves to this FST file.", metavar="FILE.fst")]
+Waves = Annotated[
+    Path | None, typer.Option(help="Write waves to this FST file, and a GTKWave view beside it.", metavar="FILE.fst")
+]
 Results = Annotated[Path, typer.Option(help="File of the results.", metavar="FILE.json")]

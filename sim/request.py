@@ -91,7 +91,8 @@ class RingRequest:
     tile in rows and columns, `wfs` the wavefronts it is cut into by rows, `dma_block` the WF tiles of a DMA block (0:
     all of a WG). `pauses` is the share of idle cycles forced on every interface in percent. `starvation_limit` is in
     cycles, 0 for none. `settings` are configuration fields that differ from the preset. With `alone` the GEMM is first
-    run by itself, which the figures of overlap need. `inputs` replaces the random matrices: bit patterns of shape
+    run by itself, which the figures of overlap need. With `overflow` the run is wrong unless the Tracker fills up and
+    evicts. `inputs` replaces the random matrices: bit patterns of shape
     (gpus, elements), of which `shape` then describes one GPU's, and K is 0. `waves` is the file for an FST.
     """
 
@@ -113,6 +114,7 @@ class RingRequest:
     seed: int = 1
     starvation_limit: int = 2000
     alone: bool = True
+    overflow: bool = False
     bug: str = ""
     waves: Path | None = None
     settings: dict[str, Any] = field(default_factory=dict)

@@ -52,9 +52,10 @@ class Chunk:
 class Plan:
     """What a rank does in one reduce-scatter, and what the host must do for it.
 
-    `chunks` in array order (chunk c is in range c); `terminal_range` is the range whose completion ends this rank's part;
-    `expected_blocks` the DMA blocks it sends; `fill` the regions (first sector, sectors) that must hold `fill_element` in
-    every element before the node is armed, empty with first-touch; `home_sectors` the size of the Tracker's home table.
+    `chunks` in array order (chunk c is in range c); `terminal_range` is the range whose completion ends this rank's
+    part; `expected_blocks` the DMA blocks it sends; `fill` the regions (first sector, sectors) that must hold
+    `fill_element` in every element before the node is armed, empty with first-touch; `home_sectors` the size of the
+    Tracker's home table.
     """
 
     rank: int
@@ -116,8 +117,9 @@ def ring_reduce_scatter_plan(
     """Register writes that program `rank`, and its plan. Arming is a separate write (:func:`sim.driver.arm_writes`).
 
     `tiling` is one chunk; `base` the array's first sector. `inputs` (first sector, sectors) is plain memory the kernel
-    reads; `home` the first sector of the Tracker's home table, also mapped as plain memory. The neighbour in direction +1
-    is reached through link port 0, that in direction -1 through the last port. Raises :class:`sim.driver.DriverError`.
+    reads; `home` the first sector of the Tracker's home table, also mapped as plain memory. The neighbour in direction
+    +1 is reached through link port 0, that in direction -1 through the last port. Raises
+    :class:`sim.driver.DriverError`.
     """
     _check(config, rank, gpus, epoch, direction)
     table = home_sectors(config, gpus, tiling)

@@ -21,6 +21,7 @@ from sim.fast_model import FastVerilator, build_ring
 from sim.gemm import GemmWord
 from sim.memory_image import from_sectors, gather_channels, read_hex, to_sectors, write_hex
 from sim.ring_plan import Plan, home_sectors, ring_reduce_scatter_plan, workgroup_stride
+from sim.wave_view import write_view
 from tb.runner import BUILD, SimulationError
 
 ARRAY_BASE = 1 << 30
@@ -28,6 +29,8 @@ ARRAY_BASE = 1 << 30
 INPUT_BASE = ARRAY_BASE + (1 << 29)
 INPUT_SECTORS = 1 << 16
 STORAGE_SECTORS = 1 << 18
+LATE_MARGIN = 2000
+"""Cycles that arming a rank may take besides sweeping the trigger table."""
 PATTERN = {DataType.FP16: np.uint16, DataType.BF16: np.uint16, DataType.FP32: np.uint32, DataType.INT32: np.uint32}
 PEAK_FLOPS = 114.7e12 * 0.9
 """Machine PAPER: a GEMM alone takes 2MNK / (PEAK_FLOPS * K / (K + 200)) seconds (SPEC section 5)."""
@@ -40,7 +43,8 @@ class RingTask:
     `partials`: bit patterns of shape (gpus, gpus * rows, columns), one whole output array per GPU; chunk c is rows
     c*rows..(c+1)*rows. `depth` is K of the GEMM, from which compute time and input reads follow (0: neither).
     `pauses` is the share of idle cycles forced on every interface, 0 to 0.9. `wrong_order` is the seeded software bug
-    that runs the ring against the order of the golden.
+    that runs the ring against the order of the golden. With `late_cycles`, rank `late_rank` is armed that many cycles
+    after the others have started, and its GEMM stores nothing before that.
     """
 
     config: Configuration
@@ -62,6 +66,8 @@ class RingTask:
     epoch: int = 1
     waves: Path | None = None
     wrong_order: bool = False
+    late_rank: int = 0
+    late_cycles: int = 0
 
     @property
     def gpus(self) -> int:
@@ -97,7 +103,9 @@ class RingOutcome:
             if status["read_error"]:
                 answer.append(f"rank {rank} had a read refused")
             if registers["fault_count"]:
-                answer.append(f"rank {rank} recorded {registers['fault_count']} faults, the first {registers['fault_record']:#x}")
+                answer.append(
+                    f"rank {rank} recorded {registers['fault_count']} faults, the first {registers['fault_record']:#x}"
+                )
             if registers["tracker_triggers"] != status["expected_triggers"]:
                 answer.append(
                     f"rank {rank} triggered {registers['tracker_triggers']} WF tiles, not {status['expected_triggers']}"
@@ -134,6 +142,8 @@ def gemm_words(task: RingTask, rank: int) -> dict[str, int]:
     def mask(row_bytes: int) -> int:
         return (1 << (row_bytes % SECTOR_BYTES or SECTOR_BYTES)) - 1
 
+    if rank == task.late_rank and task.late_cycles:
+        cycles += task.late_cycles + LATE_MARGIN + task.config.trigger_blocks
     fill = {2: 0x10001, 4: 1}[tiling.dtype_bytes]
     return {
         "ARRAY_BASE": ARRAY_BASE,
@@ -191,8 +201,11 @@ def _job(task: RingTask, config: Configuration) -> tuple[dict[str, Any], list[in
         arbiter = arbiter_writes(config, task.policy, task.threshold, task.starvation_limit)
         enable = register_write(config, "interrupt_enable", fault=1)
         clear = register_write(config, "control", clear_counters=1)
-        setup.append([*writes, clear, *arm_writes(config)])
-        plain = [range_words(config, base=ARRAY_BASE, sectors=array), range_words(config, base=inputs[0], sectors=inputs[1])]
+        setup.append([*writes, clear])
+        plain = [
+            range_words(config, base=ARRAY_BASE, sectors=array),
+            range_words(config, base=inputs[0], sectors=inputs[1]),
+        ]
         before.append([*arbiter, enable, *range_writes(config, 0, plain[0]), *range_writes(config, 1, plain[1])])
         words = gemm_words(task, rank)
         words["FILL"] = (words["FILL"] * plan.fill_element) & 0xFFFF_FFFF
@@ -203,15 +216,21 @@ def _job(task: RingTask, config: Configuration) -> tuple[dict[str, Any], list[in
     timeout = int((2 * cycles + 3 * link + 60 * array + 200_000) * (1 + 12 * task.pauses))
     if config.link_receive_packets * 8 * SECTOR_BYTES < 2 * config.link_latency * config.link_bytes_per_cycle:
         timeout += array * (2 * config.link_latency + 100) * 4
-    phases, program = _program(config, gemm, before, setup)
-    return {
-        "gpus": gpus,
-        "fill": not task.first_touch,
-        "alone": task.alone,
-        "pause": round(task.pauses * 256),
-        "timeout": timeout,
-        "phases": phases,
-    }, program, plans
+    late = [task.late_rank] if task.late_cycles else []
+    phases, program = _program(config, gemm, before, setup, late)
+    return (
+        {
+            "gpus": gpus,
+            "fill": not task.first_touch,
+            "alone": task.alone,
+            "pause": round(task.pauses * 256),
+            "timeout": timeout,
+            "late_cycles": task.late_cycles,
+            "phases": phases,
+        },
+        program,
+        plans,
+    )
 
 
 def counter_registers(config: Configuration) -> dict[str, int]:
@@ -222,9 +241,14 @@ def counter_registers(config: Configuration) -> dict[str, int]:
 
 
 def _program(
-    config: Configuration, gemm: list[dict[str, int]], before: list[list[Write]], setup: list[list[Write]]
+    config: Configuration,
+    gemm: list[dict[str, int]],
+    before: list[list[Write]],
+    setup: list[list[Write]],
+    late: list[int],
 ) -> tuple[dict[str, int], list[int]]:
-    """Commands for `axi_sequencer.sv`, and where each phase begins."""
+    """Commands for `axi_sequencer.sv`, and where each phase begins. Ranks in `late` are armed in a phase of their
+    own."""
 
     def command(operation: int, rank: int, address: int, value: int) -> int:
         return operation << 60 | rank << 50 | address << 32 | value & 0xFFFF_FFFF
@@ -233,6 +257,13 @@ def _program(
     ranks = range(len(gemm))
     registers = counter_registers(config).values()
     idle, armed = (status.field(name).mask for name in ("idle", "armed"))
+
+    def arm(chosen: list[int]) -> list[int]:
+        return [
+            *(command(1, rank, *write) for rank in chosen for write in arm_writes(config)),
+            *(command(3, rank, status.address, armed) for rank in chosen),
+        ]
+
     phases = {
         "before": [
             *(command(4, rank, GemmWord[name].value, value) for rank in ranks for name, value in gemm[rank].items()),
@@ -242,8 +273,9 @@ def _program(
         # A node may be granted to send before its neighbour is armed: the grant, not the order here, holds it back.
         "setup": [
             *(command(1, rank, *write) for rank in ranks for write in setup[rank]),
-            *(command(3, rank, status.address, armed) for rank in ranks),
+            *arm([rank for rank in ranks if rank not in late]),
         ],
+        "late": arm(late),
         "counters": [command(2, rank, address, 0) for rank in ranks for address in registers],
     }
     starts, program = {}, []
@@ -287,11 +319,10 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
                 read_hex(folder / f"dump{rank * config.channels + channel}.hex") for channel in range(config.channels)
             ]
             sectors = gather_channels(dumps, first[rank], task.tiling.sectors)
-            reduced.append(
-                from_sectors(sectors, task.tiling.rows, task.tiling.columns, np.dtype(PATTERN[task.dtype]))
-            )
+            reduced.append(from_sectors(sectors, task.tiling.rows, task.tiling.columns, np.dtype(PATTERN[task.dtype])))
         if task.waves is not None:
             shutil.move(folder / "dump.fst", task.waves)
+            write_view(task.waves, config, task.gpus)
     finally:
         if not os.environ.get("T3_KEEP_RUNS"):
             shutil.rmtree(folder, ignore_errors=True)

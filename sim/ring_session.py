@@ -38,20 +38,24 @@ class Ring:
         """Run the register accesses of `phase`."""
         self.dut.program_start.value = self.job["phases"][phase]
         await self.pulse("go")
-        assert await self.wait("programmed"), f"the register accesses of phase {phase} did not complete"
+        assert await self.wait("programmed", "timeout"), f"the register accesses of phase {phase} did not complete"
 
     async def pulse(self, name: str) -> None:
-        """Hold input `name` high for one clock cycle."""
+        """Hold input `name` high for one clock cycle, and let the outputs follow it."""
         getattr(self.dut, name).value = 1
         await Timer(1, unit="ns")
         getattr(self.dut, name).value = 0
-        await Timer(1, unit="ns")
+        await Timer(3, unit="ns")
 
-    async def wait(self, condition: str) -> bool:
-        """Sleep until output `condition` is high, there is trouble, or the time is over; whether it came."""
+    async def wait(self, condition: str, end: str = "trouble") -> bool:
+        """Sleep until output `condition` is high, or the time is over; whether it came.
+
+        Trouble ends it too, unless `end` is "timeout": the registers are read in spite of it.
+        """
         flag = getattr(self.dut, condition)
-        if not int(flag.value) and not int(self.dut.trouble.value):
-            await First(RisingEdge(flag), RisingEdge(self.dut.trouble), Timer(self.job["timeout"], unit="ns"))
+        given_up = [RisingEdge(self.dut.trouble)] if end == "trouble" else []
+        if not int(flag.value) and not (given_up and int(self.dut.trouble.value)):
+            await First(RisingEdge(flag), *given_up, Timer(self.job["timeout"], unit="ns"))
         return bool(int(flag.value))
 
     async def status(self, rank: int) -> dict[str, Any]:
@@ -87,13 +91,21 @@ async def session(dut: HierarchyObject) -> None:
         await ring.pulse("start")
         await ring.wait("all_quiet")
         result["alone"] = [(await ring.status(rank))["gemm_cycles"] for rank in ranks]
-    # What was stored so far must be in the DRAM before a neighbour may send.
-    await ring.program("settle")
-    await ring.program("setup")
     programmed = time.perf_counter()
-    await ring.pulse("start")
-    result["finished"] = await ring.wait("all_done")
+    result["finished"] = False
+    if not int(dut.trouble.value):
+        # What was stored so far must be in the DRAM before a neighbour may send.
+        await ring.program("settle")
+        await ring.program("setup")
+        programmed = time.perf_counter()
+        await ring.pulse("start")
+        if job["late_cycles"]:
+            await Timer(job["late_cycles"], unit="ns")
+            await ring.program("late")
+        result["finished"] = await ring.wait("all_done")
     simulated = time.perf_counter()
+    # The last rank notes its end in the cycle after it.
+    await Timer(5, unit="ns")
     result["ranks"] = [await ring.status(rank) for rank in ranks]
     await ring.program("counters")
     # Writes already issued reach the DRAM array a few cycles after the last command.

@@ -11,7 +11,7 @@ from hw.messages import AluOperation, DataType, Policy, Threshold
 from sim.request import DIRECTIONS, WORKGROUP_SLOTS, WRONG_ORDER, RingRequest
 from sim.results import ScenarioResult, overlap_figures
 from sim.ring_run import RingOutcome, RingTask, simulate_ring
-from sim.verdict import judge
+from sim.verdict import judge, overflow_complaints
 from tb.golden.matmul import partial_products
 
 _THRESHOLDS = {
@@ -111,6 +111,7 @@ def run_ring_with_output(
     outcome = simulate_ring(task, progress)
     progress("comparing with the golden model")
     verdict = judge(task, outcome)
+    complaints = verdict.complaints + (overflow_complaints(task, outcome) if request.overflow else ())
     plain = (
         "tile",
         "wfs",
@@ -134,10 +135,10 @@ def run_ring_with_output(
             policy=request.policy,
             threshold=request.threshold,
             preset=request.preset,
-            passed=verdict.passed,
+            passed=not complaints,
             cycles=outcome.cycles,
             options=options,
-            complaints=verdict.complaints,
+            complaints=complaints,
             mismatches=verdict.mismatches,
             **_figures(task, outcome),
         ),

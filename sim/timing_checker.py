@@ -4,6 +4,8 @@ It shares nothing with the controller: it keeps the absolute time of past comman
 in cycles with a command.
 """
 
+from itertools import pairwise
+
 from amaranth import Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import enum, wiring
@@ -141,7 +143,7 @@ class TimingChecker(wiring.Component):
                         is_open.bit_select(row.bank, 1).eq(1),
                         last_act.eq(now),
                         window[0].eq(now),
-                        *(later.eq(sooner) for sooner, later in zip(window, window[1:], strict=False)),
+                        *(later.eq(sooner) for sooner, later in pairwise(window)),
                     ]
                 with m.Case(RowCommand.PRE):
                     # The last ACT, RD and WR of the channel decide for PRE with `all`: a bank closed since then was

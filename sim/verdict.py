@@ -59,6 +59,18 @@ def counted_sectors(registers: dict[str, int]) -> dict[str, int]:
     }
 
 
+def overflow_complaints(task: RingTask, outcome: RingOutcome) -> tuple[str, ...]:
+    """What speaks against every rank's Tracker having been full, and having evicted counters to make room."""
+    config = task.config
+    entries = config.tracker_sets * config.tracker_ways
+    complaints = []
+    for rank, status in enumerate(outcome.ranks):
+        peak, evictions = (status["registers"][f"tracker_{name}"] for name in ("live_peak", "evictions"))
+        if peak != entries or not evictions:
+            complaints.append(f"rank {rank} has held {peak} of {entries} Tracker entries and evicted {evictions}")
+    return tuple(complaints)
+
+
 def judge(task: RingTask, outcome: RingOutcome) -> Verdict:
     """Compare every element, every rank's counters, and what the checkers saw.
 
@@ -81,5 +93,3 @@ def judge(task: RingTask, outcome: RingOutcome) -> Verdict:
                 complaints.append(f"rank {rank} moved {counted} sectors instead of {expected}")
                 break
     return Verdict(tuple(complaints), len(wrong))
-
-

@@ -28,8 +28,8 @@ class Receiver(wiring.Component):
     Ports: `rx`, always ready; `control`: credits and, after `arm`, the grant of `epoch`; `requests`: STORE or UPDATE as
     the header says, `first_touch`, `tracked` from the range, in the order received; `fault_valid`, `fault`: one cycle;
     `received`: a packet was accepted; `idle`;
-    `active`: its state may change though nothing arrives. Latency: last flit to first request 4 cycles. Rate: one sector a cycle,
-    no bubble between packets.
+    `active`: its state may change though nothing arrives. Latency: last flit to first request 4 cycles. Rate: one
+    sector a cycle, no bubble between packets.
     """
 
     def __init__(self, config: Configuration):
@@ -127,7 +127,10 @@ class Receiver(wiring.Component):
 
         freed, draining = self._drain(m, accept, meta, meta_read, sector_read)
         answering = self._control(m, drop, freed)
-        m.d.comb += [self.idle.eq(~receiving & ~ending & ~draining), self.active.eq(ending | draining | checking | answering)]
+        m.d.comb += [
+            self.idle.eq(~receiving & ~ending & ~draining),
+            self.active.eq(ending | draining | checking | answering),
+        ]
         return m
 
     def _checks(self, m: Module, header: data.View) -> tuple[Signal, Signal, Signal, Value]:

@@ -17,7 +17,8 @@ class Transmitter(wiring.Component):
 
     Ports: `sources`: header flit, then data flits; `tx`: the same with `check` filled in; `control`: credits and grants
     from the receiver; `no_credit`, `no_grant`: a packet waits for that; `sent_flit`, `sent_packet`: taken by the link;
-    `idle`; `active`: its state may change though nothing arrives. Latency 2 cycles, one flit a cycle, no bubble between packets. `ready` of a source depends on `tx.ready`.
+    `idle`; `active`: its state may change though nothing arrives. Latency 2 cycles, one flit a cycle, no bubble between
+    packets. `ready` of a source depends on `tx.ready`.
     """
 
     def __init__(self, config: Configuration, sources: int = 2):

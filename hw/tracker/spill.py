@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.config import Configuration
 from hw.messages import Access, Messages, Phase, Source
-from hw.tracker.stream_arbiter import StreamArbiter
+from hw.stream_arbiter import StreamArbiter
 
 TAGS = 64
 RECORD_BYTES = 16

@@ -11,9 +11,10 @@ from amaranth.lib.wiring import In, Out
 from hw.config import Configuration
 from hw.messages import Access, Fault, Messages, TrackerEvents
 from hw.range_table import RangeWrite, Word
+from hw.stream_arbiter import StreamArbiter
 from hw.tracker.bank import GENERATION_BITS, TrackerBank
 from hw.tracker.coalescer import Coalescer
-from hw.tracker.stream_arbiter import Crossbar, StreamArbiter
+from hw.tracker.crossbar import Crossbar
 from hw.tracker.tile_geometry import bank_bits
 
 TOTAL_BITS = 20

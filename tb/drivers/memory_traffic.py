@@ -9,6 +9,7 @@ from hw.memory_controller.controller import MemoryController, controller_ports
 from hw.messages import Access, ColumnCommand, RowCommand, Source
 from sim.hbm import Hbm
 from sim.timing_checker import TimingChecker
+from tb.drivers.dram_stub import DramStub
 
 PORTS = (
     "compute",
@@ -115,21 +116,31 @@ class MemoryBench(wiring.Component):
     """A controller with a DRAM and the timing checker; the streams are ports.
 
     Ports: those of :class:`MemoryController` but the DRAM's; `column_valid`, `column_write`: column bus; `violation`,
-    `rule`: of the timing checker. Simulating it takes `sim/hbm_array.sv` and `sim/clock_gate.sv`.
+    `rule`: of the timing checker; `fault`: of the DRAM. The DRAM is :class:`DramStub`, or with `near_bank_units` the
+    whole :class:`Hbm` (which has no `fault`, takes `sim/hbm_array.sv` and `sim/clock_gate.sv`, and builds five times as
+    long).
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: Configuration, near_bank_units: bool = False):
         self._config = config
+        self._near_bank_units = near_bank_units
         ports = controller_ports(config)
         members = {name: ports[name] for name in PORTS}
         members |= {"column_valid": Out(1), "column_write": Out(1), "violation": Out(1), "rule": Out(5)}
+        members |= {"fault": In(1)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.controller = controller = MemoryController(self._config)
         m.submodules.checker = checker = TimingChecker(self._config)
-        m.submodules.hbm = hbm = Hbm(self._config, gated_clocks=False)
+        dram: Hbm | DramStub
+        if self._near_bank_units:
+            dram = Hbm(self._config, gated_clocks=False)
+        else:
+            dram = DramStub(self._config)
+            m.d.comb += dram.fault.eq(self.fault)
+        m.submodules.dram = dram
         for name in ("compute", "communication", "spill", "compute_response", "commits"):
             connect(m, flipped(getattr(self, name)), getattr(controller, name))
         m.d.comb += [
@@ -140,10 +151,10 @@ class MemoryBench(wiring.Component):
             checker.row.eq(controller.row),
             checker.column.eq(controller.column),
             checker.refresh.eq(self.control.refresh),
-            hbm.row.eq(controller.row),
-            hbm.column.eq(controller.column),
-            hbm.write_data.eq(controller.write_data),
-            controller.read_data.eq(hbm.read_data),
+            dram.row.eq(controller.row),
+            dram.column.eq(controller.column),
+            dram.write_data.eq(controller.write_data),
+            controller.read_data.eq(dram.read_data),
             self.column_valid.eq(controller.column.valid),
             self.column_write.eq(controller.column.command != ColumnCommand.RD),
             self.violation.eq(checker.violation),

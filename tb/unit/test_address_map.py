@@ -3,6 +3,7 @@
 import os
 import random
 from dataclasses import dataclass
+from typing import cast
 
 import cocotb
 import pytest
@@ -74,7 +75,8 @@ def whole_elements(mask, size):
 
 
 def golden(ranges, request, armed, epoch, va_bits):
-    """(output, payload fields) of one access: output is local, remote, refused_reads or None, then the fault or None."""
+    """(output, payload fields) of one access: output is local, remote, refused_reads or None, then the fault or
+    None."""
     index, found = next(((i, r) for i, r in enumerate(ranges) if r.base <= request["va"] < r.limit), (0, None))
     fault = None
     update = False
@@ -308,7 +310,7 @@ class UnarmedAddressMap(AddressMap):
                 self.__dict__.update(outer.__dict__)
                 self.armed = Const(1)
 
-        return AddressMap.elaborate(Armed(self), platform)
+        return AddressMap.elaborate(cast(AddressMap, Armed(self)), platform)
 
 
 RULES = "every_access_goes_where_the_rules_say"

@@ -195,6 +195,7 @@ def run(configuration: str, testcase: str, gated_clocks: bool = True, plusargs: 
         environment={"T3_CONFIGURATION": configuration},
         sources=SOURCES,
         plusargs=plusargs,
+        ports_only=True,
     )
 
 

@@ -78,7 +78,20 @@ def test_a_good_run_is_silent():
 
 
 def test_a_failed_test_is_an_error():
-    assert "deliberately wrong" in failure("compares_wrongly")
+    message = failure("compares_wrongly")
+    assert "1 of 1 tests failed" in message
+    assert "deliberately wrong" in message
+
+
+def test_ports_suffice():
+    simulate(Guarded(), "guarded", __name__, "counts", ports_only=True)
+
+
+def test_a_failed_build_is_an_error(tmp_path):
+    source = tmp_path / "broken.sv"
+    source.write_text("module broken(; endmodule\n")
+    with pytest.raises(SimulationError, match=r"(?s)could not be built.*syntax error"):
+        simulate(Guarded(), "guarded", __name__, "counts", sources=[source])
 
 
 def test_a_failed_rtl_assertion_is_an_error():
