@@ -15,10 +15,11 @@ def pitch_sectors(columns: int, element_bytes: int) -> int:
     return -(-columns * element_bytes // SECTOR_BYTES)
 
 
-def to_sectors(matrix: np.ndarray) -> np.ndarray:
-    """Bit patterns of shape (rows, columns) as bytes of shape (rows * pitch, 32), padding zero."""
+def to_sectors(matrix: np.ndarray, pitch: int = 0) -> np.ndarray:
+    """Bit patterns of shape (rows, columns) as bytes of shape (rows * pitch, 32), padding zero; `pitch` sectors to a row
+    (0: as few as hold it)."""
     rows, columns = matrix.shape
-    pitch = pitch_sectors(columns, matrix.itemsize)
+    pitch = pitch or pitch_sectors(columns, matrix.itemsize)
     padded = np.zeros((rows, pitch * SECTOR_BYTES), np.uint8)
     padded[:, : columns * matrix.itemsize] = np.ascontiguousarray(matrix).view(np.uint8).reshape(rows, -1)
     return padded.reshape(rows * pitch, SECTOR_BYTES)

@@ -304,7 +304,7 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
     folder.mkdir(parents=True)
     try:
         for rank, partial in enumerate(task.partials):
-            write_hex(folder / f"source{rank}.hex", to_sectors(partial))
+            write_hex(folder / f"source{rank}.hex", to_sectors(partial, task.tiling.pitch_sectors))
         (folder / "job.json").write_text(json.dumps(job))
         (folder / "program.hex").write_text("".join(f"{command:016x}\n" for command in program))
         progress("simulating")

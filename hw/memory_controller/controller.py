@@ -131,7 +131,7 @@ class MemoryController(wiring.Component):
         if count_at_enqueue:
             m.d.comb += [
                 self.compute.ready.eq(compute.i.ready & commit_queue.i.ready),
-                self.communication.ready.eq(communication.i.ready & commit_queue.i.ready & ~self.compute.valid),
+                self.communication.ready.eq(communication.i.ready & commit_queue.i.ready & ~accept_compute),
             ]
         else:
             m.d.comb += [
@@ -267,7 +267,7 @@ class MemoryController(wiring.Component):
                 m.d.comb += self.column.command.eq(ColumnCommand.UPDATE)
 
         if count_at_enqueue:
-            accepted = Mux(self.compute.valid, self.compute.payload, self.communication.payload)
+            accepted = Mux(accept_compute, self.compute.payload, self.communication.payload)
             accepted = data.View(messages.memory_request, accepted)
             m.d.comb += commit_queue.i.valid.eq((accept_compute | accept_communication) & tracked(accepted))
             for name in ("range", "wg", "wf", "epoch", "va"):

@@ -1,7 +1,7 @@
 // Data of a DRAM channel without its near-bank units: see tb/drivers/dram_stub.py. Not synthesizable.
 //
-// `write` and `add` take effect when their data is on the bus, WL cycles after the command; the data of `read` is given CL
-// cycles after it. A read sees what was written up to the cycle before its data comes. `add` adds 32-bit words.
+// `write` and `add` take effect when their data is on the bus, WL cycles after the command; the data of `read` is given
+// CL cycles after it. A read sees what was written up to the cycle before its data comes. `add` adds 32-bit words.
 module dram_stub #(
     parameter CL = 14,
     parameter WL = 2,

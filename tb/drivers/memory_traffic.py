@@ -117,8 +117,8 @@ class MemoryBench(wiring.Component):
 
     Ports: those of :class:`MemoryController` but the DRAM's; `column_valid`, `column_write`: column bus; `violation`,
     `rule`: of the timing checker; `fault`: of the DRAM. The DRAM is :class:`DramStub`, or with `near_bank_units` the
-    whole :class:`Hbm` (which has no `fault`, takes `sim/hbm_array.sv` and `sim/clock_gate.sv`, and builds five times as
-    long).
+    whole :class:`Hbm` (which has no `fault`, takes `sim/hbm_array.sv` and `sim/clock_gate.sv`, and builds three
+    times as long).
     """
 
     def __init__(self, config: Configuration, near_bank_units: bool = False):
