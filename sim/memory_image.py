@@ -16,8 +16,8 @@ def pitch_sectors(columns: int, element_bytes: int) -> int:
 
 
 def to_sectors(matrix: np.ndarray, pitch: int = 0) -> np.ndarray:
-    """Bit patterns of shape (rows, columns) as bytes of shape (rows * pitch, 32), padding zero; `pitch` sectors to a row
-    (0: as few as hold it)."""
+    """Bit patterns of shape (rows, columns) as bytes of shape (rows * pitch, 32), padding zero; `pitch` sectors to a
+    row (0: as few as hold it)."""
     rows, columns = matrix.shape
     pitch = pitch or pitch_sectors(columns, matrix.itemsize)
     padded = np.zeros((rows, pitch * SECTOR_BYTES), np.uint8)

@@ -73,9 +73,9 @@ SEEDED_BUGS = {
 def overtaking(bug: str = "") -> RingTask:
     """A run in which a DMA read can overtake the update that triggered it, if the update counts when it is queued.
 
-    Rows are 256 sectors apart, so that each update opens a row of its own and the DRAM takes one in a dozen cycles; each
+    Rows are 256 sectors apart, so that each update opens a row of its own and the DRAM takes one in a dozen cycles. A
     WF tile gets its last row only after all others have got theirs, so that the update which triggers the first DMA
-    blocks waits behind full queues while the DMA engine is idle; and communication goes first (starvation limit 1).
+    blocks waits behind full queues while the DMA engine is idle. Communication goes first (starvation limit 1).
     """
     tiling = Tiling(rows=256, columns=16, tile_rows=32, tile_columns=16, wfs=8, pitch_sectors=256)
     partials = np.random.default_rng(1).standard_normal((3, 3 * tiling.rows, 16)).astype(np.float16)
