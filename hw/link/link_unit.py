@@ -52,7 +52,7 @@ class LinkUnit(wiring.Component):
         config = self._config
         transmitters, receivers = [], []
         for port in range(config.links):
-            transmitter = Transmitter(config)
+            transmitter = self._transmitter()
             receiver = Receiver(config)
             sending = Cat(source.valid for source in transmitter.sources).any() | transmitter.active
             signalled = self.tx_control[port].credit | self.tx_control[port].grant
@@ -84,6 +84,9 @@ class LinkUnit(wiring.Component):
         self._requests(m, receivers)
         self._faults(m, receivers)
         return m
+
+    def _transmitter(self) -> Transmitter:
+        return Transmitter(self._config)
 
     def _route(self, m: Module, number: int, source: stream.Interface, transmitters: list[Transmitter]) -> None:
         """Offer the packets of `source` to the transmitter of their destination's port."""
