@@ -16,7 +16,7 @@ from cocotb_tools.check_results import get_results
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from hw.messages import AluOperation, DataType, Policy, Threshold
 from hw.registers import counters, find_register
-from sim.driver import DTYPE_BYTES, Tiling, Write, arbiter_writes, arm_writes, range_words, range_writes, register_write
+from sim.driver import Tiling, Write, arbiter_writes, arm_writes, range_words, range_writes, register_write
 from sim.fast_model import FastVerilator, build_ring
 from sim.gemm import GemmWord
 from sim.memory_image import from_sectors, gather_channels, read_hex, to_sectors, write_hex
@@ -389,8 +389,3 @@ def _run_simulator(model: Path, folder: Path, task: RingTask) -> None:
 
 def _tail(log: Path, lines: int = 40) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
-
-
-def element_bytes(dtype: DataType) -> int:
-    """Bytes of one element."""
-    return DTYPE_BYTES[dtype]
