@@ -32,6 +32,12 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+# Packages that only some targets need: `make formal` depends on .venv/.installed-formal, and so on.
+.venv/.installed-%: pyproject.toml | $(STAMP)
+	@echo "installing the packages for $* (extra [$*] of pyproject.toml)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,$*]'
+	@touch $@
+
 sim: $(STAMP) ## every end-to-end scenario on the RTL; results in build/sim/results.json
 	@$(BIN)/t3rtl regress --out build/sim/results.json
 

@@ -7,8 +7,7 @@ lists and refusals come at once.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -32,8 +31,11 @@ from sim.request import (
     reduce_request,
 )
 from sim.results import ScenarioResult, figure_lines, format_row, header, summary, write_results
+from sim.terminal import errors, finish, show_complaints, stages
 from sim.usage import UsageError
 from sim.workloads import WORKLOADS
+
+SHOWN_MISMATCHES = 10
 
 app = typer.Typer(
     add_completion=False,
@@ -44,27 +46,6 @@ app = typer.Typer(
     Start with [bold]t3rtl run --gpus 2 --shape 256 128 64[/bold], then [bold]t3rtl list[/bold].
     Exit code: 0 the result is right, 1 it is wrong, 2 bad input.""",
 )
-errors = Console(stderr=True, highlight=False)
-SHOWN_MISMATCHES = 10
-
-
-@contextmanager
-def _stages(title: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on the terminal that names the current stage; nothing when standard error is not a terminal."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task(title)
-        yield lambda stage: bar.update(task, description=f"{title}: {stage}")
-
-
-def _show_complaints(results: Sequence[ScenarioResult]) -> None:
-    for result in results:
-        for complaint in result.complaints:
-            errors.print(f"{result.name}: {complaint}", style="red", markup=False, soft_wrap=True)
-
-
-def _finish(passed: bool) -> None:
-    raise typer.Exit(0 if passed else 1)
 
 
 @app.command()
@@ -127,16 +108,16 @@ def run(
     from sim.regression import quiet
     from sim.run import run_ring
 
-    with _stages("ring") as progress, quiet():
+    with stages("ring") as progress, quiet():
         result = run_ring(request, progress)
     write_results(out, [result])
     typer.echo(header())
     typer.echo(format_row(result))
     for line in figure_lines(result):
         typer.echo(line)
-    _show_complaints([result])
+    show_complaints([result])
     typer.echo(f"results: {out}")
-    _finish(result.passed)
+    finish(result.passed)
 
 
 @app.command()
@@ -168,16 +149,16 @@ def reduce(
     from sim.regression import quiet
     from sim.run import run_ring_with_output
 
-    with _stages("reduce") as progress, quiet():
+    with stages("reduce") as progress, quiet():
         result, reduced = run_ring_with_output(request, progress)
     if results is not None:
         write_results(results, [result])
-    _show_complaints([result])
+    show_complaints([result])
     if result.passed:
         ranks, elements = array.patterns.shape
         save_output(out, array.restored(chunk_elements(reduced, elements // ranks)))
         typer.echo(f"{ranks} x {elements} {dtype} reduced by {op} in {result.cycles:,} cycles; y is in {out}")
-    _finish(result.passed)
+    finish(result.passed)
 
 
 @app.command()
@@ -199,7 +180,7 @@ def vectors(
     from sim.vectors import run_vectors
 
     try:
-        with _stages("vectors"):
+        with stages("vectors"):
             count, mismatches = run_vectors(file, dtype, op)
     except (ValueError, OSError) as error:
         raise UsageError(f"{file}: {error}") from error
@@ -208,7 +189,7 @@ def vectors(
     if len(mismatches) > SHOWN_MISMATCHES:
         typer.echo(f"and {len(mismatches) - SHOWN_MISMATCHES} more")
     typer.echo(f"{count} vectors, {len(mismatches)} mismatches")
-    _finish(not mismatches)
+    finish(not mismatches)
 
 
 @app.command()
@@ -227,7 +208,7 @@ def verilog(
     from hw.export import export
 
     try:
-        with _stages("verilog"):
+        with stages("verilog"):
             files = export(config, out)
     except OSError as error:
         raise UsageError(f"{out} cannot be written ({error.strerror})") from error
@@ -321,10 +302,10 @@ def regress(
             bar.advance(task)
     ordered = [results[index] for index in range(len(chosen))]
     write_results(out, ordered)
-    _show_complaints(ordered)
+    show_complaints(ordered)
     typer.echo(f"results: {out}")
     typer.echo(summary(ordered, time.monotonic() - started))
-    _finish(all(result.passed for result in ordered))
+    finish(all(result.passed for result in ordered))
 
 
 @app.command()
@@ -348,18 +329,18 @@ def bench(
     from sim.regression import run_all
 
     results = []
-    with _stages("bench") as progress:
+    with stages("bench") as progress:
         for number in range(repeat):
             progress(f"run {number + 1} of {repeat}")
             results += [result for _, result in run_all([request], processes=1)]
     best = max(results, key=lambda result: result.kilocycles_per_second or 0.0)
     write_results(out, [best])
-    _show_complaints(results)
+    show_complaints(results)
     speed = best.kilocycles_per_second or 0.0
     typer.echo(f"{gpus} GPUs, preset {preset}: {speed:,.0f} kcycles/s (best of {repeat}, {best.cycles:,} cycles)")
     if speed < minimum:
         errors.print(f"slower than {minimum:g} kcycles/s", style="red")
-    _finish(all(result.passed for result in results) and speed >= minimum)
+    finish(all(result.passed for result in results) and speed >= minimum)
 
 
 def command_line(arguments: Sequence[str]) -> int:
