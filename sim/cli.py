@@ -19,6 +19,7 @@ from rich.table import Table
 from hw.config import PRESETS
 from sim import options
 from sim.arrays import DTYPES, check_writable, load_inputs, save_output
+from sim.dram_trace_command import dram_trace
 from sim.prerequisites import require_simulator, require_waves
 from sim.request import (
     OPERATIONS,
@@ -341,6 +342,9 @@ def bench(
     if speed < minimum:
         errors.print(f"slower than {minimum:g} kcycles/s", style="red")
     finish(all(result.passed for result in results) and speed >= minimum)
+
+
+app.command("dram-trace")(dram_trace)
 
 
 def command_line(arguments: Sequence[str]) -> int:

@@ -5,61 +5,33 @@ Vectors are in the format of Berkeley TestFloat 3 (`testfloat_gen f16_add`): lin
 """
 
 import functools
-import hashlib
 import subprocess
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from hw.messages import AluOperation, DataType
 from hw.near_bank.alu import Alu, AluOperand
 from hw.verilog import to_systemverilog
-from tb.runner import BUILD, SimulationError, prepare_environment
+from sim.executable import build_executable
+from tb.runner import SimulationError
 
 WIDTHS = {"fp16": 16, "bf16": 16, "fp32": 32, "int32": 32}
 """Element width of each data type."""
 OPERATIONS = ("add", "min", "max")
 _INFINITY = {"fp16": 0x7C00, "bf16": 0x7F80, "fp32": 0x7F800000}
 _SECTOR_BYTES = 32
-_FLAGS = [
-    "--binary",
-    "--timing",
-    "-Wno-lint",
-    "-Wno-style",
-    "-O3",
-    "--x-assign",
-    "fast",
-    "--top-module",
-    "vector_bench",
-]
 Mismatch = tuple[int, int, int, int, int]
 """Line number, A, B, the Z of the line, and what the hardware gave."""
 
 
 def build_bench(component: Alu) -> Path:
     """The executable bench around `component`, built unless it is there already."""
-    prepare_environment()
     here = Path(__file__).parent
-    sources = [here / "vector_bench.sv", here / "clock_gate.sv"]
-    text = to_systemverilog(component, "alu")
-    digest = hashlib.sha256(repr((text, _FLAGS, [source.read_text() for source in sources])).encode()).hexdigest()
-    folder = BUILD / "vectors" / digest[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    executable = folder / "Vvector_bench"
-    with FileLock(str(folder) + ".lock"):
-        if not executable.exists():
-            (folder / "alu.sv").write_text(text)
-            command = ["verilator", *_FLAGS, "-CFLAGS", "-std=c++20 -fcoroutines", "--Mdir", str(folder), "-j", "2"]
-            outcome = subprocess.run(
-                [*command, str(folder / "alu.sv"), *map(str, sources)], capture_output=True, text=True, check=False
-            )
-            if outcome.returncode:
-                raise SimulationError(
-                    f"the bench of the ALU does not build:\n{(outcome.stdout + outcome.stderr)[-2000:]}"
-                )
-    return executable
+    texts = {"alu.sv": to_systemverilog(component, "alu")}
+    texts |= {name: (here / name).read_text() for name in ("vector_bench.sv", "clock_gate.sv")}
+    return build_executable("vector_bench", texts, ["--binary", "--timing", "-CFLAGS", "-std=c++20 -fcoroutines"])
 
 
 @functools.cache

@@ -1,0 +1,37 @@
+"""Builds a stand-alone simulator, one that runs without Python, from SystemVerilog and C++."""
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from filelock import FileLock
+
+from tb.runner import BUILD, SimulationError, prepare_environment
+
+FLAGS = ["--build", "-j", "2", "-Wno-lint", "-Wno-style", "-O3", "--x-assign", "fast", "--x-initial", "fast"]
+
+
+def build_executable(top: str, texts: Mapping[str, str], arguments: Sequence[str], optimize: str = "-O1") -> Path:
+    """The simulator of module `top` in `texts` (file name -> content), built unless it is there already.
+
+    `arguments` are Verilator's, `optimize` the C++ compiler's for what runs often. The build is named after all that it
+    is made from. Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
+    """
+    prepare_environment()
+    digest = hashlib.sha256(repr((sorted(texts.items()), FLAGS, list(arguments), optimize)).encode()).hexdigest()
+    folder = BUILD / top / digest[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    executable = folder / f"V{top}"
+    with FileLock(str(folder) + ".lock"):
+        if not executable.exists():
+            for name, text in texts.items():
+                (folder / name).write_text(text)
+            files = [str(folder / name) for name in texts]
+            command = ["verilator", *FLAGS, *arguments, "--top-module", top, "--Mdir", str(folder), *files]
+            environment = os.environ | {"MAKEFLAGS": os.environ["MAKEFLAGS"].replace("-O1", optimize)}
+            outcome = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+            if outcome.returncode:
+                raise SimulationError(f"{top} does not build:\n{(outcome.stdout + outcome.stderr)[-2000:]}")
+    return executable
