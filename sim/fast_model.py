@@ -27,7 +27,7 @@ from hw.verilog import to_systemverilog
 from sim.gpu import Gpu
 from sim.prerequisites import require_waves
 from sim.ring_top import gpu_shell, gpu_slot, ring_top, visible_gpu_slot
-from tb.runner import BUILD, FastVerilator, SimulationError, prepare_environment
+from tb.runner import BUILD, FastVerilator, SimulationError, prepare_environment, shared_runtime
 
 CONTROL = """`verilator_config
 public_flat_rw -module "ring_top" -var "*"
@@ -76,19 +76,20 @@ def _build_top(folder: Path, texts: dict[str, str], arguments: list[str], waves:
     for name, text in texts.items():
         (folder / name).write_text(text)
     try:
-        FastVerilator().build(
-            sources=[
-                VerilatorControlFile(folder / "visible.vlt"),
-                *(folder / name for name in texts if name.endswith(".sv")),
-            ],
-            hdl_toplevel="ring_top",
-            build_dir=folder,
-            build_args=[*FLAGS, *TIMING, *arguments],
-            timescale=("1ns", "1ps"),
-            always=True,
-            waves=waves,
-            log_file=folder / "build.log",
-        )
+        with shared_runtime(folder, *FLAGS, *TIMING, *(["waves"] if waves else [])):
+            FastVerilator().build(
+                sources=[
+                    VerilatorControlFile(folder / "visible.vlt"),
+                    *(folder / name for name in texts if name.endswith(".sv")),
+                ],
+                hdl_toplevel="ring_top",
+                build_dir=folder,
+                build_args=[*FLAGS, *TIMING, *arguments],
+                timescale=("1ns", "1ps"),
+                always=True,
+                waves=waves,
+                log_file=folder / "build.log",
+            )
     except (SystemExit, RuntimeError) as error:
         log = (folder / "build.log").read_text(errors="replace")[-2000:]
         raise SimulationError(f"the ring model could not be built: {error}\n{log}") from error

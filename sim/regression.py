@@ -41,14 +41,7 @@ def quiet() -> Iterator[None]:
 def failed_result(request: RingRequest, complaint: str) -> ScenarioResult:
     """The result of a run whose simulator broke down."""
     return ScenarioResult(
-        name=request.name or f"ring-{request.gpus}",
-        gpus=request.gpus,
-        shape=request.shape,
-        dtype=request.dtype,
-        op=request.op,
-        policy=request.policy,
-        threshold=request.threshold,
-        preset=request.preset,
+        **request.identity(),
         passed=False,
         cycles=0,
         complaints=(complaint,),

@@ -155,6 +155,13 @@ class RingRequest:
         bug = self.bug if self.bug != WRONG_ORDER else ""
         return configuration(self.preset, self.settings, seeded_bug=bug, gpus=self.gpus)
 
+    def identity(self) -> dict[str, Any]:
+        """What a :class:`sim.results.ScenarioResult` says of the request itself."""
+        return {
+            "name": self.name or f"ring-{self.gpus}",
+            **{item: getattr(self, item) for item in ("gpus", "shape", "dtype", "op", "policy", "threshold", "preset")},
+        }
+
     def tiling(self) -> Tiling:
         """How one chunk is cut into tiles."""
         try:

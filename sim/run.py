@@ -127,14 +127,7 @@ def run_ring_with_output(
     options = {key: value for key, value in asdict(request).items() if key in (*plain, "settings")}
     return (
         ScenarioResult(
-            name=request.name or f"ring-{request.gpus}",
-            gpus=request.gpus,
-            shape=request.shape,
-            dtype=request.dtype,
-            op=request.op,
-            policy=request.policy,
-            threshold=request.threshold,
-            preset=request.preset,
+            **request.identity(),
             passed=not complaints,
             cycles=outcome.cycles,
             options=options,

@@ -10,7 +10,9 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 from amaranth.lib import wiring
@@ -48,24 +50,44 @@ class FastVerilator(Verilator):
         return [[word for word in command if word != "--public-flat-rw"] for command in super()._build_command()]
 
 
+@contextmanager
+def shared_runtime(folder: Path, *arguments: str) -> Iterator[None]:
+    """Around a build in `folder`: lends it the objects of Verilator's runtime, or keeps those that it makes.
+
+    The runtime takes most of a small design's build, and is the same for all that are built with the same `arguments`.
+    """
+    digest = hashlib.sha256(repr((version("verilator"), arguments)).encode()).hexdigest()[:16]
+    kept = BUILD / "runtime" / digest
+    for item in kept.glob("verilated*"):
+        shutil.copy2(item, folder)
+    yield
+    if not kept.exists():
+        draft = kept.with_suffix(f".{os.getpid()}")
+        draft.mkdir(parents=True)
+        for item in folder.glob("verilated*.[od]"):
+            shutil.copy2(item, draft)
+        with suppress(OSError):  # another process was first
+            draft.rename(kept)
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 def build(
     component: wiring.Component,
     name: str,
     sources: Sequence[Path] = (),
     waves: bool = False,
-    ports_only: bool = False,
 ) -> Path:
-    """Build `component` as module `name` with every signal visible; returns the build folder.
+    """Build `component` as module `name`; returns the build folder.
 
-    With `ports_only` only the ports can be accessed: for large designs, which build and run much faster so. Raises
-    :class:`SimulationError` when Verilator or the C++ compiler fails.
+    Only the ports can be accessed from Python: exposing every signal doubles build time and slows simulation down.
+    Raises :class:`SimulationError` when Verilator or the C++ compiler fails.
     """
     prepare_environment()
     text = to_systemverilog(component, name)
     digest = hashlib.sha256(text.encode())
     for source in sources:
         digest.update(source.read_bytes())
-    digest.update(repr((waves, ports_only)).encode())
+    digest.update(repr(waves).encode())
     folder = BUILD / "unit" / f"{name}-{digest.hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(str(folder) + ".lock"):
@@ -76,16 +98,18 @@ def build(
         visible = folder / "visible.vlt"
         visible.write_text(f'`verilator_config\npublic_flat_rw -module "{name}" -var "*"\n')
         log = folder / "build.log"
+        arguments = ["-Wno-lint", "-Wno-style", "--assert", *(["--trace-fst"] if waves else [])]
         try:
-            (FastVerilator() if ports_only else Verilator()).build(
-                sources=[*([VerilatorControlFile(visible)] if ports_only else []), verilog, *sources],
-                hdl_toplevel=name,
-                build_dir=folder,
-                build_args=["-Wno-lint", "-Wno-style", "--assert", *(["--trace-fst"] if waves else [])],
-                timescale=("1ns", "1ps"),
-                always=True,
-                log_file=log,
-            )
+            with shared_runtime(folder, *arguments):
+                FastVerilator().build(
+                    sources=[VerilatorControlFile(visible), verilog, *sources],
+                    hdl_toplevel=name,
+                    build_dir=folder,
+                    build_args=arguments,
+                    timescale=("1ns", "1ps"),
+                    always=True,
+                    log_file=log,
+                )
         except (SystemExit, RuntimeError) as error:
             # What the compiler wrote of a failed build must not pass for a simulator next time.
             (folder / name).unlink(missing_ok=True)
@@ -106,15 +130,13 @@ def simulate(
     environment: Mapping[str, str] | None = None,
     sources: Sequence[Path] = (),
     plusargs: Sequence[str] = (),
-    ports_only: bool = False,
 ) -> None:
     """Run the cocotb tests of Python module `module` (all, or `testcase`) on `component`.
 
-    The seed is `seed`, or T3_SEED, or random; it is printed with the failure. `ports_only` as in :func:`build`. The
-    folder of a run that passes is removed. Raises :class:`SimulationError` when the design cannot be built, a test
+    The seed is `seed`, or T3_SEED, or random; it is printed with the failure. The folder of a run that passes is removed. Raises :class:`SimulationError` when the design cannot be built, a test
     fails, an RTL assertion fires or no test ran.
     """
-    folder = build(component, name, sources, ports_only=ports_only)
+    folder = build(component, name, sources)
     if seed is None:
         seed = int(os.environ.get("T3_SEED", random.SystemRandom().randrange(1 << 31)))
     case = testcase or "all"

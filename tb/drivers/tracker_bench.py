@@ -13,6 +13,7 @@ from hw.config import Configuration
 from hw.messages import Fault, Mapping, Messages, TrackerEvents
 from hw.range_table import Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
 from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.drivers.sweep import swept
 from tb.golden.tracker import TiledRange
 
 
@@ -119,16 +120,7 @@ class TrackerBench:
         await RisingEdge(self.dut.clk)
         self.dut.clear.value = 0
         await RisingEdge(self.dut.clk)
-        await self.cleared()
-
-    async def cleared(self) -> None:
-        """Return when the Tracker accepts commits."""
-        while True:
-            await ReadOnly()
-            ready = int(self.dut.cleared.value)
-            await RisingEdge(self.dut.clk)
-            if ready:
-                return
+        await swept(self.dut)
 
     async def home(self) -> None:
         """The memory behind the spill requests: served in order, answered in any order, rubbish where never written."""

@@ -25,7 +25,7 @@ from tb.golden.ring import ring_reduce_scatter
 RECORDING = Path(__file__).parent.parent / "data" / "nccl_ring_rs_n4.npz"
 TRACKER_ENTRIES = 2048
 TRIGGER_LATENCY_LIMIT = 16
-"""Cycles from last commit to first DMA read (issue 2's requirement, of an idle controller)."""
+"""Cycles from last commit to first DMA read when the controller is idle."""
 
 
 def run(request: RingRequest) -> ScenarioResult:

@@ -72,7 +72,6 @@ def run(configuration: str, gated_clocks: bool = True) -> None:
         __name__,
         environment={"T3_CONFIGURATION": configuration},
         sources=[Path(sim.__file__).parent / "clock_gate.sv"],
-        ports_only=True,
     )
 
 

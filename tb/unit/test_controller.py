@@ -288,7 +288,7 @@ async def rates_of_the_reference(dut):
 
 def run(component, name, testcase, environment=None, sources=()):
     """Simulate one test; only the ports can be accessed, which halves the time of a build."""
-    simulate(component, name, __name__, testcase, environment=environment, sources=sources, ports_only=True)
+    simulate(component, name, __name__, testcase, environment=environment, sources=sources)
 
 
 def run_data(name, config, testcase="memory_keeps_data_order_and_commits", near_bank_units=False, **values):

@@ -195,7 +195,6 @@ def run(configuration: str, testcase: str, gated_clocks: bool = True, plusargs: 
         environment={"T3_CONFIGURATION": configuration},
         sources=SOURCES,
         plusargs=plusargs,
-        ports_only=True,
     )
 
 

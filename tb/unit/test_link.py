@@ -452,7 +452,7 @@ class KeepsCredit(LinkUnit):
 )
 def test_random_traffic(size, pause, route):
     environment = {"SIZE": size, "PAUSE": str(pause), "ROUTE": route}
-    simulate(LinkPair(SIZES[size]), "link_pair", __name__, "random_traffic", environment=environment, ports_only=True)
+    simulate(LinkPair(SIZES[size]), "link_pair", __name__, "random_traffic", environment=environment)
 
 
 @pytest.mark.parametrize(
@@ -468,12 +468,10 @@ def test_random_traffic(size, pause, route):
     ],
 )
 def test_link_pair(size, case):
-    simulate(LinkPair(SIZES[size]), "link_pair", __name__, case, environment={"SIZE": size}, ports_only=True)
+    simulate(LinkPair(SIZES[size]), "link_pair", __name__, case, environment={"SIZE": size})
 
 
 def test_wrong_credits_are_caught():
     pair = LinkPair(SIZES["paper"], KeepsCredit)
     with pytest.raises(SimulationError):
-        simulate(
-            pair, "link_pair", __name__, "credits_limit_what_is_sent", environment={"SIZE": "paper"}, ports_only=True
-        )
+        simulate(pair, "link_pair", __name__, "credits_limit_what_is_sent", environment={"SIZE": "paper"})

@@ -83,10 +83,6 @@ def test_a_failed_test_is_an_error():
     assert "deliberately wrong" in message
 
 
-def test_ports_suffice():
-    simulate(Guarded(), "guarded", __name__, "counts", ports_only=True)
-
-
 def test_a_failed_build_is_an_error(tmp_path):
     source = tmp_path / "broken.sv"
     source.write_text("module broken(; endmodule\n")

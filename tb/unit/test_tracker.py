@@ -16,6 +16,7 @@ from hw.messages import TrackerEvents
 from hw.tracker.count_stage import CountStage
 from hw.tracker.storage import CounterStorage
 from hw.tracker.tracker import Tracker
+from tb.drivers.sweep import swept
 from tb.drivers.tracker_bench import TrackerBench, field
 from tb.golden.tracker import GoldenTracker, TiledRange
 from tb.runner import SimulationError, simulate
@@ -123,7 +124,7 @@ async def every_block_triggers_once(dut):
     config = preset(**parameters["config"])
     bench = TrackerBench(dut, config, parameters["pauses"])
     await bench.start(epoch=3)
-    await bench.cleared()
+    await swept(dut)
     for epoch in (3, 4)[: parameters.get("epochs", 2)]:
         areas = random_ranges(config, parameters["tiles"]) if parameters["tiles"] else many_tiles()
         await bench.program(areas)
@@ -178,7 +179,7 @@ async def one_access_a_cycle_and_fixed_latency(dut):
     bench = TrackerBench(dut, config, 0)
     await bench.start(epoch=1)
     await bench.program([plain()])
-    await bench.cleared()
+    await swept(dut)
     accepted: list[int] = []
     offered: list[int] = []
 
@@ -232,7 +233,7 @@ async def refused_accesses(dut):
         block_shift=1,
     )
     await bench.program([area])
-    await bench.cleared()
+    await swept(dut)
     golden = GoldenTracker({2: area}, 1)
     whole = area.threshold(8, 0)
     steps = [(8, 0, 1, 5, whole), (8, 0, 1, 6, 2), (8, 0, 1, 6, 2)]

@@ -13,6 +13,7 @@ from hw.config import preset
 from hw.dma.trigger_table import TriggerTable, completion
 from hw.messages import Messages
 from tb.drivers.stream import StreamSink, pauses
+from tb.drivers.sweep import swept
 from tb.runner import SimulationError, simulate
 
 CONFIG = preset("paper", trigger_blocks=64)
@@ -39,15 +40,7 @@ class Bench:
         for _ in range(2):
             await RisingEdge(self.dut.clk)
         self.dut.rst.value = 0
-        await self.swept()
-
-    async def swept(self) -> None:
-        while True:
-            await ReadOnly()
-            ready = int(self.dut.cleared.value)
-            await RisingEdge(self.dut.clk)
-            if ready:
-                return
+        await swept(self.dut)
 
     async def play(self, items: list[dict]) -> list[int]:
         """Complete `items` one after the other, a lookup each cycle unless paused; returns the done masks seen."""
@@ -127,7 +120,7 @@ async def each_block_once(dut):
         await RisingEdge(dut.clk)
         dut.clear.value = 0
         await RisingEdge(dut.clk)
-        await bench.swept()
+        await swept(dut)
 
 
 @cocotb.test()
