@@ -133,8 +133,9 @@ def simulate(
 ) -> None:
     """Run the cocotb tests of Python module `module` (all, or `testcase`) on `component`.
 
-    The seed is `seed`, or T3_SEED, or random; it is printed with the failure. The folder of a run that passes is removed. Raises :class:`SimulationError` when the design cannot be built, a test
-    fails, an RTL assertion fires or no test ran.
+    The seed is `seed`, or T3_SEED, or random; it is printed with the failure. The folder of a run that passes is
+    removed. Raises :class:`SimulationError` when the design cannot be built, a test fails, an RTL assertion fires or no
+    test ran.
     """
     folder = build(component, name, sources)
     if seed is None:
