@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test verilog lint clean distclean
+.PHONY: help setup sim test verilog figures lint clean distclean
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -11,7 +11,7 @@ BIN := .venv/bin
 
 help: ## what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
-	@echo "  Options: PYTHON=python3.12 for another interpreter (3.11 or newer), JOBS=4 for more processes in make test."
+	@echo "  Options: PYTHON=python3.12 for another interpreter (3.11 or newer), JOBS=4 for more processes in make test and make figures."
 
 setup: $(STAMP) ## make .venv with the t3rtl command in it, all packages from PyPI
 	@echo "ready: $(BIN)/t3rtl"
@@ -46,6 +46,9 @@ test: $(STAMP) ## everything quick under pytest
 
 verilog: $(STAMP) ## Verilog of the preset "paper" in build/verilog
 	@$(BIN)/t3rtl verilog --preset paper --out build/verilog
+
+figures: .venv/.installed-report ## the paper's figures from the RTL, beside the paper's numbers, in build/figures/index.html
+	@$(BIN)/t3rtl report --processes $(JOBS) --out build/figures
 
 lint: $(STAMP) ## linter, formatter check, type checker
 	@$(BIN)/ruff check --quiet .

@@ -20,6 +20,7 @@ from hw.config import PRESETS
 from sim import options
 from sim.arrays import DTYPES, check_writable, load_inputs, save_output
 from sim.dram_trace_command import dram_trace
+from sim.figures.command import report
 from sim.prerequisites import require_simulator, require_waves
 from sim.request import (
     OPERATIONS,
@@ -32,6 +33,7 @@ from sim.request import (
     reduce_request,
 )
 from sim.results import ScenarioResult, figure_lines, format_row, header, summary, write_results
+from sim.sweep.command import sweep
 from sim.terminal import errors, finish, show_complaints, stages
 from sim.usage import UsageError
 from sim.workloads import WORKLOADS
@@ -345,6 +347,8 @@ def bench(
 
 
 app.command("dram-trace")(dram_trace)
+app.command("sweep")(sweep)
+app.command("report")(report)
 
 
 def command_line(arguments: Sequence[str]) -> int:

@@ -1,0 +1,43 @@
+"""Results of finished points on disk: one JSON file each, found again by what it was made from."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sim.arrays import replaced
+from sim.experiment import Point
+
+
+class PointStore:
+    """Results in `folder`, each in a file named after its point and the `version` of the sources it was made with.
+
+    A file appears all at once or not at all, so whatever is there is finished; one of another version is never read.
+    """
+
+    def __init__(self, folder: Path, version: str):
+        self.folder = folder
+        self.version = version
+
+    def path(self, point: Point) -> Path:
+        """Where the result of `point` is, or will be. A trace file counts by its content, not its name alone."""
+        made_from = {"point": asdict(point), "sources": self.version}
+        trace = Path(point.workload)
+        if trace.is_file():
+            made_from["trace"] = hashlib.sha256(trace.read_bytes()).hexdigest()
+        text = json.dumps(made_from, sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+
+    def load(self, point: Point) -> dict[str, Any] | None:
+        """The result of `point`; None when it has not been run."""
+        try:
+            return json.loads(self.path(point).read_text())["result"]
+        except FileNotFoundError:
+            return None
+
+    def save(self, point: Point, result: dict[str, Any]) -> None:
+        """Keep the result of `point`."""
+        entry = {"point": asdict(point), "sources": self.version, "result": result}
+        with replaced(self.path(point)) as draft:
+            draft.write_text(json.dumps(entry) + "\n")

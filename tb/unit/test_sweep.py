@@ -1,0 +1,249 @@
+"""Grids of points, their results on disk, and who runs them: this machine's processes or a Dask cluster."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("distributed", reason="needs the packages of the extra [report]")
+
+import sim.experiment
+from sim.cli import command_line
+from sim.experiment import Point
+from sim.sweep.command import write_sweep
+from sim.sweep.grid import FIELDS, grid, workloads
+from sim.sweep.runner import Outcome, run_points
+from sim.sweep.sources import ROOT, modules_reached, source_version
+from sim.sweep.store import PointStore
+from sim.usage import UsageError
+from tb.drivers import point_double
+
+ONE = "workload=t-nlg/op/tp8"
+GRID = [ONE, "configuration=sequential,t3,t3-mca", "link_bandwidth=75,150"]
+
+
+def outcomes_of(found: Iterator[Outcome]) -> dict[Point, Outcome]:
+    return {outcome.point: outcome for outcome in found}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PointStore:
+    return PointStore(tmp_path / "points", source_version())
+
+
+def test_grid_is_every_combination_in_order() -> None:
+    points = grid([ONE, "configuration=t3,t3-mca", "link-bandwidth=75,150"])
+    assert [(point.configuration, point.link_bandwidth) for point in points] == [
+        ("t3", 75.0),
+        ("t3", 150.0),
+        ("t3-mca", 75.0),
+        ("t3-mca", 150.0),
+    ]
+    assert {point.workload for point in points} == {"t-nlg/op/tp8"}
+
+
+def test_workloads_of_a_grid_are_patterns_and_trace_files(tmp_path: Path) -> None:
+    assert len(grid(["workload=*/tp16,*/FC-?/tp8", "configuration=t3"])) == 8 + 4
+    trace = tmp_path / "trace.npz"
+    trace.touch()
+    assert workloads([str(trace), "t-nlg/op/tp8"]) == [str(trace), "t-nlg/op/tp8"]
+
+
+@pytest.mark.parametrize(
+    ("varied", "said"),
+    [
+        (["colour=red"], f"a point has no field 'colour'; its fields are {', '.join(FIELDS)}"),
+        (["channels"], "vary takes FIELD=VALUE,VALUE,...; got 'channels'"),
+        ([ONE, ONE], "field workload is varied twice"),
+        ([ONE, "seed=1,,2"], "field seed needs values, separated by commas; got 'seed=1,,2'"),
+        ([ONE, "configuration=t3", "channels=four"], "field channels takes whole numbers; got 'four'"),
+        ([ONE, "configuration=t3", "link_bandwidth=fast"], "field link_bandwidth takes numbers; got 'fast'"),
+        (["configuration=t3"], "the grid needs values for workload"),
+        ([ONE, "channels=3"], "channels must be one of 1, 2, 4; got 3"),
+        (["workload=gpt-5/*", "configuration=t3"], "workload 'gpt-5/*' matches none of those `t3rtl list` shows, and"),
+        ([ONE, "configuration=t4"], "configuration must be one of gemm, sequential, t3"),
+        ([ONE, "configuration=t3", "mode=star"], "mode must be one of mirrored, ring"),
+    ],
+)
+def test_what_no_grid_can_hold_is_refused(varied: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [part for text in varied for part in ("--vary", text)]
+    assert command_line(["sweep", *arguments]) == 2
+    complaint = capsys.readouterr().err
+    assert complaint.startswith(f"t3rtl: {said}")
+    assert complaint.count("\n") == 1
+
+
+def test_results_are_the_same_in_processes_and_in_one_go(store: PointStore) -> None:
+    points = grid(GRID)
+    found = outcomes_of(run_points(points, store, point_double.analytic))
+    assert {point: outcome.result for point, outcome in found.items()} == {
+        point: point_double.analytic(point) for point in points
+    }
+
+
+def test_finished_points_never_run_again_and_the_others_do(store: PointStore) -> None:
+    points = grid(GRID)
+    found = outcomes_of(run_points(points, store, point_double.breaking))
+    broken = [point for point in points if not found[point].passed]
+    assert {point.configuration for point in broken} == {"t3-mca"}
+    assert found[broken[0]].complaints == ("OSError: no space left on device",)
+    assert found[broken[0]].result is None
+    again = outcomes_of(run_points(points, store, point_double.analytic))
+    assert {point for point in points if again[point].reused} == set(points) - set(broken)
+    assert all(outcome.passed for outcome in again.values())
+    assert all(outcome.reused for outcome in run_points(points, store, point_double.never))
+
+
+def test_result_with_a_complaint_is_finished_but_has_not_passed(store: PointStore) -> None:
+    points = grid(GRID)
+    for _ in range(2):
+        found = outcomes_of(run_points(points, store, point_double.wrong))
+        failed = [point for point in points if not found[point].passed]
+        assert {point.configuration for point in failed} == {"t3"}
+        assert found[failed[0]].complaints == ("rank 0 moved a sector too many",)
+
+
+def test_stored_result_counts_for_its_point_its_sources_and_its_trace_only(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.npz"
+    trace.write_bytes(b"one")
+    store = PointStore(tmp_path / "points", "version")
+    point = Point("t-nlg/op/tp8", "t3")
+    # Written without the check of names, which the trace of a test is not among.
+    object.__setattr__(point, "workload", str(trace))
+    store.save(point, {"cycles": 1})
+    assert store.load(point) == {"cycles": 1}
+    assert store.load(replace(Point("t-nlg/op/tp8", "t3"), seed=2)) is None
+    assert PointStore(tmp_path / "points", "other").load(point) is None
+    trace.write_bytes(b"two")
+    assert store.load(point) is None
+    assert [path.suffix for path in store.folder.iterdir()] == [".json"]
+
+
+def test_version_of_the_sources_covers_what_the_simulation_imports_and_no_more(tmp_path: Path) -> None:
+    reached = {str(path.relative_to(ROOT)) for path in modules_reached("sim.experiment")}
+    assert {"sim/__init__.py", "sim/experiment.py", "sim/workloads.py", "sim/usage.py"} <= reached
+    assert not {path for path in reached if path.startswith(("sim/sweep", "sim/figures", "sim/cli"))}
+    for name, text in {
+        "sim/a.py": "from sim import b\nimport numpy",
+        "sim/b.py": "def f():\n    import hw.c.d",
+        "hw/c/__init__.py": "",
+        "hw/c/d.py": "from hw.c import value",
+        "hw/c/unused.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = {str(path.relative_to(tmp_path)) for path in modules_reached("sim.a", tmp_path)}
+    assert found == {"sim/a.py", "sim/b.py", "hw/c/__init__.py", "hw/c/d.py"}
+
+
+def test_worker_with_other_sources_is_found_out(tmp_path: Path) -> None:
+    store = PointStore(tmp_path / "points", "another version")
+    (outcome,) = run_points(grid([ONE, "configuration=t3"]), store, point_double.analytic)
+    assert not outcome.passed
+    assert "this worker has other sources" in outcome.error
+
+
+def test_sweep_is_written_as_json_and_as_a_table(tmp_path: Path) -> None:
+    points = grid(GRID)
+    outcomes = [Outcome(point, point_double.wrong(point)) for point in points]
+    outcomes.append(Outcome(Point("t-nlg/op/tp8", "gemm"), None, "out of memory"))
+    write_sweep(tmp_path / "sweep.json", outcomes)
+    entries = json.loads((tmp_path / "sweep.json").read_text())
+    assert [entry["point"]["configuration"] for entry in entries[:3]] == ["sequential", "sequential", "t3"]
+    assert entries[-1] == {
+        "point": entries[-1]["point"],
+        "result": None,
+        "complaints": ["out of memory"],
+    }
+    with (tmp_path / "sweep.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(points) + 1
+    assert rows[0]["dram_sectors.rs.read"] == str(15 * 8192 * 4256 * 2 // 32 // 8)
+    assert rows[2]["passed"] == "False"
+    assert rows[2]["complaints"] == "rank 0 moved a sector too many"
+    assert rows[-1]["cycles"] == ""
+
+
+def test_command_writes_results_and_exits_by_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command(simulate: Callable[[Point], dict]) -> int:
+        monkeypatch.setattr(sim.experiment, "simulate_point", simulate)
+        arguments = [part for text in GRID for part in ("--vary", text)]
+        folder = str(tmp_path / simulate.__name__)
+        return command_line(["sweep", *arguments, "--store", folder, "--out", str(tmp_path / "results.json")])
+
+    assert command(point_double.analytic) == 0
+    assert "6 of 6 points pass, 0 of them run before" in capsys.readouterr().out
+    assert command(point_double.analytic) == 0
+    assert "6 of 6 points pass, 6 of them run before" in capsys.readouterr().out
+    assert command(point_double.wrong) == 1
+    shown = capsys.readouterr()
+    assert "4 of 6 points pass" in shown.out
+    assert "t-nlg/op/tp8 t3 link_bandwidth=150.0: rank 0 moved a sector too many" in shown.err
+
+
+def test_scheduler_that_does_not_answer_is_refused(store: PointStore) -> None:
+    with pytest.raises(UsageError, match="no Dask scheduler answers at nowhere"):
+        list(run_points(grid(GRID), store, point_double.analytic, scheduler="nowhere"))
+
+
+@contextmanager
+def cluster(folder: Path, workers: int) -> Iterator[str]:
+    """The address of a Dask scheduler with worker processes that nobody restarts."""
+    environment = os.environ | {point_double.MARKER: str(folder / "marker")}
+    command = [sys.executable, "-m", "dask"]
+    ready = folder / "scheduler.json"
+    processes = [
+        subprocess.Popen(
+            [*command, *arguments],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for arguments in (
+            ["scheduler", "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(ready)],
+            *[["worker", "--scheduler-file", str(ready), "--nthreads", "1", "--no-nanny", "--no-dashboard"]] * workers,
+        )
+    ]
+    try:
+        deadline = time.monotonic() + 60
+        while not ready.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield json.loads(ready.read_text())["address"]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=30)
+
+
+def test_cluster_of_two_workers_completes_though_one_is_killed(tmp_path: Path, store: PointStore) -> None:
+    points = grid(["workload=t-nlg/*/tp8", "configuration=sequential,t3,t3-mca", "link_bandwidth=75,150"])
+    with cluster(tmp_path, workers=2) as address:
+        found = outcomes_of(run_points(points, store, point_double.deadly, scheduler=address))
+    assert (tmp_path / "marker").exists()
+    assert {point: outcome.result for point, outcome in found.items()} == {
+        point: point_double.analytic(point) for point in points
+    }
+
+
+def test_local_worker_that_is_killed_is_replaced(
+    tmp_path: Path, store: PointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(point_double.MARKER, str(tmp_path / "marker"))
+    points = grid(GRID)
+    found = outcomes_of(run_points(points, store, point_double.deadly, processes=1))
+    assert (tmp_path / "marker").exists()
+    assert all(outcome.passed for outcome in found.values())
+    assert len(found) == len(points)
