@@ -213,7 +213,7 @@ def tracker(evaluation: Evaluation) -> Figure | None:
 
 
 def starvation_limit(evaluation: Evaluation) -> Figure | None:
-    """Time and forced requests over the starvation limit."""
+    """Time, longest wait of communication and requests forced through, over the starvation limit."""
     return _swept(
         evaluation,
         "starvation_limit",
@@ -221,6 +221,7 @@ def starvation_limit(evaluation: Evaluation) -> Figure | None:
         [
             ("time, of the default's", lambda run, default: run["cycles"] / default["cycles"]),
             ("GEMM's time, of the default's", lambda run, default: run["gemm_cycles"] / default["gemm_cycles"]),
+            ("longest wait, cycles", lambda run, _: run["arbiter"]["communication_wait_peak"]),
             ("requests forced through", lambda run, _: run["arbiter"]["forced"]),
         ],
     )
@@ -249,7 +250,9 @@ def _swept(
     curves = evaluation.sweep(field)
     if not curves:
         return None
-    drawing, axes = figure(3.6, columns=len(quantities))
+    columns = 3 if len(quantities) % 3 == 0 else 2
+    rows = -(-len(quantities) // columns)
+    drawing, axes = figure(3.0 * rows + 0.6, rows=rows, columns=columns)
     for axis, (title, quantity) in zip(axes, quantities):
         for (workload, curve), colour, marker in zip(curves.items(), SERIES, "osD^v"):
             default = evaluation.result(PAPER.point(workload, "t3-mca")) or curve[-1][1]

@@ -130,6 +130,30 @@ class Evaluation:
                     )
         return rows
 
+    def closed_forms(self) -> list[dict[str, Any]]:
+        """By TP: how many points had their sectors compared with the closed forms, and which of them were off."""
+        rows: dict[int, dict[str, Any]] = {}
+        for point, outcome in self.outcomes.items():
+            if outcome.result is not None and outcome.result["closed_forms"]:
+                tp = point.sublayer.tp
+                row = rows.setdefault(tp, {"tp": tp, "points": 0, "counters": 0, "off": []})
+                row["points"] += 1
+                row["counters"] += len(outcome.result["closed_forms"])
+                row["off"] += [
+                    {"point": vars(point), "counter": name}
+                    for name, form in outcome.result["closed_forms"].items()
+                    if not form["matches"]
+                ]
+        return [rows[tp] for tp in sorted(rows)]
+
+    def cost(self) -> dict[str, float]:
+        """Processor seconds of all points, and the greatest share of a run that was spent in Python."""
+        seconds = [outcome.result["seconds"] for outcome in self.outcomes.values() if outcome.result is not None]
+        return {
+            "total": sum(item["total"] for item in seconds),
+            "python_share_maximum": max((item["python_share"] for item in seconds), default=0.0),
+        }
+
     def sweep(self, field: str) -> dict[str, list[tuple[Any, dict[str, Any]]]]:
         """Workload -> [(value of `field`, result)], for `starvation_limit` or `tracker_ways`."""
         values = {"starvation_limit": STARVATION_LIMITS, "tracker_ways": TRACKER_WAYS}[field]
@@ -156,6 +180,8 @@ class Evaluation:
                 layer for machine in MACHINES for layer in self.layers(machine, (*MAIN_LAYERS, *LARGE_LAYERS))
             ],
             "agreement": self.agreements(),
+            "closed_forms": self.closed_forms(),
+            "seconds": self.cost(),
             "sweeps": {
                 field: {
                     workload: [

@@ -57,7 +57,14 @@ def analytic(point: Point) -> dict[str, Any]:
             "peak_occupancy": min(3000, entries),
             "triggers": 10 * work.tp,
         },
-        "arbiter": {"held_compute": 10, "held_communication": 20, "forced": 1, "threshold": "10"},
+        "arbiter": {
+            "held_compute": 10,
+            "held_communication": 20,
+            "forced": 1,
+            "threshold": "10",
+            "communication_wait_peak": min(1500, point.starvation_limit),
+        },
+        "closed_forms": {"rs_read": {"expected": 1, "counted": 1, "matches": True}},
         "trigger_latency": 40 if point.configuration.startswith("t3") else None,
         "timeline": {
             "window": cycles // WINDOWS,
@@ -70,7 +77,7 @@ def analytic(point: Point) -> dict[str, Any]:
         },
         "passed": True,
         "complaints": [],
-        "seconds": {"build": 0.0, "simulate": 0.0, "python_share": 0.0},
+        "seconds": {"build": 0.0, "simulate": 0.9, "total": 1.0, "python_share": 0.04},
     }
 
 

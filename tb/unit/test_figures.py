@@ -138,6 +138,14 @@ def test_agreement_is_two_percent_in_every_ratio() -> None:
     assert {row["workload"] for row in apart} == set(RING_LAYERS)
 
 
+def test_counter_that_misses_its_closed_form_is_counted() -> None:
+    off = {"closed_forms": {"rs_read": {"expected": 1, "counted": 2, "matches": False}}}
+    points = needed_points(["layers"], only=["t-nlg/op/*"])
+    rows = evaluated(changed({"t3": off}), points).closed_forms()
+    assert [(row["tp"], row["points"], row["counters"]) for row in rows] == [(8, 9, 9), (16, 9, 9)]
+    assert [[item["counter"] for item in row["off"]] for row in rows] == [["rs_read"], ["rs_read"]]
+
+
 def test_report_needs_every_configuration_of_every_sub_layer_on_both_links() -> None:
     points = set(needed_points())
     for machine in (PAPER, LINK_150):
