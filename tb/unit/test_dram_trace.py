@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tb.runner import SimulationError
 REFERENCE = {"sequential-read": 1_116_034, "sequential-write": 1_114_267, "random-read": 4_485_933}
 """Cycles an independent cycle-accurate simulator takes for a million requests (SPEC section 5)."""
 TOLERANCE = 0.05
-CONTROL = {"policy": Policy.MCA, "threshold": Threshold.NONE, "starvation_limit": 2000, "refresh": True}
+CONTROL: dict[str, Any] = {"policy": Policy.MCA, "threshold": Threshold.NONE, "starvation_limit": 2000, "refresh": True}
 
 
 def played(kind: str, requests: int, **changes) -> TraceResult:
