@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test verilog figures lint clean distclean
+.PHONY: help setup sim test mutate verilog figures lint clean distclean
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -43,6 +43,9 @@ sim: $(STAMP) ## every end-to-end scenario on the RTL; results in build/sim/resu
 
 test: $(STAMP) ## everything quick under pytest
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
+
+mutate: $(STAMP) ## mutation score of every block; score in build/mutation/summary.json; takes hours
+	@$(BIN)/python -m tb.mutation
 
 verilog: $(STAMP) ## Verilog of the preset "paper" in build/verilog
 	@$(BIN)/t3rtl verilog --preset paper --out build/verilog

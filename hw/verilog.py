@@ -54,6 +54,12 @@ def _plain_names(module: re.Match[str]) -> str:
     return _NUMBERED.sub(r"\1", _NAMELESS.sub(lambda match: names[match[1]], text))
 
 
+def to_rtlil(component: wiring.Component, name: str, sources: bool = False) -> str:
+    """RTLIL of `component` as module `name`, equal submodules merged; with `sources` cells name their source lines."""
+    with _without_garbage_collection():
+        return merge_modules(rtlil.convert(component, name=name, emit_src=sources))
+
+
 def to_systemverilog(component: wiring.Component, name: str) -> str:
     """SystemVerilog of `component` as module `name`; its submodules are called `name__submodule`.
 
@@ -61,8 +67,7 @@ def to_systemverilog(component: wiring.Component, name: str) -> str:
     gives the same text, every time. Ports are `clk`, `rst` and the members of its signature, flattened with double
     underscores.
     """
-    with _without_garbage_collection():
-        text = merge_modules(rtlil.convert(component, name=name, emit_src=False))
+    text = to_rtlil(component, name)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "design.il"
         target = Path(folder) / "design.sv"

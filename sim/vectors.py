@@ -7,6 +7,7 @@ Vectors are in the format of Berkeley TestFloat 3 (`testfloat_gen f16_add`): lin
 import functools
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +27,20 @@ Mismatch = tuple[int, int, int, int, int]
 """Line number, A, B, the Z of the line, and what the hardware gave."""
 
 
+Observer = Callable[[list[int], np.ndarray, np.ndarray, bytes], None]
+observers: list[Observer] = []
+"""Called after each run through the standard bench, with its operands, old and new sectors, and the bench's output."""
+
+
 def build_bench(component: Alu) -> Path:
     """The executable bench around `component`, built unless it is there already."""
+    return build_bench_of({"alu.sv": to_systemverilog(component, "alu")})
+
+
+def build_bench_of(texts: dict[str, str]) -> Path:
+    """The executable bench around module `alu` of SystemVerilog files name -> text, built unless it is there already."""
     here = Path(__file__).parent
-    texts = {"alu.sv": to_systemverilog(component, "alu")}
-    texts |= {name: (here / name).read_text() for name in ("vector_bench.sv", "clock_gate.sv")}
+    texts = texts | {name: (here / name).read_text() for name in ("vector_bench.sv", "clock_gate.sv")}
     return build_executable("vector_bench", texts, ["--binary", "--timing", "-CFLAGS", "-std=c++20 -fcoroutines"])
 
 
@@ -58,22 +68,34 @@ def run_operations(operands: list[int], old: np.ndarray, new: np.ndarray, compon
     Raises :class:`tb.runner.SimulationError` when the simulation does not give one result per operation.
     """
     executable = build_bench(component) if component else _standard_bench()
+    output = run_text(executable, operation_lines(operands, old, new))
+    if component is None:
+        for observer in observers:
+            observer(operands, old, new, output)
+    return np.frombuffer(output, np.uint8).reshape(-1, _SECTOR_BYTES)[:, ::-1].copy()
+
+
+def operation_lines(operands: list[int], old: np.ndarray, new: np.ndarray) -> str:
+    """What the bench reads: a line "operand old new" per operation."""
+    rows = zip(operands, old[:, ::-1], new[:, ::-1], strict=True)
+    return "".join(f"{operand:x} {a.tobytes().hex()} {b.tobytes().hex()}\n" for operand, a, b in rows)
+
+
+def run_text(executable: Path, text: str, plusargs: Sequence[str] = ()) -> bytes:
+    """Results of operations in the bench's own format, as bytes most significant first; errors as of run_operations."""
     with tempfile.TemporaryDirectory() as folder:
         operations, results = Path(folder) / "operations.hex", Path(folder) / "results.hex"
-        rows = zip(operands, old[:, ::-1], new[:, ::-1], strict=True)
-        operations.write_text(
-            "".join(f"{operand:x} {a.tobytes().hex()} {b.tobytes().hex()}\n" for operand, a, b in rows)
-        )
+        operations.write_text(text)
         outcome = subprocess.run(
-            [str(executable), f"+operations={operations}", f"+results={results}"],
+            [str(executable), f"+operations={operations}", f"+results={results}", *plusargs],
             capture_output=True,
             text=True,
             check=False,
         )
         output = bytes.fromhex(results.read_text()) if results.exists() else b""
-    if outcome.returncode or len(output) != _SECTOR_BYTES * len(operands):
+    if outcome.returncode or len(output) != _SECTOR_BYTES * text.count("\n"):
         raise SimulationError(f"the bench of the ALU failed:\n{(outcome.stdout + outcome.stderr)[-2000:]}")
-    return np.frombuffer(output, np.uint8).reshape(-1, _SECTOR_BYTES)[:, ::-1].copy()
+    return output
 
 
 def run_elements(op: str, dtype: str, a: np.ndarray, b: np.ndarray, component: Alu | None = None) -> np.ndarray:

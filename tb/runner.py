@@ -10,8 +10,9 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -82,8 +83,12 @@ def build(
     Only the ports can be accessed from Python: exposing every signal doubles build time and slows simulation down.
     Raises :class:`SimulationError` when Verilator or the C++ compiler fails.
     """
+    return build_text(to_systemverilog(component, name), name, sources, waves)
+
+
+def build_text(text: str, name: str, sources: Sequence[Path] = (), waves: bool = False) -> Path:
+    """As :func:`build`, of SystemVerilog `text` with module `name` in it."""
     prepare_environment()
-    text = to_systemverilog(component, name)
     digest = hashlib.sha256(text.encode())
     for source in sources:
         digest.update(source.read_bytes())
@@ -117,6 +122,23 @@ def build(
     return folder
 
 
+@dataclass(frozen=True)
+class Simulation:
+    """One run of a built design: cocotb tests of Python module `module` (all, or `testcase`) on top module `name`."""
+
+    name: str
+    module: str
+    testcase: str | None
+    seed: int
+    environment: Mapping[str, str]
+    plusargs: Sequence[str]
+
+
+Observer = Callable[[wiring.Component, Simulation, Sequence[Path]], None]
+observers: list[Observer] = []
+"""Called after each simulation that passed, with its component and sources."""
+
+
 def _tail(log: Path, lines: int = 60) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
 
@@ -140,24 +162,32 @@ def simulate(
     folder = build(component, name, sources)
     if seed is None:
         seed = int(os.environ.get("T3_SEED", random.SystemRandom().randrange(1 << 31)))
-    case = testcase or "all"
-    run = folder / "runs" / f"{module}.{case}.{seed}.{os.getpid()}"
+    simulation = Simulation(name, module, testcase, seed, environment or {}, plusargs)
+    run_built(folder, simulation)
+    for observer in observers:
+        observer(component, simulation, sources)
+
+
+def run_built(folder: Path, simulation: Simulation) -> None:
+    """Run `simulation` on the build in `folder`; errors as of :func:`simulate`."""
+    module, seed = simulation.module, simulation.seed
+    run = folder / "runs" / f"{module}.{simulation.testcase or 'all'}.{seed}.{os.getpid()}"
     run.mkdir(parents=True, exist_ok=True)
     runner = Verilator()
     runner.build_dir = folder
     log = run / "test.log"
     try:
         results = runner.test(
-            hdl_toplevel=name,
+            hdl_toplevel=simulation.name,
             hdl_toplevel_lang="verilog",
             test_module=module,
-            testcase=testcase,
+            testcase=simulation.testcase,
             seed=seed,
-            plusargs=list(plusargs),
+            plusargs=list(simulation.plusargs),
             build_dir=folder,
             test_dir=run,
             results_xml=str(run / "results.xml"),
-            extra_env={"PYTHONPATH": os.pathsep.join([str(BUILD.parent), *sys.path]), **(environment or {})},
+            extra_env={"PYTHONPATH": os.pathsep.join([str(BUILD.parent), *sys.path]), **simulation.environment},
             log_file=log,
         )
         tests, failed = get_results(results)

@@ -1,0 +1,74 @@
+"""`python -m tb.mutation`: make mutants of every block, run the block's tests on them, report the score."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sim.terminal import errors, stages
+from tb.mutation.blocks import BLOCKS, QUICK, QUICK_MUTANTS
+from tb.mutation.campaign import Verdict, run_block
+from tb.mutation.summary import read_reasons, score, write
+from tb.runner import BUILD
+
+LEAST_SCORE = 95.0
+"""Percent of the mutants not proven equivalent that must be killed."""
+
+
+def _table(verdicts: list[Verdict]) -> Table:
+    table = Table("block", "mutants", "killed", "survived", "equivalent", "score", box=None)
+    groups = {name: [item for item in verdicts if item.block == name] for name in BLOCKS}
+    for name, found in [*groups.items(), ("total", verdicts)]:
+        if found:
+            outcomes = [item.outcome for item in found]
+            counts = [len(found), *map(outcomes.count, ("killed", "survived", "equivalent"))]
+            table.add_row(name, *map(str, counts), "" if score(found) is None else f"{score(found):.1f} %")
+    return table
+
+
+def main(
+    block: Annotated[list[str] | None, typer.Option(help="only this block (may be repeated)")] = None,
+    quick: Annotated[bool, typer.Option(help="a small sample of three small blocks")] = False,
+    mutants: Annotated[int | None, typer.Option(min=1, help="per netlist, instead of each block's own number")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the choice of mutants and of the tests")] = 1,
+    out: Annotated[Path, typer.Option(help="folder of summary.json and junit.xml")] = BUILD / "mutation",
+) -> None:
+    """Mutation score of every block. Exit code 1 when it is below 95 % or a survivor is not explained.
+
+    Verdicts are kept in build/mutation/verdicts: a run that was interrupted goes on where it was, and survivors are
+    tried again when a test has changed.
+    """
+    unknown = [name for name in block or () if name not in BLOCKS]
+    if unknown:
+        errors.print(f"--block must be one of {', '.join(BLOCKS)}; got {unknown[0]!r}", highlight=False)
+        raise typer.Exit(2)
+    names = block or (QUICK if quick else tuple(BLOCKS))
+    count = mutants or (QUICK_MUTANTS if quick else None)
+    verdicts: list[Verdict] = []
+    with stages("mutation") as show:
+        for name in names:
+            verdicts += run_block(name, BLOCKS[name], seed, count, show)
+    write(verdicts, out)
+    Console(highlight=False).print(_table(verdicts))
+    reasons = read_reasons()
+    open_survivors = [
+        verdict
+        for verdict in verdicts
+        if verdict.outcome == "survived" and not any(reason.explains(verdict) for reason in reasons)
+    ]
+    for verdict in open_survivors:
+        errors.print(
+            f"survived: {verdict.block} {verdict.number} {verdict.mode} {verdict.place} {' '.join(verdict.sources)}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    total = score(verdicts)
+    if open_survivors or (total is not None and total < LEAST_SCORE):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,43 @@
+"""What is mutated, by block: source files, the tests that have to notice, and how many mutants."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Block:
+    """`sources`: patterns of files below the root whose cells are mutated. `tests`: arguments of pytest. `mutants`: on
+    each of the `netlists` netlists with most simulations (a test file simulates several configurations of a block)."""
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+    mutants: int
+    netlists: int = 1
+
+
+BLOCKS = {
+    "address_map": Block(("hw/address_map.py", "hw/range_table.py"), ("tb/unit/test_address_map.py",), 120),
+    "stream_arbiter": Block(("hw/stream_arbiter.py",), ("tb/unit/test_stream_arbiter.py",), 60),
+    "arbiter": Block(("hw/memory_controller/arbiter.py",), ("tb/unit/test_arbiter.py",), 80),
+    "intensity": Block(("hw/memory_controller/intensity.py",), ("tb/unit/test_arbiter.py",), 60),
+    "memory_controller": Block(("hw/memory_controller/",), ("tb/unit/test_controller.py",), 200),
+    "near_bank": Block(("hw/near_bank/bank_group.py",), ("tb/unit/test_bank_group.py",), 80),
+    "alu": Block(("hw/near_bank/alu.py", "hw/near_bank/float_add.py"), ("tb/unit/test_alu.py",), 200),
+    "coalescer": Block(("hw/tracker/coalescer.py",), ("tb/unit/test_coalescer.py",), 60),
+    "tracker": Block(("hw/tracker/",), ("tb/unit/test_tracker.py",), 200),
+    "spill_port": Block(("hw/tracker/spill.py", "hw/tracker/crossbar.py"), ("tb/unit/test_spill.py",), 60),
+    "trigger_table": Block(
+        ("hw/dma/trigger_table.py", "hw/dma/ready_queue.py"), ("tb/unit/test_trigger_table.py",), 80
+    ),
+    "dma_engine": Block(("hw/dma/engine.py", "hw/dma/packet_buffer.py"), ("tb/unit/test_dma_engine.py",), 150),
+    "store_packetizer": Block(("hw/link/packetizer.py",), ("tb/unit/test_packetizer.py",), 100),
+    "link_unit": Block(
+        ("hw/link/link_unit.py", "hw/link/receiver.py", "hw/link/transmitter.py", "hw/link/check.py"),
+        ("tb/unit/test_link.py",),
+        150,
+    ),
+    "register_file": Block(("hw/register_file.py",), ("tb/unit/test_registers.py",), 120),
+}
+
+QUICK = ("coalescer", "stream_arbiter", "arbiter")
+"""Blocks of the quick sample."""
+QUICK_MUTANTS = 8

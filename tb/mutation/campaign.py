@@ -1,0 +1,134 @@
+"""One block's mutants from the list to the verdicts, kept in a file so that an interrupted run goes on where it was."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tb.mutation.blocks import Block
+from tb.mutation.equivalence import is_equivalent
+from tb.mutation.execution import kill, prepared
+from tb.mutation.jobs import Job, read_jobs
+from tb.mutation.netlist import ROOT, Mutant, apply_mutants, list_mutants
+from tb.runner import BUILD, SimulationError
+
+BATCH = 200
+"""Mutants in one simulator build; with a thousand the simulation is four times slower."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: `outcome` is killed, equivalent (proven) or survived; `test` killed it."""
+
+    block: str
+    netlist: str
+    number: int
+    mode: str
+    place: str
+    sources: tuple[str, ...]
+    command: str
+    outcome: str
+    test: str = ""
+    by: str = ""
+
+
+def _digest(*folders: str) -> str:
+    """Of every source file below these folders of the repository but those of mutation testing itself."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".py", ".sv", ".cpp") and "mutation" not in path.parts:
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def record(block: Block, seed: int) -> Path:
+    """The folder with the block's recorded simulations; its tests run once, unless nothing has changed since.
+
+    Raises :class:`SimulationError` when a test fails.
+    """
+    key = hashlib.sha256(repr((block.tests, seed, _digest("hw", "sim", "tb"))).encode()).hexdigest()[:16]
+    folder = BUILD / "mutation" / "recorded" / key
+    if (folder / "complete").exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tb.mutation.recorder", "-p", "no:cacheprovider"]
+    answer = subprocess.run(
+        [*command, "-m", "not slow", *block.tests],
+        cwd=ROOT,
+        env={**os.environ, "T3_MUTATION_RECORD": str(folder), "T3_SEED": str(seed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if answer.returncode:
+        raise SimulationError(f"the tests of the right design fail:\n{answer.stdout[-3000:]}")
+    (folder / "complete").touch()
+    return folder
+
+
+def _known(path: Path) -> dict[int, Verdict]:
+    if not path.exists():
+        return {}
+    verdicts = (Verdict(**json.loads(line)) for line in path.read_text().splitlines())
+    return {verdict.number: verdict for verdict in verdicts}
+
+
+def _run_netlist(
+    block: str, rtlil: str, jobs: list[Job], mutants: list[Mutant], results: Path, show: Callable[[str], None]
+) -> Iterator[Verdict]:
+    """Verdicts of `mutants`; survivors of an earlier run with the same tests are not tried again."""
+    known = _known(results)
+    tests = _digest("tb")
+    marker = results.with_suffix(".tests")
+    same_tests = marker.exists() and marker.read_text() == tests
+    kept = {number for number, verdict in known.items() if verdict.outcome != "survived" or same_tests}
+    yield from (known[mutant.number] for mutant in mutants if mutant.number in kept)
+    waiting = [mutant for mutant in mutants if mutant.number not in kept]
+    if not same_tests:
+        marker.unlink(missing_ok=True)
+    for start in range(0, len(mutants), BATCH):
+        batch = mutants[start : start + BATCH]
+        todo = [mutant for mutant in batch if mutant in waiting]
+        if not todo:
+            continue
+        show(f"{block}: building {len(batch)} mutants")
+        with prepared(jobs, apply_mutants(rtlil, jobs[0].name, batch)) as trials:
+            for mutant in todo:
+                show(f"{block}: mutant {mutant.number} of {len(mutants)}")
+                last = kill(trials, mutant.number)
+                outcome = "killed" if last.killed else "equivalent" if is_equivalent(rtlil, mutant) else "survived"
+                names = (mutant.mode, mutant.place, mutant.sources, mutant.command, outcome)
+                noticed = (last.test, last.by) if last.killed else ()
+                verdict = Verdict(block, jobs[0].netlist, mutant.number, *names, *noticed)
+                with results.open("a") as file:
+                    file.write(json.dumps(verdict.__dict__) + "\n")
+                yield verdict
+    marker.write_text(tests)
+
+
+def run_block(
+    name: str, block: Block, seed: int, mutants: int | None = None, show: Callable[[str], None] = lambda text: None
+) -> Iterator[Verdict]:
+    """Verdicts of the block's mutants (`mutants` on each netlist instead of the block's own number)."""
+    show(f"{name}: recording the simulations of {', '.join(block.tests)}")
+    recorded = record(block, seed)
+    out = BUILD / "mutation" / "verdicts"
+    out.mkdir(parents=True, exist_ok=True)
+    left = block.netlists
+    for netlist, jobs in read_jobs(recorded).items():
+        rtlil = (recorded / f"{netlist}.il").read_text()
+        listed = list_mutants(rtlil, jobs[0].name, block.sources, mutants or block.mutants, seed)
+        if not listed:
+            continue
+        results = out / f"{name}-{netlist}-{len(listed)}-{seed}.jsonl"
+        yield from _run_netlist(name, rtlil, jobs, listed, results, show)
+        left -= 1
+        if not left:
+            return

@@ -1,0 +1,113 @@
+"""Mutants of a netlist: listed by yosys, applied together behind one selector."""
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyosys import libyosys
+
+ROOT = Path(__file__).resolve().parents[2]
+SELECT = Path(__file__).with_name("mutant_select.sv")
+"""Source of the module that drives the selector from the plusarg."""
+_CELL_KINDS_LEFT_ALONE = ("$meminit*", "$check", "$assert", "$assume", "$cover", "$print", "$scopeinfo")
+"""What is no hardware: checks, and initial content of memories."""
+_LOOPS_ALLOWED = "/* verilator lint_off UNOPTFLAT */\n"
+"""A bit that is inverted when another bit of the same port is high may depend on itself."""
+
+
+_CLOCK = re.compile(r"-port (\w+_)?clk ", re.IGNORECASE)
+"""A fault of the clock is none of the logic, and no proof sees it."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: `command` applies it (yosys `mutate ...`), `sources` are the lines of `hw` that made its cell."""
+
+    number: int
+    command: str
+    sources: tuple[str, ...]
+
+    @property
+    def mode(self) -> str:
+        """What was done: `inv`, `const0`, `const1`, or inverted if another of its bits is 0, 1: `cnot0`, `cnot1`."""
+        return self.command.split("-mode ")[1].split()[0]
+
+    @property
+    def place(self) -> str:
+        """Where: module, and the wire or else the cell's port, with the bit."""
+        words = self.command.split()
+        of = {word: words[at + 1] for at, word in enumerate(words) if word.startswith("-")}
+        inside = (
+            f"{of['-wire']}[{of['-wirebit']}]" if "-wire" in of else f"{of['-cell']}.{of['-port']}[{of['-portbit']}]"
+        )
+        return f"{of['-module']}.{inside}"
+
+
+@contextmanager
+def netlist_design(rtlil: str) -> Iterator[libyosys.Design]:
+    """`rtlil` as a design of cells, its processes turned into multiplexers."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "design.il"
+        source.write_text(rtlil)
+        design = libyosys.Design()
+        call(design, f"read_rtlil {source}")
+    call(design, "proc -norom", "memory_collect")
+    yield design
+
+
+def call(design: libyosys.Design, *commands: str) -> None:
+    """Run yosys commands without their output."""
+    for command in commands:
+        libyosys.Pass.call(design, f"tee -q {command}")
+
+
+def list_mutants(rtlil: str, name: str, patterns: Sequence[str], count: int, seed: int) -> list[Mutant]:
+    """About `count` faults in cells made by source files that match one of `patterns` (relative to the root, `*` any).
+
+    yosys spreads them evenly over source lines and wires; the same seed gives the same ones.
+    """
+    chosen = " ".join(f"a:src=*{pattern}*" for pattern in patterns)
+    left_alone = " ".join(f"t:{kind} %d" for kind in _CELL_KINDS_LEFT_ALONE)
+    with netlist_design(rtlil) as design, tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "list"
+        call(
+            design,
+            f"hierarchy -top {name}",
+            f"select -set chosen {chosen} t:* %i {left_alone}",
+            f"mutate -list {2 * count} -seed {seed} -o {found} @chosen",
+        )
+        commands = [line for line in found.read_text().splitlines() if not _CLOCK.search(line)][:count]
+    return [Mutant(number, command, _sources(command)) for number, command in enumerate(commands, 1)]
+
+
+def _sources(command: str) -> tuple[str, ...]:
+    """Lines of `hw` named by a mutation, relative to the root."""
+    lines = [Path(word) for before, word in zip(command.split(), command.split()[1:]) if before == "-src"]
+    return tuple(str(line.relative_to(ROOT)) for line in lines if line.is_relative_to(ROOT))
+
+
+def apply_mutants(rtlil: str, name: str, mutants: Sequence[Mutant]) -> str:
+    """SystemVerilog of the netlist with all `mutants` in it, each active when the plusarg `mutant` is its number."""
+    with netlist_design(rtlil) as design, tempfile.TemporaryDirectory() as folder:
+        for mutant in mutants:
+            call(design, mutant.command.replace("mutate ", f"mutate -ctrl mutant_number 16 {mutant.number} ", 1))
+        target = Path(folder) / "design.sv"
+        call(design, f"write_verilog -sv -norename -noattr {target}")
+        text = target.read_text()
+    return _drive_selector(text, name)
+
+
+def _drive_selector(text: str, name: str) -> str:
+    """`text` with the selector of module `name` driven by an instance of `mutant_select` instead of a port."""
+    start = re.search(rf"^module {name}\(", text, re.MULTILINE)
+    if start is None:
+        raise ValueError(f"no module {name} in the netlist")
+    head, body = text[: start.start()], text[start.start() :]
+    ports, rest = body.split(");", 1)
+    ports = re.sub(r",\s*mutant_number|mutant_number,\s*", "", ports)
+    declaration = "wire [15:0] mutant_number;\n  mutant_select mutant_select (.mutant(mutant_number));"
+    rest = re.sub(r"input \[15:0\] mutant_number;\s*wire \[15:0\] mutant_number;", declaration, rest, count=1)
+    return f"{_LOOPS_ALLOWED}{head}{ports});{rest}"

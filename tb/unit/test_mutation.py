@@ -1,0 +1,139 @@
+"""Mutation testing itself: faults are made and noticed, a harmless one is proven so, the score counts as it says."""
+
+import json
+
+import cocotb
+import pytest
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge, Timer
+
+import tb.runner
+from hw.verilog import to_rtlil
+from tb.mutation.campaign import Verdict
+from tb.mutation.equivalence import is_equivalent
+from tb.mutation.execution import kill, prepared
+from tb.mutation.fork_server import STOPPED
+from tb.mutation.jobs import SimulationJob
+from tb.mutation.netlist import Mutant, apply_mutants, list_mutants
+from tb.mutation.summary import Reason, read_reasons, score, summarize, write
+from tb.runner import Simulation, simulate
+
+
+class Limiter(wiring.Component):
+    """`output` is the last `value`, at most 200. The comparison is also made a second time, to no effect."""
+
+    value: In(8)
+    output: Out(8)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        above = Signal()
+        m.d.comb += above.eq(self.value > 200)
+        m.d.sync += self.output.eq(Mux(above, 200, Mux(above & (self.value < 100), 7, self.value)))
+        return m
+
+
+@cocotb.test()
+async def values_are_limited(dut):
+    Clock(dut.clk, 1, unit="ns").start()
+    dut.rst.value = 1
+    await RisingEdge(dut.clk)
+    dut.rst.value = 0
+    for value in range(256):
+        dut.value.value = value
+        await RisingEdge(dut.clk)
+        await Timer(1, unit="ps")
+        assert int(dut.output.value) == min(value, 200)
+
+
+@cocotb.test()
+async def waits_for_a_value_that_never_comes(dut):
+    Clock(dut.clk, 1, unit="ns").start()
+    while True:
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        if int(dut.output.value) == 201:
+            return
+
+
+RTLIL = to_rtlil(Limiter(), "limiter", sources=True)
+
+
+NO_MUTANTS = apply_mutants(RTLIL, "limiter", [])
+
+
+def job(testcase: str) -> SimulationJob:
+    return SimulationJob("test", "netlist", "limiter", Simulation("limiter", __name__, testcase, 1, {}, []), ())
+
+
+def test_every_mutant_is_noticed_or_proven_equivalent():
+    mutants = list_mutants(RTLIL, "limiter", ("tb/unit/test_mutation.py",), 20, 1)
+    assert len(mutants) == 20 and all(mutant.sources for mutant in mutants)
+    with prepared([job("values_are_limited")], apply_mutants(RTLIL, "limiter", mutants)) as trials:
+        noticed = {mutant.number: kill(trials, mutant.number).killed for mutant in mutants}
+    proven = {mutant.number: is_equivalent(RTLIL, mutant) for mutant in mutants}
+    assert sum(noticed.values()) >= 10 and sum(proven.values()) >= 1
+    assert not any(noticed[number] and proven[number] for number in noticed), "a proof that a simulation refutes"
+    assert all(noticed[number] or proven[number] for number in noticed)
+
+
+def test_a_job_that_does_not_end_is_stopped():
+    endless = job("waits_for_a_value_that_never_comes")
+    with endless.ready(endless.build(NO_MUTANTS)) as run:
+        assert run(0, 2)[0] == STOPPED
+        assert run(0, 1)[0] == STOPPED
+
+
+def test_a_job_that_fails_without_mutant_is_refused():
+    with pytest.raises(RuntimeError, match="right design"), prepared([job("is_not_there")], NO_MUTANTS):
+        pass
+
+
+def test_the_same_seed_lists_the_same_mutants():
+    def commands(seed: int) -> list[str]:
+        return [mutant.command for mutant in list_mutants(RTLIL, "limiter", ("tb/unit/",), 12, seed)]
+
+    assert commands(5) == commands(5) != commands(6)
+
+
+def test_only_cells_of_the_chosen_sources_are_mutated():
+    assert list_mutants(RTLIL, "limiter", ("hw/tracker/",), 20, 1) == []
+
+
+def verdict(number: int, outcome: str, place: str = "limiter.above[0]") -> Verdict:
+    return Verdict("limiter", "n", number, "inv", place, ("hw/limiter.py:3",), "mutate", outcome)
+
+
+def test_summary(tmp_path):
+    verdicts = [verdict(1, "killed"), verdict(2, "survived"), verdict(3, "equivalent"), verdict(4, "survived", "other")]
+    assert score(verdicts) == 33.33
+    assert score(verdicts[2:3]) is None
+    found = summarize(verdicts, [Reason("limiter", r"above\[", "never above")])
+    assert found["total"] == {"mutants": 4, "killed": 1, "survived": 2, "equivalent": 1, "score": 33.33}
+    assert [survivor["reason"] for survivor in found["survivors"]] == ["never above", None]
+    write(verdicts, tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text())["blocks"]["limiter"]["killed"] == 1
+    assert 'failures="2"' in (tmp_path / "junit.xml").read_text()
+
+
+def test_every_reason_is_of_a_block_and_says_something():
+    from tb.mutation.blocks import BLOCKS
+
+    for reason in read_reasons():
+        assert reason.block in BLOCKS and len(reason.reason) > 20
+
+
+def test_a_passing_simulation_is_observed(monkeypatch):
+    seen = []
+    monkeypatch.setattr(tb.runner, "observers", [lambda *what: seen.append(what)])
+    simulate(Limiter(), "limiter", __name__, "values_are_limited", seed=3)
+    assert [(what[1].testcase, what[1].seed) for what in seen] == [("values_are_limited", 3)]
+
+
+def test_a_place_names_module_signal_and_bit():
+    command = "mutate -mode inv -module m -cell $3 -port Y -portbit 4 -wire total -wirebit 2 -src /x.py:3"
+    assert Mutant(1, command, ()).place == "m.total[2]"
+    assert Mutant(1, command.replace(" -wire total -wirebit 2", ""), ()).place == "m.$3.Y[4]"
