@@ -38,7 +38,7 @@ def build_bench(component: Alu) -> Path:
 
 
 def build_bench_of(texts: dict[str, str]) -> Path:
-    """The executable bench around module `alu` of SystemVerilog files name -> text, built unless it is there already."""
+    """As :func:`build_bench`, of SystemVerilog files (name -> text) with module `alu` in them."""
     here = Path(__file__).parent
     texts = texts | {name: (here / name).read_text() for name in ("vector_bench.sv", "clock_gate.sv")}
     return build_executable("vector_bench", texts, ["--binary", "--timing", "-CFLAGS", "-std=c++20 -fcoroutines"])
