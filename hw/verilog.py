@@ -60,14 +60,14 @@ def to_rtlil(component: wiring.Component, name: str, sources: bool = False) -> s
         return merge_modules(rtlil.convert(component, name=name, emit_src=sources))
 
 
-def to_systemverilog(component: wiring.Component, name: str) -> str:
+def to_systemverilog(component: wiring.Component, name: str, locations: bool = False) -> str:
     """SystemVerilog of `component` as module `name`; its submodules are called `name__submodule`.
 
     Submodules that are equal up to numbers in names are written once, under the name of the first. The same component
     gives the same text, every time. Ports are `clk`, `rst` and the members of its signature, flattened with double
-    underscores.
+    underscores. With `locations`, attributes `src` tell which line of Python a signal or an expression comes from.
     """
-    text = to_rtlil(component, name)
+    text = to_rtlil(component, name, sources=locations)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "design.il"
         target = Path(folder) / "design.sv"
@@ -78,7 +78,7 @@ def to_systemverilog(component: wiring.Component, name: str) -> str:
             f"read_rtlil {source}",
             "proc -nomux -norom",
             "memory_collect",
-            f"write_verilog -sv -norename -noattr {target}",
+            f"write_verilog -sv -norename {'' if locations else '-noattr '}{target}",
         ):
             libyosys.Pass.call(design, f"tee -q {command}")
         return _MODULES.sub(_plain_names, target.read_text())

@@ -27,6 +27,7 @@ from hw.verilog import to_systemverilog
 from sim.gpu import Gpu
 from sim.prerequisites import require_waves
 from sim.ring_top import gpu_shell, gpu_slot, ring_top, visible_gpu_slot
+from tb.coverage_runs import CoverageBuild, coverage_build, coverage_mode
 from tb.runner import BUILD, FastVerilator, SimulationError, prepare_environment, shared_runtime
 
 CONTROL = """`verilator_config
@@ -61,10 +62,11 @@ def _content_folder(kind: str, texts: dict[str, str], *settings: object) -> Iter
         complete.touch()
 
 
-def _gpu_sources(gpu: Gpu) -> dict[str, str]:
-    """File name -> SystemVerilog of one GPU behind packed ports, `gpu_shell`."""
-    texts = {"gpu.sv": to_systemverilog(gpu, "gpu"), "gpu_shell.sv": gpu_shell(gpu)}
-    return texts | _beside_this_file(HARDWARE_SOURCES)
+def _gpu_sources(gpu: Gpu, measured: CoverageBuild | None) -> dict[str, str]:
+    """File name -> SystemVerilog of one GPU behind packed ports, `gpu_shell`; of the `measured` GPU if there is one."""
+    text = measured.text if measured else to_systemverilog(gpu, "gpu")
+    beside = {source.name: source.read_text() for source in (measured.sources if measured else ())}
+    return {"gpu.sv": text, "gpu_shell.sv": gpu_shell(gpu)} | _beside_this_file(HARDWARE_SOURCES) | beside
 
 
 def _beside_this_file(names: Iterable[str]) -> dict[str, str]:
@@ -95,9 +97,9 @@ def _build_top(folder: Path, texts: dict[str, str], arguments: list[str], waves:
         raise SimulationError(f"the ring model could not be built: {error}\n{log}") from error
 
 
-def build_gpu(config: Configuration, gpu: Gpu) -> Path:
+def build_gpu(gpu: Gpu, measured: CoverageBuild | None) -> Path:
     """The folder with one GPU compiled to a library (`Vgpu__ALL.a`)."""
-    texts = _gpu_sources(gpu)
+    texts = _gpu_sources(gpu, measured)
     with _content_folder("gpu", texts, FLAGS) as (folder, new):
         if new:
             for name, text in texts.items():
@@ -136,7 +138,7 @@ def build_ring(
 
     Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
     """
-    recipe = _recipe(config, gpus, storage_sectors, source_sectors, waves)
+    recipe = _recipe(config, gpus, storage_sectors, source_sectors, waves, coverage_mode() != "off")
     if recipe.exists():
         folder = Path(recipe.read_text())
         if (folder / "complete").exists():
@@ -157,12 +159,16 @@ def _build_ring(config: Configuration, gpus: int, storage_sectors: int, source_s
     texts = {"ring_top.sv": ring_top(config, gpu, gpus), "visible.vlt": CONTROL}
     texts |= _beside_this_file(["axi_sequencer.sv"])
     settings = [FLAGS, TIMING, str(cocotb_tools.config.libs_dir)]
+    # A fault built in on purpose has lines of its own, which are not to be counted. Toggles of a whole GPU would take
+    # longer than the simulation; those of its blocks are counted where they are tested alone.
+    wanted = coverage_mode() != "off" and not config.seeded_bug
+    measured = coverage_build(gpu, "gpu", counts=False) if wanted else None
     if waves:
         require_waves()
-        texts |= _gpu_sources(gpu) | {"gpu_slot.sv": visible_gpu_slot(gpu)}
+        texts |= _gpu_sources(gpu, measured) | {"gpu_slot.sv": visible_gpu_slot(gpu)}
         arguments = ["--trace-fst", "--trace-structs"]
     else:
-        library = build_gpu(config, gpu)
+        library = build_gpu(gpu, measured)
         texts |= {"gpu_slot.sv": gpu_slot(gpu)} | _beside_this_file(["gpu_model.cpp"])
         settings.append(str(library))
         # Verilator takes C++ sources and libraries among its arguments.
@@ -171,4 +177,6 @@ def _build_ring(config: Configuration, gpus: int, storage_sectors: int, source_s
         if new:
             sources = [str(folder / name) for name in texts if name.endswith(".cpp")]
             _build_top(folder, texts, [*arguments, *sources], waves)
+        if measured:
+            measured.save(folder)
     return folder

@@ -30,4 +30,9 @@ void gpu_step(void* handle, unsigned char rst, const svBitVecVal* inputs, svBitV
     model->clk = 0;
     model->eval();
 }
+
+void gpu_finish(void* handle) {
+    // Runs the `final` blocks inside; the process ends right after.
+    static_cast<Vgpu*>(handle)->final();
+}
 }

@@ -22,6 +22,7 @@ from sim.gemm import GemmWord
 from sim.memory_image import from_sectors, gather_channels, read_hex, to_sectors, write_hex
 from sim.ring_plan import Plan, home_sectors, ring_reduce_scatter_plan, workgroup_stride
 from sim.wave_view import write_view
+from tb.coverage_runs import record_run
 from tb.runner import BUILD, SimulationError
 
 ARRAY_BASE = 1 << 30
@@ -310,6 +311,8 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
         progress("simulating")
         _run_simulator(model, folder, task)
         result = json.loads((folder / "result.json").read_text())
+        if result["finished"]:
+            record_run(model, folder)
         progress("reading the result")
         _add_registers(result["ranks"], folder / "answers.txt", counter_registers(config))
         first = [rank * task.tiling.sectors for rank in range(task.gpus)]

@@ -118,6 +118,7 @@ module gpu_slot #(
         input chandle gpu, input bit rst, input bit [{packing.input_width - 1}:0] inputs,
         output bit [{packing.output_width - 1}:0] outputs
     );
+    import "DPI-C" function void gpu_finish(input chandle gpu);
     chandle model;
     bit [{packing.output_width - 1}:0] after;
     initial model = gpu_create($sformatf("gpu%0d", RANK), RANK);
@@ -125,6 +126,7 @@ module gpu_slot #(
         gpu_step(model, rst, inputs, after);
         outputs <= after;
     end
+    final gpu_finish(model);
 endmodule
 """
 

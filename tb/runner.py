@@ -22,6 +22,7 @@ from cocotb_tools.runner import Verilator, VerilatorControlFile
 from filelock import FileLock
 
 from hw.verilog import to_systemverilog
+from tb.coverage_runs import coverage_build, coverage_mode, record_run
 
 BUILD = Path(os.environ.get("T3_BUILD", Path(__file__).resolve().parent.parent / "build"))
 
@@ -83,16 +84,23 @@ def build(
     Only the ports can be accessed from Python: exposing every signal doubles build time and slows simulation down.
     Raises :class:`SimulationError` when Verilator or the C++ compiler fails.
     """
-    return build_text(to_systemverilog(component, name), name, sources, waves)
+    if coverage_mode() == "off":
+        return build_text(to_systemverilog(component, name), name, sources, waves)
+    measured = coverage_build(component, name)
+    folder = build_text(measured.text, name, [*sources, *measured.sources], waves, measured.flags)
+    measured.save(folder)
+    return folder
 
 
-def build_text(text: str, name: str, sources: Sequence[Path] = (), waves: bool = False) -> Path:
-    """As :func:`build`, of SystemVerilog `text` with module `name` in it."""
+def build_text(
+    text: str, name: str, sources: Sequence[Path] = (), waves: bool = False, flags: Sequence[str] = ()
+) -> Path:
+    """As :func:`build`, of SystemVerilog `text` with module `name` in it, with more `flags` for Verilator."""
     prepare_environment()
     digest = hashlib.sha256(text.encode())
     for source in sources:
         digest.update(source.read_bytes())
-    digest.update(repr(waves).encode())
+    digest.update(repr((waves, *flags)).encode())
     folder = BUILD / "unit" / f"{name}-{digest.hexdigest()[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(str(folder) + ".lock"):
@@ -103,7 +111,7 @@ def build_text(text: str, name: str, sources: Sequence[Path] = (), waves: bool =
         visible = folder / "visible.vlt"
         visible.write_text(f'`verilator_config\npublic_flat_rw -module "{name}" -var "*"\n')
         log = folder / "build.log"
-        arguments = ["-Wno-lint", "-Wno-style", "--assert", *(["--trace-fst"] if waves else [])]
+        arguments = ["-Wno-lint", "-Wno-style", "--assert", *flags, *(["--trace-fst"] if waves else [])]
         try:
             with shared_runtime(folder, *arguments):
                 FastVerilator().build(
@@ -199,6 +207,7 @@ def run_built(folder: Path, simulation: Simulation) -> None:
         failed = failed or 1
     if failed or not tests:
         raise SimulationError(f"{cause}\n{_tail(log)}\nrepeat with: T3_SEED={seed} pytest '{_current_test()}'")
+    record_run(folder, run)
     shutil.rmtree(run, ignore_errors=True)
 
 
