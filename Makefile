@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test mutate verilog figures lint clean distclean
+.PHONY: help setup sim test coverage mutate verilog figures lint clean distclean
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -46,6 +46,12 @@ test: $(STAMP) ## everything quick under pytest
 
 mutate: $(STAMP) ## mutation score of every block; score in build/mutation/summary.json; takes hours
 	@$(BIN)/python -m tb.mutation
+
+coverage: .venv/.installed-coverage ## the quick tests measured, and one page about all that is verified: build/coverage/index.html
+	@rm -rf build/coverage/runs build/coverage/functional
+	@failed=0; T3_COVERAGE=1 $(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" \
+	  --junitxml=build/coverage/junit.xml || failed=1; \
+	  $(BIN)/python -m tb.coverage_page || failed=1; exit $$failed
 
 verilog: $(STAMP) ## Verilog of the preset "paper" in build/verilog
 	@$(BIN)/t3rtl verilog --preset paper --out build/verilog

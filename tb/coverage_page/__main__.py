@@ -1,0 +1,63 @@
+"""`python -m tb.coverage_page`: merge what was measured and write the page, summary.json and the exports."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tb.coverage_page.blocks import read_blocks
+from tb.coverage_page.measured import read_runs
+from tb.coverage_page.page import PageWriter
+from tb.coverage_page.summary import results
+from tb.source_coverage.exclusions import exclude, read_exclusions
+from tb.source_coverage.lcov import lcov_info
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXCLUSIONS = Path(__file__).with_name("exclusions.toml")
+
+
+def _commit() -> str:
+    git = shutil.which("git")
+    command = [git, "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"] if git else ["false"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or "unknown"
+
+
+def write_page(build: Path, root: Path = ROOT) -> int:
+    """Write build/coverage/index.html and what belongs to it; returns 1 when an exclusion is wrong, else 0."""
+    coverage = build / "coverage"
+    coverage.mkdir(parents=True, exist_ok=True)
+    blocks = read_blocks()
+    measured = read_runs(coverage)
+    points = measured.all_points()
+    strays = [file for file in points.files() if not any(block.has_file(file) for block in blocks)]
+    entries = read_exclusions(EXCLUSIONS) if measured.runs else []
+    excluded = exclude(points, entries, lambda file: (root / file).read_text().splitlines())
+    excluded.complaints.extend(f"{file} belongs to no block of blocks.toml" for file in strays)
+    found = results(blocks, measured, excluded, build, root / "tb" / "testplan.toml")
+    (coverage / "summary.json").write_text(json.dumps(found.as_json(), indent=1) + "\n")
+    (coverage / "source.info").write_text(lcov_info(measured.source, "t3"))
+    page = PageWriter(found, blocks, coverage, root, _commit()).write()
+    for name in ("tests", "functional", "statement", "branch", "fsm_arc", "toggle", "expression", "mutation"):
+        figure = found.overall.figures.get(name)
+        text = "not run" if figure is None else f"{figure.percent} % ({figure.done} of {figure.total})"
+        print(f"{name:12} {text}")
+    print(f"page: {page}")
+    for complaint in excluded.complaints:
+        print(complaint, file=sys.stderr)
+    return 1 if excluded.complaints else 0
+
+
+def main(
+    build: Annotated[Path, typer.Option(help="Folder with coverage/, formal/ and mutation/.")] = ROOT / "build",
+) -> None:
+    """Write the coverage page from what is in the build folder."""
+    raise typer.Exit(write_page(build))
+
+
+if __name__ == "__main__":
+    typer.run(main)

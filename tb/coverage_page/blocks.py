@@ -1,0 +1,45 @@
+"""The blocks of the page: which source files, tests, proofs and mutants belong to each (`blocks.toml`)."""
+
+import tomllib
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+BLOCKS = Path(__file__).with_name("blocks.toml")
+
+
+@dataclass(frozen=True)
+class Block:
+    """`files`, `tests`: patterns of paths. `known_as`: names the block goes by in proofs, mutants and cover points."""
+
+    key: str
+    title: str
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+    known_as: tuple[str, ...]
+
+    def has_file(self, path: str) -> bool:
+        """Whether source file `path` belongs to the block."""
+        return any(fnmatch(path, pattern) for pattern in self.files)
+
+    def has_test(self, path: str) -> bool:
+        """Whether test file `path` is one of the block's."""
+        return any(fnmatch(path, pattern) for pattern in self.tests)
+
+    def goes_by(self, name: str) -> bool:
+        """Whether `name` means this block."""
+        return name == self.key or name in self.known_as
+
+
+def read_blocks(path: Path = BLOCKS) -> list[Block]:
+    """The blocks in the order of the page."""
+    return [
+        Block(
+            key,
+            entry["title"],
+            tuple(entry["files"]),
+            tuple(entry["tests"]),
+            tuple(entry.get("known_as", ())),
+        )
+        for key, entry in tomllib.loads(path.read_text()).items()
+    ]
