@@ -1,6 +1,7 @@
 """Exclusions from coverage: an entry takes out what it names, and one that is stale or wrong is reported."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ BITS = [Point("toggle", "hw/x.py", 2, f"va[{bit}]:0->1") for bit in (9, 10, 11)]
 COVERAGE = SourceCoverage({ARM: True, STATEMENT: True, DEFAULT: False, **dict.fromkeys(BITS, False)})
 
 
-def complaints(**entry: object) -> list[str]:
+def complaints(**entry: Any) -> list[str]:
     """What is wrong with an exclusion with these fields."""
     return exclude(COVERAGE, [Exclusion(file="hw/x.py", reason="why", **entry)], lambda file: LINES).complaints
 
