@@ -27,7 +27,7 @@ def _commit() -> str:
     return answer.stdout.strip() or "unknown"
 
 
-def write_page(build: Path, root: Path = ROOT) -> int:
+def write_page(build: Path, exclusions: Path = EXCLUSIONS) -> int:
     """Write build/coverage/index.html and what belongs to it; returns 1 when an exclusion is wrong, else 0."""
     coverage = build / "coverage"
     coverage.mkdir(parents=True, exist_ok=True)
@@ -35,13 +35,13 @@ def write_page(build: Path, root: Path = ROOT) -> int:
     measured = read_runs(coverage)
     points = measured.all_points()
     strays = [file for file in points.files() if not any(block.has_file(file) for block in blocks)]
-    entries = read_exclusions(EXCLUSIONS) if measured.runs else []
-    excluded = exclude(points, entries, lambda file: (root / file).read_text().splitlines())
+    entries = read_exclusions(exclusions) if measured.runs else []
+    excluded = exclude(points, entries, lambda file: (ROOT / file).read_text().splitlines())
     excluded.complaints.extend(f"{file} belongs to no block of blocks.toml" for file in strays)
-    found = results(blocks, measured, excluded, build, root / "tb" / "testplan.toml")
+    found = results(blocks, measured, excluded, build, ROOT / "tb" / "testplan.toml")
     (coverage / "summary.json").write_text(json.dumps(found.as_json(), indent=1) + "\n")
     (coverage / "source.info").write_text(lcov_info(measured.source, "t3"))
-    page = PageWriter(found, blocks, coverage, root, _commit()).write()
+    page = PageWriter(found, blocks, coverage, ROOT, _commit()).write()
     for name in ("tests", "functional", "statement", "branch", "fsm_arc", "toggle", "expression", "mutation"):
         figure = found.overall.figures.get(name)
         text = "not run" if figure is None else f"{figure.percent} % ({figure.done} of {figure.total})"

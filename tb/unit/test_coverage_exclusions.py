@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from tb.coverage_page.__main__ import EXCLUSIONS
 from tb.source_coverage.exclusions import Exclusion, exclude, read_exclusions
 from tb.source_coverage.points import Point, SourceCoverage
 
+ROOT = Path(__file__).parent.parent.parent
+EXCLUSIONS = ROOT / "tb" / "coverage_page" / "exclusions.toml"
 LINES = ["with m.If(a):", "    m.d.comb += b.eq(1)", "with m.Default():"]
 ARM = Point("branch", "hw/x.py", 1)
 STATEMENT = Point("statement", "hw/x.py", 2)
@@ -52,6 +53,5 @@ def test_an_entry_needs_a_reason(tmp_path):
 
 
 def test_each_exclusion_of_the_project_names_a_line_that_exists():
-    root = Path(__file__).parent.parent.parent
     for entry in read_exclusions(EXCLUSIONS):
-        assert any(entry.text in line for line in (root / entry.file).read_text().splitlines()), entry
+        assert any(entry.text in line for line in (ROOT / entry.file).read_text().splitlines()), entry
