@@ -204,6 +204,12 @@ def _against_sequential(runs: Mapping[str, dict[str, Any]], sequential: dict[str
         bounds[metrics.IDEAL_NMC] = metrics.ideal_speedup(gemm, rs, ag, runs["rs-nmc"]["rs_cycles"])
     return {
         "spans": {"gemm": gemm, "rs": rs, "ag": ag},
+        "calibration": {
+            "gemm_cycles": sequential["analytic_gemm_cycles"],
+            "gemm_deviation": gemm / sequential["analytic_gemm_cycles"] - 1,
+            "rs_cycles": sequential["rs_wire_cycles"],
+            "rs_deviation": rs / sequential["rs_wire_cycles"] - 1,
+        },
         "speedup": speedup | bounds,
         "percent_of_ideal": {name: metrics.percent_of_ideal(value, ideal) for name, value in speedup.items()},
         "overlap_efficiency": {

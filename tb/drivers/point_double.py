@@ -47,6 +47,8 @@ def analytic(point: Point) -> dict[str, Any]:
         "gemm_cycles": gemm if "gemm" in phases else None,
         "rs_cycles": (nmc if point.configuration == "rs-nmc" else rs) if "rs" in phases else None,
         "ag_cycles": ag if "ag" in phases else None,
+        "analytic_gemm_cycles": gemm,
+        "rs_wire_cycles": rs,
         "dram_sectors": sectors,
         "link_utilisation": 0.9,
         "tracker": {

@@ -90,6 +90,13 @@ def test_figures_of_a_sub_layer_follow_from_its_runs() -> None:
     assert layer["gemm_slowdown"] == pytest.approx(layer["gemm_slowdown"] | {"t3": 0.3, "t3-mca": 0.1})
     assert layer["threshold"] == {"chosen": "10", "best": "10", "loss": pytest.approx(150 / 148 - 1)}
     assert layer["rs_reads_saved"] == 2.5
+    gemm, rs, _ = point_double.spans(PAPER.point("t-nlg/op/tp8", "t3").sublayer)
+    assert layer["calibration"] == {
+        "gemm_cycles": gemm,
+        "gemm_deviation": 100 / gemm - 1,
+        "rs_cycles": rs,
+        "rs_deviation": 60 / rs - 1,
+    }
     assert layer["output_writes_saved"] == pytest.approx(16 / 14)
     assert evaluation.headline(PAPER)["threshold_loss_maximum"] == pytest.approx(150 / 148 - 1)
 
