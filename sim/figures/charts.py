@@ -13,12 +13,12 @@ from sim.figures.style import (
     BLUE,
     GREEN,
     GREY,
+    KINDS,
     NAMES,
     ON_PHASE,
     ORANGE,
     PALE,
     PHASE_COLOURS,
-    PURPLE,
     SERIES,
     SKY,
     VERMILION,
@@ -98,24 +98,16 @@ def dram_accesses(evaluation: Evaluation) -> Figure | None:
     positions = layer_axis(axis, [layer["workload"] for layer in layers])
     for side, name in ((-0.21, "sequential"), (0.21, "t3")):
         bottom = [0.0] * len(layers)
-        for label, phases, accesses, colour, hatch in _KINDS:
-            shares = [
-                sum(
-                    layer["dram_sectors"][name].get(phase, {}).get(access, 0) for phase in phases for access in accesses
-                )
-                / layer["dram_accesses"]["sequential"]
-                for layer in layers
-            ]
+        for kind in KINDS:
+            counted = [kind.total(layer["dram_sectors"][name][kind.phase]) for layer in layers]
+            shares = [sectors / layer["dram_accesses"]["sequential"] for sectors, layer in zip(counted, layers)]
             axis.bar(
                 [position + side for position in positions],
                 shares,
                 0.37,
                 bottom=bottom,
-                color=colour,
-                hatch=hatch,
-                edgecolor="white",
-                linewidth=0.4,
-                label=label if side < 0 else None,
+                color=kind.colour,
+                label=kind.label if side < 0 else None,
             )
             bottom = [start + share for start, share in zip(bottom, shares)]
         for position, top in zip(positions, bottom):
@@ -127,18 +119,6 @@ def dram_accesses(evaluation: Evaluation) -> Figure | None:
     percent(axis)
     legend_above(axis, 4)
     return drawing
-
-
-_KINDS = (
-    ("GEMM reads", ("gemm",), ("read",), BLUE, ""),
-    ("GEMM stores and updates", ("gemm",), ("store", "update"), BLUE, "////"),
-    ("RS reads", ("rs",), ("read",), ORANGE, ""),
-    ("RS stores and updates", ("rs",), ("store", "update"), ORANGE, "////"),
-    ("AG reads", ("ag",), ("read",), GREEN, ""),
-    ("AG stores", ("ag",), ("store", "update"), GREEN, "////"),
-    ("Tracker's home table", ("other",), ("read", "store", "update"), PURPLE, ""),
-)
-"""Label, phases and accesses of what is drawn in one colour and hatch."""
 
 
 def twice_the_compute(evaluation: Evaluation) -> Figure | None:

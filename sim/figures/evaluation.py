@@ -223,7 +223,7 @@ def _saved(sequential: Mapping[str, Any], t3: Mapping[str, Any]) -> dict[str, fl
     """How many times fewer RS reads and output writes T3 needs (SPEC section 4; the paper: 2.5x and 1.14x at TP 8)."""
 
     def writes(sectors: Mapping[str, Any]) -> int:
-        return sum(sectors[phase][access] for phase in ("gemm", "rs") for access in ("store", "update"))
+        return sum(count for phase in ("gemm", "rs") for access, count in sectors[phase].items() if access != "read")
 
     return {
         "rs_reads_saved": sequential["rs"]["read"] / t3["rs"]["read"],

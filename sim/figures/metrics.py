@@ -15,8 +15,6 @@ IDEAL = "ideal"
 """Ideal-GEMM-RS-Overlap: the longer of GEMM and RS, then AG."""
 IDEAL_NMC = "ideal-rs-nmc"
 """Ideal-RS+NMC: the same with a reduce-scatter that adds near the banks."""
-ACCESSES = ("read", "store", "update")
-PHASES = ("gemm", "rs", "ag", "other")
 
 
 def ideal_cycles(gemm: float, rs: float, ag: float) -> float:

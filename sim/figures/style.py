@@ -1,6 +1,7 @@
 """Looks that all charts share: colours that colour-blind readers can tell apart (Okabe and Ito's), axes, labels."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -31,6 +32,32 @@ WIDTH = 11.0
 DPI = 110
 CROWDED = 18
 """Sub-layers beyond which labels get smaller."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """DRAM accesses that are drawn as one: of a `phase`, its `reads`, its writes (stores and updates), or None: all."""
+
+    label: str
+    phase: str
+    reads: bool | None
+    colour: str
+
+    def total(self, counts: Mapping[str, int]) -> int:
+        """Sectors of this kind among `counts` of the phase by access."""
+        return sum(count for access, count in counts.items() if self.reads in (None, access == "read"))
+
+
+KINDS = (
+    Kind("GEMM reads", "gemm", True, "#0072B2"),
+    Kind("GEMM stores and updates", "gemm", False, "#7FB8DA"),
+    Kind("RS reads", "rs", True, "#D58A00"),
+    Kind("RS stores and updates", "rs", False, "#F5CE74"),
+    Kind("AG reads", "ag", True, "#007A58"),
+    Kind("AG stores", "ag", False, "#7CCDB3"),
+    Kind("Tracker's home table", "other", None, PURPLE),
+)
+"""Hue says the phase, the darker shade reads."""
 SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10.5,

