@@ -47,7 +47,7 @@ FLAGS = [
 TIMING = ["--timing", "-CFLAGS", "-std=c++20 -fcoroutines"]
 MODELS = ("gpu", "gemm", "hbm", "link", "pauses", "timing_checker", "ring_top", "fast_model")
 """Python files that describe the simulated GPU and the ring around it, besides `hw`."""
-HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv")
+HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv", "seeded_bug.sv")
 
 
 @contextmanager

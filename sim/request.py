@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.config import PRESETS, SEEDED_BUGS, Configuration, ConfigurationError, Timing, preset
+from hw.config import CHOSEN_BUG, PRESETS, SWITCHED_BUGS, Configuration, ConfigurationError, Timing, preset
 from sim.arrays import DTYPES, RANKS
 from sim.driver import DriverError, Tiling
 from sim.usage import UsageError
@@ -27,7 +27,7 @@ WF tiles are live at once. Either way the chunks follow in the ring's staggered 
 WORKGROUP_SLOTS = 80
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 WRONG_ORDER = "wrong_ring_order"
-BUGS = (*(bug for bug in SEEDED_BUGS if bug), WRONG_ORDER)
+BUGS = ("count_at_enqueue", *SWITCHED_BUGS, WRONG_ORDER)
 """Faults a run can be given on purpose, to see it fail."""
 
 
@@ -152,8 +152,8 @@ class RingRequest:
 
     def configuration(self) -> Configuration:
         """The hardware of this run."""
-        bug = self.bug if self.bug != WRONG_ORDER else ""
-        return configuration(self.preset, self.settings, seeded_bug=bug, gpus=self.gpus)
+        built = {WRONG_ORDER: ""} | dict.fromkeys(SWITCHED_BUGS, CHOSEN_BUG)
+        return configuration(self.preset, self.settings, seeded_bug=built.get(self.bug, self.bug), gpus=self.gpus)
 
     def identity(self) -> dict[str, Any]:
         """What a :class:`sim.results.ScenarioResult` says of the request itself."""

@@ -44,7 +44,8 @@ class RingTask:
     `partials`: bit patterns of shape (gpus, gpus * rows, columns), one whole output array per GPU; chunk c is rows
     c*rows..(c+1)*rows. `depth` is K of the GEMM, from which compute time and input reads follow (0: neither).
     `pauses` is the share of idle cycles forced on every interface, 0 to 0.9. `wrong_order` is the seeded software bug
-    that runs the ring against the order of the golden. With `late_cycles`, rank `late_rank` is armed that many cycles
+    that runs the ring against the order of the golden; `bug` a fault of a configuration
+    with `seeded_bug` "chosen". With `late_cycles`, rank `late_rank` is armed that many cycles
     after the others have started, and its GEMM stores nothing before that.
     """
 
@@ -67,6 +68,7 @@ class RingTask:
     epoch: int = 1
     waves: Path | None = None
     wrong_order: bool = False
+    bug: str = ""
     late_rank: int = 0
     late_cycles: int = 0
 
@@ -374,6 +376,7 @@ def _run_simulator(model: Path, folder: Path, task: RingTask) -> None:
             results_xml=str(folder / "results.xml"),
             plusargs=[
                 f"+source={folder}/source",
+                f"+seeded_bug={task.bug or 'none'}",
                 f"+hbm_dump={folder}/dump",
                 f"+hbm_dump_sectors={-(-task.gpus * task.tiling.sectors // task.config.channels // 8) * 8 + 8}",
                 f"+program={folder}/program.hex",

@@ -52,6 +52,7 @@ def ring_task(request: RingRequest) -> RingTask:
         seed=request.seed,
         waves=request.waves,
         wrong_order=request.bug == WRONG_ORDER,
+        bug=request.bug,
     )
 
 

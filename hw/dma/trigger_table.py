@@ -5,7 +5,7 @@ processor involved; the block carries range, wg and wf on to the destination's T
 """
 
 from amaranth import Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth.hdl import ValueLike, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from hw.config import Configuration
 from hw.dma.ready_queue import ReadyQueue
 from hw.messages import Messages
+from hw.seeded_bug import seeded_bug
 from hw.tracker.tile_geometry import MAX_WFS, bank_block_bits, block_place
 
 DOUBLED_PERIOD = 5
@@ -142,14 +143,17 @@ class TriggerTable(wiring.Component):
             launches.clear.eq(self.clear),
             self.waiting.eq(blocks.waiting | launches.waiting | marking),
         ]
-        if config.seeded_bug == "doubled_trigger":
-            self._double(m, blocks, block, block_ready)
+        doubling = seeded_bug(m, config, "doubled_trigger")
+        if doubling is not None:
+            self._double(m, blocks, block, block_ready, doubling)
         else:
             m.d.comb += [blocks.item.eq(block), blocks.push.eq(block_ready)]
         return m
 
-    def _double(self, m: Module, blocks: ReadyQueue, block: data.View, block_ready: Signal) -> None:
-        """Make every fifth block ready a second time, in the next cycle in which no other becomes ready."""
+    def _double(
+        self, m: Module, blocks: ReadyQueue, block: data.View, block_ready: Signal, doubling: ValueLike
+    ) -> None:
+        """While `doubling`, make every fifth block ready twice: again in the next cycle without another."""
         number = Signal(range(DOUBLED_PERIOD))
         repeated = Signal.like(block)
         repeating = Signal()
@@ -158,7 +162,7 @@ class TriggerTable(wiring.Component):
             m.d.comb += blocks.item.eq(block)
             m.d.sync += number.eq(number + 1)
             with m.If(number == DOUBLED_PERIOD - 1):
-                m.d.sync += [number.eq(0), repeating.eq(1), repeated.eq(block)]
+                m.d.sync += [number.eq(0), repeating.eq(doubling), repeated.eq(block)]
         with m.Else():
             m.d.comb += blocks.item.eq(repeated)
             m.d.sync += repeating.eq(0)

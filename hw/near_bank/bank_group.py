@@ -28,6 +28,7 @@ from amaranth.lib.wiring import In, Out
 from hw.config import COLUMN_BITS, ROW_BITS, Configuration, ConfigurationError
 from hw.messages import AluOperation, ColumnCommand, DataType, Messages
 from hw.near_bank.alu import LATENCY, Alu
+from hw.seeded_bug import seeded_bug
 
 GROUP_ADDRESS_BITS = ROW_BITS + 2 + COLUMN_BITS
 """Width of the address of a sector in its bank group: row, bank in the group, column (from the top)."""
@@ -134,11 +135,12 @@ class BankGroupUnit(wiring.Component):
         )
         updates, writes = Signal(timing.wl), Signal(timing.wl)
         dropped = Signal()
-        if config.seeded_bug == "dropped_update":
+        dropping = seeded_bug(m, config, "dropped_update")
+        if dropping is not None:
             count = Signal(range(DROPPED_UPDATE_PERIOD))
-            m.d.comb += dropped.eq(count == DROPPED_UPDATE_PERIOD - 1)
+            m.d.comb += dropped.eq(dropping & (count == DROPPED_UPDATE_PERIOD - 1))
             with m.If(column.valid & (column.command == ColumnCommand.UPDATE)):
-                m.d.sync += count.eq(Mux(dropped, 0, count + 1))
+                m.d.sync += count.eq(Mux(count == DROPPED_UPDATE_PERIOD - 1, 0, count + 1))
         m.d.sync += [
             updates.eq(Cat(column.valid & (column.command == ColumnCommand.UPDATE) & ~dropped, updates)),
             writes.eq(Cat(column.valid & (column.command == ColumnCommand.WR), writes)),
@@ -184,8 +186,9 @@ class BankGroupUnit(wiring.Component):
             alu.arriving.eq(self.write_data.data),
             alu.old.eq(Mux(forward, alu.result, self.array_data.data)),
         ]
-        if config.seeded_bug != "no_first_touch":
-            m.d.comb += first.eq(current.first_touch & (tag != current.epoch))
+        untouched = current.first_touch & (tag != current.epoch)
+        never_first = seeded_bug(m, config, "no_first_touch")
+        m.d.comb += first.eq(untouched if never_first is None else untouched & ~never_first)
         m.d.sync += active.eq(Cat(update, active))
         with m.If(update):
             m.d.sync += [

@@ -1,7 +1,7 @@
 """A ring of GPUs end to end: the recorded NCCL reduction, seeded bugs, the Tracker's overflow, skew, trigger latency.
 
 The hardware of a test is built once and kept. All runs of the right design share one build (but 16 GPUs, which need
-more ranges); each seeded bug has one of its own.
+more ranges); the seeded bugs share another (but counting at enqueue).
 """
 
 from dataclasses import replace
