@@ -16,7 +16,7 @@ CHANNEL_BYTES = 1 << (SECTOR_ADDRESS_BITS + SECTOR_BITS)
 ACCESSES = {"READ": Access.READ, "WRITE": Access.STORE, "UPDATE": Access.UPDATE}
 CYCLES = 1 << 48
 KINDS = ("sequential-read", "sequential-write", "random-read")
-_RECORD = np.dtype([("what", ">u8"), ("cycle", ">u8")])
+_RECORD = np.dtype([("cycle", "<u8"), ("what", "<u8")])
 
 
 @dataclass(frozen=True)
