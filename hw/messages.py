@@ -51,11 +51,13 @@ class Phase(enum.Enum, shape=2):
 
 
 class Policy(enum.Enum, shape=2):
-    """Arbitration between the compute and the communication stream (paper section 4.5)."""
+    """Arbitration between the compute and the communication stream (paper section 4.5; PACED is our own, see
+    :class:`hw.memory_controller.arbiter.Arbiter`)."""
 
     ROUND_ROBIN = 0
     COMPUTE_FIRST = 1
     MCA = 2
+    PACED = 3
 
 
 class Threshold(enum.Enum, shape=3):
@@ -126,13 +128,16 @@ ArbiterControl = data.StructLayout(
         "boundary_10": unsigned(16),
         "boundary_30": unsigned(16),
         "boundary_none": unsigned(16),
+        "pace": unsigned(8),
+        "pace_lag": unsigned(16),
         "refresh": unsigned(1),
     }
 )
 """Programming of a channel's arbiter. `starvation_limit`: cycles communication may wait before it is let through (0:
 no limit). `window`: cycles at the start of the kernel over which the detector counts the requests of the compute
 stream; the threshold is 5 at or above `boundary_10` requests, 10 at or above `boundary_30`, 30 at or above
-`boundary_none`, and no limit below that."""
+`boundary_none`, and no limit below that. `pace`: cycles per communication request that PACED keeps up with;
+`pace_lag`: cycles that communication may fall behind it before it goes first."""
 
 ControllerEvents = data.StructLayout(
     {

@@ -132,6 +132,8 @@ class Node(wiring.Component):
                 controller.control.threshold.eq(registers.arbiter_threshold),
                 controller.control.refresh.eq(registers.arbiter_refresh),
                 controller.control.starvation_limit.eq(registers.starvation_limit),
+                controller.control.pace.eq(registers.pace),
+                controller.control.pace_lag.eq(registers.pace_lag),
                 controller.control.window.eq(registers.detector_window),
                 controller.control.boundary_10.eq(registers.detector_boundary_10),
                 controller.control.boundary_30.eq(registers.detector_boundary_30),

@@ -25,6 +25,7 @@ ARGUMENTS = ["--cc", "--exe", "--noassert-case", "-CFLAGS", '-DMODEL=Vdram_trace
 SOURCES = ("dram_trace.sv", "trace_player.sv", "hbm_array.sv", "clock_gate.sv", "free_running.cpp", "trace_reader.cpp")
 STREAMS = ("compute", "communication")
 WINDOW, BOUNDARIES = 4096, (3072, 2048, 1024)
+PACE, PACE_LAG = 4, 256
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,8 @@ def arbiter_control(policy: Policy, threshold: Threshold, starvation_limit: int,
             "starvation_limit": starvation_limit,
             "refresh": int(refresh),
             "window": WINDOW,
+            "pace": PACE,
+            "pace_lag": PACE_LAG,
             **dict(zip(("boundary_10", "boundary_30", "boundary_none"), BOUNDARIES, strict=True)),
             **detector,
         }

@@ -15,7 +15,7 @@ from sim.arrays import DTYPES, RANKS
 from sim.driver import DriverError, Tiling
 from sim.usage import UsageError
 
-POLICIES = ("round-robin", "compute-first", "mca")
+POLICIES = ("round-robin", "compute-first", "mca", "paced")
 THRESHOLDS = ("5", "10", "30", "none", "auto")
 OPERATIONS = ("add", "min", "max")
 DIRECTIONS = {"cw": 1, "ccw": -1}

@@ -1,6 +1,6 @@
 """Arbiter between the compute and the communication stream (T3 section 4.5, memory-controller arbitration MCA)."""
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -25,7 +25,13 @@ class Arbiter(wiring.Component):
     ROUND_ROBIN alternates and falls back to the other stream; COMPUTE_FIRST lets communication in when compute has
     nothing admissible; MCA moreover only while the occupancy is below the threshold. While no kernel is active the
     threshold does not hold (drain at the kernel boundary). A communication request that has waited
-    `control.starvation_limit` cycles goes before everything.
+    `control.starvation_limit` cycles is the next to enter the DRAM queue.
+
+    PACED lets communication in when MCA does, and keeps it at a pace of one request in `control.pace` cycles: its lag
+    grows by one a cycle while a request waits, and falls by the pace with each request (to 0 when none waits). From
+    `control.pace_lag` on communication goes first until its lag is below the pace. So compute goes first as long as
+    its bursts are shorter than what the buffers behind communication can bridge, a longer one cannot stop the
+    link, and what is made up for enters in one go, which spares the DRAM turns of its data bus.
     """
 
     def __init__(self) -> None:
@@ -67,6 +73,9 @@ class Arbiter(wiring.Component):
             with m.Default():
                 m.d.comb += below.eq(1)
 
+        idle_below = Signal()
+        m.d.comb += idle_below.eq(~self.compute_admissible & (below | ~self.kernel_active))
+
         compute_last = Signal()
         waited = Signal(16)
         starved = Signal()
@@ -76,6 +85,23 @@ class Arbiter(wiring.Component):
             & self.communication_admissible
         )
 
+        lag = Signal(16)
+        """PACED: cycles by which communication is behind its pace."""
+        catching_up = Signal()
+        moved = Signal(17)
+        m.d.comb += moved.eq(lag + 1)
+        with m.If(~self.communication_waiting):
+            m.d.sync += [lag.eq(0), catching_up.eq(0)]
+        with m.Else():
+            with m.If(self.take_communication):
+                m.d.sync += lag.eq(Mux(moved > self.control.pace, moved - self.control.pace, 0))
+            with m.Elif(~lag.all()):
+                m.d.sync += lag.eq(moved)
+            with m.If(lag >= self.control.pace_lag):
+                m.d.sync += catching_up.eq(1)
+            with m.Elif(lag < self.control.pace):
+                m.d.sync += catching_up.eq(0)
+
         policy_communication = Signal()
         """The policy itself lets communication in, whatever its wait."""
         with m.Switch(self.control.policy):
@@ -83,8 +109,10 @@ class Arbiter(wiring.Component):
                 m.d.comb += policy_communication.eq(compute_last | ~self.compute_admissible)
             with m.Case(Policy.COMPUTE_FIRST):
                 m.d.comb += policy_communication.eq(~self.compute_admissible)
-            with m.Default():
-                m.d.comb += policy_communication.eq(~self.compute_admissible & (below | ~self.kernel_active))
+            with m.Case(Policy.MCA):
+                m.d.comb += policy_communication.eq(idle_below)
+            with m.Case(Policy.PACED):
+                m.d.comb += policy_communication.eq(idle_below | catching_up)
 
         communication = Signal()
         m.d.comb += [

@@ -26,17 +26,22 @@ def control(**values):
 class Golden:
     """The arbiter in words of section 4.5: who goes, given what is there."""
 
-    def __init__(self, policy, threshold, starvation):
+    def __init__(self, policy, threshold, starvation, pace=1, pace_lag=1):
         self.policy, self.threshold, self.starvation = policy, threshold, starvation
+        self.pace, self.pace_lag = pace, pace_lag
         self.last = "communication"
         self.waited = 0
+        self.lag = 0
+        self.catching_up = False
 
     def step(self, room, compute, communication, waiting, occupancy, active):
         """Returns (stream or None, forced)."""
+        mca = not compute and (occupancy < LIMIT[self.threshold] or not active)
         turn = {
             "ROUND_ROBIN": self.last == "compute" or not compute,
             "COMPUTE_FIRST": not compute,
-            "MCA": not compute and (occupancy < LIMIT[self.threshold] or not active),
+            "MCA": mca,
+            "PACED": mca or self.catching_up,
         }[self.policy]
         starved = self.starvation and self.waited >= self.starvation
         choice = None
@@ -49,6 +54,9 @@ class Golden:
         if choice:
             self.last = choice
         self.waited = self.waited + 1 if waiting and choice != "communication" else 0
+        self.catching_up = waiting and (self.lag >= self.pace_lag or (self.catching_up and self.lag >= self.pace))
+        served = self.pace if choice == "communication" else 0
+        self.lag = max(0, self.lag + 1 - served) if waiting else 0
         return choice, choice == "communication" and not turn
 
 
@@ -65,10 +73,15 @@ async def arbiter_follows_the_golden(dut):
     await start(dut)
     for threshold in LIMIT:
         for starvation in (0, 1, 12):
-            golden = Golden(POLICY, threshold, starvation)
+            pace, lag = random.choice([(1, 1), (3, 12), (6, 5), (4, 30)])
+            golden = Golden(POLICY, threshold, starvation, pace, lag)
             dut.rst.value = 1
             dut.control.value = control(
-                policy=Policy[POLICY], threshold=Threshold[threshold], starvation_limit=starvation
+                policy=Policy[POLICY],
+                threshold=Threshold[threshold],
+                starvation_limit=starvation,
+                pace=pace,
+                pace_lag=lag,
             )
             dut.communication_waiting.value = 0
             await RisingEdge(dut.clk)

@@ -198,7 +198,7 @@ def test_list(capsys):
     assert cli.command_line(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert set(listed["presets"]) == set(PRESETS)
-    assert listed["policies"] == ["round-robin", "compute-first", "mca"]
+    assert listed["policies"] == ["round-robin", "compute-first", "mca", "paced"]
     assert {
         "name": "t-nlg/fc-1/tp16",
         "model": "T-NLG",
