@@ -1,0 +1,108 @@
+"""The arbiter and its detector at the ends of their ranges: settings of any value, changed in flight; counters full."""
+
+import random
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+
+from hw.memory_controller.arbiter import Arbiter
+from hw.memory_controller.intensity import IntensityDetector
+from hw.messages import ArbiterControl, Policy, Threshold
+from tb.runner import simulate
+from tb.unit.test_arbiter import LIMIT, Golden, control, start
+
+FULL = 0xFFFF
+
+
+@cocotb.test()
+async def settings_change_in_flight(dut):
+    """Every field of the control word is random and changes while requests wait."""
+    await start(dut)
+    golden = Golden("MCA", "NONE", 0)
+    for _ in range(150):
+        golden.policy = random.choice(list(Policy)).name
+        golden.threshold = random.choice(list(LIMIT))
+        golden.starvation = random.choice([0, 1, 7, random.randrange(1 << 16)])
+        fields = {name: random.randrange(1 << field.width) for name, field in ArbiterControl}
+        fields |= {"policy": Policy[golden.policy], "threshold": Threshold[golden.threshold]}
+        fields |= {"starvation_limit": golden.starvation}
+        dut.control.value = control(**fields)
+        for _ in range(random.randrange(1, 20)):
+            waiting = [random.random() < 0.7, random.random() < 0.8]
+            admissible = [there and random.random() < 0.8 for there in waiting]
+            room, active, occupancy = random.random() < 0.8, random.random() < 0.5, random.randrange(65)
+            dut.compute_waiting.value, dut.communication_waiting.value = waiting
+            dut.compute_admissible.value, dut.communication_admissible.value = admissible
+            dut.room.value, dut.kernel_active.value, dut.occupancy.value = room, active, occupancy
+            dut.accepted.value = random.random() < 0.5
+            await ReadOnly()
+            choice, forced = golden.step(room, *admissible, waiting[1], occupancy, active)
+            assert int(dut.take_compute.value) == (choice == "compute")
+            assert int(dut.take_communication.value) == (choice == "communication")
+            assert int(dut.forced.value) == forced
+            assert int(dut.threshold.value) == Threshold[golden.threshold].value
+            await RisingEdge(dut.clk)
+
+
+@cocotb.test()
+async def a_long_wait_does_not_wrap(dut):
+    """After more cycles than the wait counter counts, communication is still forced."""
+    await start(dut)
+    dut.control.value = control(policy=Policy.COMPUTE_FIRST, threshold=Threshold.NONE, starvation_limit=FULL)
+    dut.room.value = dut.compute_waiting.value = dut.compute_admissible.value = dut.communication_waiting.value = 1
+    dut.communication_admissible.value = 0
+    await ClockCycles(dut.clk, FULL + 10)
+    assert int(dut.held_communication.value) == 1
+    dut.communication_admissible.value = 1
+    await ReadOnly()
+    assert int(dut.take_communication.value) == 1
+    assert int(dut.forced.value) == 1
+    assert int(dut.take_compute.value) == 0
+
+
+@cocotb.test()
+async def windows_of_any_length(dut):
+    """Requests in a random window against random boundaries; one window as long as the field allows."""
+    Clock(dut.clk, 1, unit="ns").start()
+    dut.kernel_active.value = dut.accepted.value = 0
+    dut.rst.value = 1
+    await ClockCycles(dut.clk, 2)
+    dut.rst.value = 0
+    for window in [*(random.randrange(1, 300) for _ in range(40)), FULL]:
+        bounds = sorted(random.choice([random.randrange(window + 1), random.randrange(1 << 16)]) for _ in range(3))
+        dut.control.value = control(
+            threshold=Threshold.AUTO,
+            window=window,
+            boundary_none=bounds[0],
+            boundary_30=bounds[1],
+            boundary_10=bounds[2],
+        )
+        await RisingEdge(dut.clk)
+        dut.kernel_active.value = 1
+        # Requests come without a break from a random moment of the window on.
+        quiet = random.randrange(window + 1)
+        if quiet:
+            await ClockCycles(dut.clk, quiet)
+        dut.accepted.value = 1
+        count = window - quiet
+        await ClockCycles(dut.clk, count + 2)
+        await ReadOnly()
+        above = sum(count >= bound for bound in bounds)
+        expected = [Threshold.NONE, Threshold.OCCUPANCY_30, Threshold.OCCUPANCY_10, Threshold.OCCUPANCY_5][above]
+        assert int(dut.threshold.value) == expected.value, (window, count, bounds)
+        await RisingEdge(dut.clk)
+        dut.kernel_active.value = dut.accepted.value = 0
+        await RisingEdge(dut.clk)
+
+
+def test_settings_change_in_flight():
+    simulate(Arbiter(), "arbiter", __name__, "settings_change_in_flight")
+
+
+def test_a_long_wait_does_not_wrap():
+    simulate(Arbiter(), "arbiter", __name__, "a_long_wait_does_not_wrap")
+
+
+def test_windows_of_any_length():
+    simulate(IntensityDetector(), "intensity_detector", __name__, "windows_of_any_length")
