@@ -27,6 +27,7 @@ async def settings_change_in_flight(dut):
         fields = {name: random.randrange(1 << field.width) for name, field in ArbiterControl}
         fields |= {"policy": Policy[golden.policy], "threshold": Threshold[golden.threshold]}
         fields |= {"starvation_limit": golden.starvation}
+        golden.pace, golden.pace_lag = fields["pace"], fields["pace_lag"]
         dut.control.value = control(**fields)
         for _ in range(random.randrange(1, 20)):
             waiting = [random.random() < 0.7, random.random() < 0.8]
