@@ -97,9 +97,10 @@ _POWERS = tuple(1 << n for n in range(17))
 class Configuration:
     """All parameters of a node and of the ring it stands in.
 
-    Depths are in entries; each may be 1 (SPEC section 3, position 5). Widths are in bits. `link_bandwidth` is GB/s per
-    direction of the whole GPU; a slice gets `channels / 32` of it. `link_latency` is in cycles. `gated_clocks`
-    gates the clocks of idle blocks (:mod:`hw.clock_gate`; for simulation). `seeded_bug` builds the
+        Depths are in entries; each may be 1 (SPEC section 3, position 5). Widths are in bits. `link_bandwidth` is GB/s
+    per direction of the whole GPU; a slice gets `channels / 32` of it. `link_latency` is in cycles. `far_homes`: the
+    channels that are not in the slice keep their share of the Tracker's home table, behind a port of the node.
+    `gated_clocks` gates the clocks of idle blocks (:mod:`hw.clock_gate`; for simulation). `seeded_bug` builds the
     hardware with a fault of :data:`SEEDED_BUGS`, for tests of the testbench.
     """
 
@@ -137,6 +138,7 @@ class Configuration:
     link_header_bytes: int = field(default=0, metadata=_between(0, 256))
 
     timing: Timing = field(default_factory=Timing)
+    far_homes: bool = False
     gated_clocks: bool = False
     seeded_bug: str = ""
 

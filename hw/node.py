@@ -15,11 +15,11 @@ from hw.dma.engine import DmaEngine
 from hw.link.link_unit import LinkUnit
 from hw.link.packetizer import StorePacketizer
 from hw.memory_controller.controller import MemoryController
-from hw.messages import Access, Messages, Phase
+from hw.messages import Access, ControllerEvents, Messages, Phase
 from hw.node_monitor import CollectiveState, TriggerLatency
 from hw.register_file import RegisterFile
 from hw.stream_arbiter import StreamArbiter
-from hw.tracker.spill import SpillPort
+from hw.tracker.spill import SpillPort, far_signature
 from hw.tracker.tracker import Tracker
 
 
@@ -59,6 +59,7 @@ class Node(wiring.Component):
     - `compute`, `responses`: per channel, the GPU's accesses and the data of its reads;
     - `link`: per link port, see :func:`link_signature`; port 0 leads to rank + 1, port 1 to rank - 1;
     - `dram`: per channel, see :func:`dram_signature`;
+    - `homes`: with `far_homes`, see :func:`hw.tracker.spill.far_signature`;
     - `launches`: WG-launch events; `range_done`: a bit per range; `done`: this node's part of the collective is over.
     """
 
@@ -66,6 +67,8 @@ class Node(wiring.Component):
         self._config = config
         messages = Messages(config)
         self._messages = messages
+        self.probes = [Signal(ControllerEvents, name=f"probe_{channel}") for channel in range(config.channels)]
+        """What each channel's controller does; not a port, for simulation models that stand around the node."""
         super().__init__(
             {
                 **RegisterFile.axi_members(),
@@ -78,6 +81,7 @@ class Node(wiring.Component):
                 "launches": Out(stream.Signature(messages.launch_event)),
                 "range_done": Out(config.ranges),
                 "done": Out(1),
+                **({"homes": Out(far_signature(config))} if config.far_homes else {}),
             }
         )
 
@@ -143,6 +147,8 @@ class Node(wiring.Component):
                 address_map.armed.eq(state.armed),
             ]
 
+        if config.far_homes:
+            connect(m, spill.far, flipped(self.homes))
         connect(m, tracker.blocks, dma.blocks)
         connect(m, tracker.launches, flipped(self.launches))
         connect(m, tracker.spill_requests, spill.requests)
@@ -219,6 +225,7 @@ class Node(wiring.Component):
     def _counters(self, m, registers, controllers, maps, tracker, dma, links, state) -> None:
         """Increments of the counter registers, from the events of the blocks."""
         events = [controller.events for controller in controllers]
+        m.d.comb += [probe.eq(event) for probe, event in zip(self.probes, events, strict=True)]
 
         def total(bits: list) -> object:
             return sum(bits[1:], bits[0])

@@ -1,99 +1,181 @@
-"""One point of the paper's evaluation: a sub-layer at full size in one configuration, simulated on the RTL.
+"""Simulates a point of the paper's evaluation on the RTL: a sub-layer at full size in one configuration.
 
-A :class:`Point` holds plain values only, so that a grid of points can be written down, hashed, and sent to another
-process or machine; :func:`simulate_point` turns it into a dictionary that JSON can hold. Figures over many points
+:func:`simulate_point` turns a :class:`sim.point.Point` into a dictionary that JSON can hold. Figures over many points
 (speedups, ideal overlap, geomeans) are computed from these dictionaries by whoever draws them.
 
-Source: T3 (ASPLOS 2024) sections 5 and 6; SPEC sections 5 and 6.
+Source: T3 (ASPLOS 2024) sections 5 and 6; SPEC sections 4 to 6.
 """
 
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable
 from typing import Any
 
-from sim.usage import UsageError
-from sim.workloads import WORKLOADS, Workload
+import numpy as np
 
-CONFIGURATIONS = (
-    "gemm",
-    "sequential",
-    "t3",
-    "t3-mca-5",
-    "t3-mca-10",
-    "t3-mca-30",
-    "t3-mca-none",
-    "t3-mca",
-    "rs-nmc",
+from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
+from hw.messages import Policy, Threshold
+from sim.calibration import analytic_cycles, gemm_times
+from sim.kernel_plans import (
+    KernelPlan,
+    all_gather_kernel,
+    gemm_kernel,
+    near_memory_reduce_scatter_kernel,
+    reduce_scatter_kernel,
 )
-"""`gemm`: the GEMM alone, plain stores, nothing else. `sequential`: GEMM, then a reduce-scatter kernel (reads own and
-received data, stores to the neighbour), then an all-gather kernel. `t3`: GEMM and reduce-scatter overlapped by the
-hardware with round-robin arbitration, then the same all-gather. `t3-mca-X`: the same with MCA at threshold X, `t3-mca`
-with the threshold the hardware chooses. `rs-nmc`: the reduce-scatter kernel alone, its stores added to memory by the
-neighbour's near-bank units: the reduce-scatter of Ideal-RS+NMC."""
-MODES = ("mirrored", "ring")
-"""`mirrored`: one node whose outgoing traffic comes back as its neighbour's (the paper's method). `ring`: N nodes, data
-checked bit for bit."""
-CHANNELS = (1, 2, 4)
+from sim.point import CONFIGURATIONS, MODES, Point
+from sim.point_figures import compare_closed_forms, figures
+from sim.request import configuration
+from sim.sublayer import SubLayer
+from sim.sublayer_run import SubLayerTask, simulate_sublayer
+from tb.golden.operands import operand_elements
+from tb.golden.ring import ring_reduce_scatter
+
+__all__ = ["CONFIGURATIONS", "MODES", "Point", "simulate_point"]
+
+THRESHOLDS = {
+    "5": Threshold.OCCUPANCY_5,
+    "10": Threshold.OCCUPANCY_10,
+    "30": Threshold.OCCUPANCY_30,
+    "none": Threshold.NONE,
+}
 
 
-@dataclass(frozen=True)
-class Point:
-    """What is simulated. Constructing it checks it: a wrong value is a :class:`sim.usage.UsageError`.
+def node_configuration(point: Point) -> Configuration:
+    """The hardware of `point`: preset `paper` (`quad` with more channels), more room for fetches of evicted counters,
+    and their home table spread over all channels of the GPU."""
+    return configuration(
+        "paper" if point.channels == 1 else "quad",
+        {},
+        channels=point.channels,
+        link_bandwidth=float(point.link_bandwidth),
+        tracker_ways=point.tracker_ways,
+        tracker_fetches=8,
+        spill_queue_depth=16,
+        far_homes=True,
+    )
 
-    `workload` is the name of a sub-layer of :data:`sim.workloads.WORKLOADS`. `link_bandwidth` is GB/s per direction of
-    the whole GPU; `channels` the slice S of its 32 channels. `starvation_limit` is in cycles, 0 for none;
-    `tracker_ways` the associativity of the Tracker (256 sets). `seed` names the run; in ring mode the operands too.
+
+def sublayer_of(point: Point) -> SubLayer:
+    """Geometry of the point's sub-layer on its channel slice."""
+    work = point.sublayer
+    return SubLayer(work.m, work.n, work.k, work.tp, point.channels)
+
+
+def rank_kernels(point: Point, layer: SubLayer, rank: int) -> tuple[KernelPlan, ...]:
+    """What `rank` runs."""
+    slots = point.compute_units
+    if point.configuration == "rs-nmc":
+        return (near_memory_reduce_scatter_kernel(layer, rank, slots),)
+    overlapped = point.configuration.startswith("t3")
+    times = gemm_times(point.workload, layer, slots)
+    gemm = gemm_kernel(layer, rank, slots, times, overlapped=overlapped)
+    if point.configuration == "gemm":
+        return (gemm,)
+    received = (layer.gpus - 1) * layer.chunk_sectors
+    gather = all_gather_kernel(layer, rank, slots, after_done=overlapped, received=received)
+    return (gemm, gather) if overlapped else (gemm, reduce_scatter_kernel(layer, rank, slots), gather)
+
+
+def wire_cycles(point: Point, layer: SubLayer) -> float:
+    """Cycles that N - 1 chunks take on the link."""
+    bytes_a_cycle = point.link_bandwidth * point.channels / TOTAL_CHANNELS
+    return (layer.gpus - 1) * layer.chunk_sectors * SECTOR_BYTES / bytes_a_cycle
+
+
+def sublayer_task(point: Point) -> SubLayerTask:
+    """The simulation of `point`."""
+    layer = sublayer_of(point)
+    overlapped = point.configuration.startswith("t3")
+    mca = point.configuration.startswith("t3-mca")
+    gemm, wire = analytic_cycles(layer, point.compute_units), wire_cycles(point, layer)
+    expected = {"gemm": gemm, "rs-nmc": wire, "sequential": gemm + 2 * wire}
+    return SubLayerTask(
+        layer=layer,
+        config=node_configuration(point),
+        kernels=tuple(rank_kernels(point, layer, rank) for rank in range(layer.gpus if point.mode == "ring" else 1)),
+        overlapped=overlapped,
+        near_memory=point.configuration == "rs-nmc",
+        policy=Policy.MCA if mca else Policy.ROUND_ROBIN,
+        threshold=THRESHOLDS.get(point.configuration.removeprefix("t3-mca-"), Threshold.AUTO),
+        starvation_limit=point.starvation_limit,
+        expected_cycles=round(expected.get(point.configuration, max(gemm, wire) + wire)),
+        seed=point.seed,
+    )
+
+
+def closed_forms(point: Point, layer: SubLayer, kernels: tuple[KernelPlan, ...]) -> dict[str, int]:
+    """Sectors per GPU that must be counted (SPEC section 4), and other numbers that are known.
+
+    `gemm_read`: what the last-level cache leaves; `output_store`, `output_update`: writes of the output by GEMM and
+    reduce-scatter; `arrived`: sectors from the link in all; `triggers`: WF tiles completed.
     """
-
-    workload: str
-    configuration: str = "t3-mca"
-    link_bandwidth: float = 75.0
-    compute_units: int = 80
-    channels: int = 1
-    mode: str = "mirrored"
-    starvation_limit: int = 2000
-    tracker_ways: int = 8
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        if self.workload not in {workload.name for workload in WORKLOADS}:
-            names = ", ".join(workload.name for workload in WORKLOADS)
-            raise UsageError(f"workload must be one of {names}; got {self.workload!r}")
-        for name, allowed in {
-            "configuration": CONFIGURATIONS,
-            "mode": MODES,
-            "channels": CHANNELS,
-            "tracker_ways": (1, 2, 4, 8, 16),
-        }.items():
-            value = getattr(self, name)
-            if value not in allowed or isinstance(value, bool):
-                choices = ", ".join(map(str, allowed))
-                raise UsageError(f"{name.replace('_', '-')} must be one of {choices}; got {value!r}")
-        for name, low, high in (("compute_units", 1, 240), ("starvation_limit", 0, 65535), ("seed", 0, (1 << 31) - 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise UsageError(f"{name.replace('_', '-')} must be a whole number from {low} to {high}, got {value!r}")
-        if not isinstance(self.link_bandwidth, int | float) or not 1 <= self.link_bandwidth <= 1024:
-            raise UsageError(f"link-bandwidth must be from 1 to 1024 GB/s, got {self.link_bandwidth!r}")
-
-    @property
-    def sublayer(self) -> Workload:
-        """The sub-layer that `workload` names."""
-        return next(workload for workload in WORKLOADS if workload.name == self.workload)
+    gpus, chunk = layer.gpus, layer.chunk_sectors
+    moved = (gpus - 1) * chunk
+    expected = {
+        "gemm_read": 0 if point.configuration == "rs-nmc" else kernels[0].reads,
+        "output_store": 0,
+        "output_update": 0,
+        "rs_read": 0,
+        "ag_read": moved,
+        "ag_store": moved,
+        "arrived": 2 * moved,
+        "triggers": 0,
+    }
+    alone = {"ag_read": 0, "ag_store": 0}
+    if point.configuration == "gemm":
+        return expected | alone | {"output_store": gpus * chunk, "arrived": 0}
+    if point.configuration == "rs-nmc":
+        return expected | alone | {"output_update": moved, "rs_read": moved, "arrived": moved}
+    if point.configuration == "sequential":
+        return expected | {"output_store": 2 * gpus * chunk, "rs_read": (2 * gpus - 1) * chunk}
+    return expected | {
+        "output_update": 2 * moved,
+        "rs_read": (gpus - 2) * chunk,
+        "triggers": (gpus - 1) * layer.tiling.wf_tiles,
+    }
 
 
-def simulate_point(point: Point) -> dict[str, Any]:
+def golden_reduction(layer: SubLayer, seed: int) -> np.ndarray:
+    """What rank r must hold of chunk r, shape (gpus, rows, columns), as bit patterns."""
+    tiling = layer.tiling
+    inputs = []
+    for rank in range(layer.gpus):
+        elements = operand_elements(seed, rank, layer.gpus * tiling.sectors)
+        rows = elements.reshape(layer.gpus, tiling.rows, -1)[:, :, : tiling.columns]
+        inputs.append(rows.reshape(layer.gpus, -1))
+    reduced = ring_reduce_scatter(np.stack(inputs), "fp16", "add")
+    return np.asarray(reduced).reshape(layer.gpus, tiling.rows, tiling.columns)
+
+
+def _mismatches(task: SubLayerTask, reduced: np.ndarray | None, complaints: list[str]) -> int | None:
+    """Elements that differ from the golden, when the run has any that are checked."""
+    if reduced is None or not task.overlapped:
+        return None
+    golden = golden_reduction(task.layer, task.seed)
+    wrong = np.argwhere(reduced != golden)
+    if len(wrong):
+        rank, row, column = wrong[0]
+        complaints.append(
+            f"{len(wrong)} of {golden.size} elements differ, the first on rank {rank} at row {row}, column {column}: "
+            f"{reduced[rank, row, column]:#x} instead of {golden[rank, row, column]:#x}"
+        )
+    return len(wrong)
+
+
+def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage: None) -> dict[str, Any]:
     """Simulate `point` on the RTL and return its figures; every time is in cycles of 1 ns.
 
     - `point`: the fields of the point; `shape`: m, n, k and tp of the sub-layer;
     - `cycles`: start of the GEMM to the end of the last phase; `gemm_cycles`, `rs_cycles`, `ag_cycles`: length of each
       phase that the configuration has (else null), and `spans`: its [begin, end]; with T3 `rs` begins with the GEMM;
-    - `analytic_gemm_cycles`: what machine PAPER's formula gives; `rs_wire_cycles`: N - 1 chunks over the link;
+    - `analytic_gemm_cycles`: what machine PAPER's formula gives (`calibrated`: whether the lead time of its workgroups
+      was calibrated to it, see :mod:`sim.calibration`); `rs_wire_cycles`: N - 1 chunks over the link;
     - `dram_sectors`: {gemm, rs, ag, other: {read, store, update}}, per GPU (mean over the nodes of a ring);
     - `closed_forms`: name -> {expected, counted, matches}, sectors per GPU (SPEC section 4);
     - `link_utilisation`: share of `rs_cycles` during which the outgoing link moves bytes, in the reduce-scatter;
     - `tracker`: accesses, hits, misses, evictions, refetches, peak_occupancy, triggers (the worst node of a ring);
-    - `arbiter`: held_compute, held_communication, forced (cycles, requests), threshold (the one in force), and
-      communication_wait_peak: the longest wait of a communication request that could have been taken;
+    - `arbiter`: held_compute, held_communication (cycles), forced (requests), threshold (the one in force when the GEMM
+      ends, null without MCA);
     - `trigger_latency`: longest time from a block's last commit to its first DMA read (null without triggers);
     - `occupancy_mean`, `occupancy_peak` of the DRAM queues;
     - `timeline`: `window` cycles per sample and equally long lists: DRAM sectors in the window under
@@ -104,4 +186,38 @@ def simulate_point(point: Point) -> dict[str, Any]:
 
     Raises :class:`tb.runner.SimulationError` when the simulator itself fails.
     """
-    raise NotImplementedError(f"{point.configuration} in mode {point.mode}: {asdict(point)}")
+    began = time.perf_counter()
+    task = sublayer_task(point)
+    planned = time.perf_counter() - began
+    outcome = simulate_sublayer(task, progress)
+    progress("checking the result")
+    checking = time.perf_counter()
+    complaints = outcome.faults
+    mismatches = _mismatches(task, outcome.reduced, complaints)
+    forms = compare_closed_forms(closed_forms(point, task.layer, task.kernels[0]), outcome.ranks)
+    if outcome.finished:
+        wrong = {name: form for name, form in forms.items() if not form["matches"]}
+        complaints += [f"{name} is {form['counted']}, not {form['expected']}" for name, form in wrong.items()]
+    answer = figures(point, task, outcome)
+    answer |= {
+        "analytic_gemm_cycles": round(analytic_cycles(task.layer, point.compute_units)),
+        "calibrated": point.configuration == "rs-nmc"
+        or gemm_times(point.workload, task.layer, point.compute_units).calibrated,
+        "rs_wire_cycles": round(wire_cycles(point, task.layer)),
+        "closed_forms": forms,
+        "mismatches": mismatches,
+        "passed": not complaints,
+        "complaints": complaints,
+    }
+    prepare = planned + outcome.prepare_seconds
+    check = outcome.collect_seconds + time.perf_counter() - checking
+    total = prepare + outcome.simulate_seconds + check
+    answer["seconds"] = {
+        "build": round(outcome.build_seconds, 3),
+        "prepare": round(prepare, 3),
+        "simulate": round(outcome.simulate_seconds, 3),
+        "check": round(check, 3),
+        "total": round(total, 3),
+        "python_share": round(1 - outcome.simulate_seconds / total, 4),
+    }
+    return answer

@@ -45,9 +45,23 @@ FLAGS = [
     "--noassert-case",
 ]
 TIMING = ["--timing", "-CFLAGS", "-std=c++20 -fcoroutines"]
-MODELS = ("gpu", "gemm", "hbm", "link", "pauses", "timing_checker", "ring_top", "fast_model")
+MODELS = (
+    "gpu",
+    "gemm",
+    "workgroup_engine",
+    "burst_lanes",
+    "plan_layout",
+    "far_homes",
+    "hbm",
+    "link",
+    "pauses",
+    "timing_checker",
+    "ring_top",
+    "fast_model",
+)
 """Python files that describe the simulated GPU and the ring around it, besides `hw`."""
 HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv", "seeded_bug.sv")
+WORKLOAD_SOURCES = ("plan_memory.sv", "operand_array.sv", "sampler.sv", "hbm_array.sv", "clock_gate.sv")
 
 
 @contextmanager
@@ -66,7 +80,8 @@ def _gpu_sources(gpu: Gpu, measured: CoverageBuild | None) -> dict[str, str]:
     """File name -> SystemVerilog of one GPU behind packed ports, `gpu_shell`; of the `measured` GPU if there is one."""
     text = measured.text if measured else to_systemverilog(gpu, "gpu")
     beside = {source.name: source.read_text() for source in (measured.sources if measured else ())}
-    return {"gpu.sv": text, "gpu_shell.sv": gpu_shell(gpu)} | _beside_this_file(HARDWARE_SOURCES) | beside
+    models = HARDWARE_SOURCES if gpu.stores_arrays else WORKLOAD_SOURCES
+    return {"gpu.sv": text, "gpu_shell.sv": gpu_shell(gpu)} | _beside_this_file(models) | beside
 
 
 def _beside_this_file(names: Iterable[str]) -> dict[str, str]:
@@ -132,9 +147,11 @@ def _recipe(*settings: object) -> Path:
 
 
 def build_ring(
-    config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool = False
+    config: Configuration, gpus: int, storage_sectors: int, source_sectors: int = 0, waves: bool = False
 ) -> Path:
     """The folder of a simulator `ring_top` for this ring, built unless it is there already.
+
+    `source_sectors` as for :class:`sim.gpu.Gpu`: 0 for GPUs that run plans.
 
     Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
     """
@@ -157,7 +174,7 @@ def _build_ring(config: Configuration, gpus: int, storage_sectors: int, source_s
         os.environ["MAKEFLAGS"] = os.environ["MAKEFLAGS"].replace("OPT_FAST=-O1", "OPT_FAST=-O2")
     gpu = Gpu(config, storage_sectors, source_sectors)
     texts = {"ring_top.sv": ring_top(config, gpu, gpus), "visible.vlt": CONTROL}
-    texts |= _beside_this_file(["axi_sequencer.sv"])
+    texts |= _beside_this_file(["axi_sequencer.sv", *(["mirror.sv"] if gpus == 1 else [])])
     settings = [FLAGS, TIMING, str(cocotb_tools.config.libs_dir)]
     # A fault built in on purpose has lines of its own, which are not to be counted. Toggles of a whole GPU would take
     # longer than the simulation; those of its blocks are counted where they are tested alone.

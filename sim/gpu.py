@@ -5,7 +5,7 @@ It is exported once and instantiated per GPU (:mod:`sim.ring_top`), so that buil
 
 from dataclasses import replace
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, ClockSignal, Const, Instance, Module, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect
@@ -14,11 +14,16 @@ from hw.config import Configuration
 from hw.messages import Messages
 from hw.node import Node
 from hw.register_file import RegisterFile
+from sim.far_homes import FarHomes
 from sim.gemm import GemmEngine, SimulationWrite
 from sim.hbm import Hbm
 from sim.link import LinkModel
 from sim.pauses import Pauses
 from sim.timing_checker import TimingChecker
+from sim.workgroup_engine import Spans, WorkgroupEngine
+
+ARRAY_BASE = 1 << 30
+"""First sector of the output array on every GPU (32 GiB up: the upper half of the address is exercised too)."""
 
 GpuStatus = data.StructLayout(
     {
@@ -26,6 +31,8 @@ GpuStatus = data.StructLayout(
         "done_cycles": unsigned(32),
         "launches": unsigned(32),
         "link_busy": data.ArrayLayout(unsigned(32), 2),
+        "link_busy_done": unsigned(32),
+        "spans": Spans,
         "violation_rule": unsigned(8),
         "violation": unsigned(1),
         "read_error": unsigned(1),
@@ -37,7 +44,8 @@ GpuStatus = data.StructLayout(
     }
 )
 """What a GPU reports: cycles from the start of the GEMM to its end and to the end of the collective, WG-launch events,
-busy cycles of each outgoing link, the DRAM timing checker's verdict, a refused read, a write outside the modelled
+busy cycles of each outgoing link, and of the first at the end of the collective; `spans` of the kernels of a
+workgroup engine; the DRAM timing checker's verdict, a refused read, a write outside the modelled
 DRAM; `busy`, `active`: its GEMM engine does anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
 
 
@@ -46,7 +54,9 @@ class Gpu(wiring.Component):
     idle cycle on links and events); `dump` writes the DRAM array out; per link port `out`/`in` flits (valid only) and
     `control_out`/`control_in`; `status`."""
 
-    def __init__(self, config: Configuration, storage_sectors: int, source_sectors: int):
+    def __init__(self, config: Configuration, storage_sectors: int, source_sectors: int = 0):
+        """Without `source_sectors` the compute units are a :class:`WorkgroupEngine`, which runs plans, else a
+        :class:`GemmEngine`, which stores an array that was loaded."""
         self._config = config = replace(config, gated_clocks=True)
         self._storage_sectors = storage_sectors
         self._source_sectors = source_sectors
@@ -69,6 +79,11 @@ class Gpu(wiring.Component):
             }
         )
 
+    @property
+    def stores_arrays(self) -> bool:
+        """Whether the compute units store an array that was loaded, rather than run a plan."""
+        return self._source_sectors != 0
+
     @staticmethod
     def status_field(name: str) -> data.Field:
         """Where `name` lies in `status`."""
@@ -78,20 +93,33 @@ class Gpu(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.node = node = Node(config)
-        m.submodules.gemm = gemm = GemmEngine(config, self._source_sectors)
+        gemm = GemmEngine(config, self._source_sectors) if self._source_sectors else WorkgroupEngine(config, ARRAY_BASE)
+        m.submodules.gemm = gemm
         m.submodules.pauses = pauses = Pauses(ports=1 + config.links)
         for name, member in RegisterFile.axi_members().items():
             port, inner = getattr(self, name), getattr(node, name)
             m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
         m.d.comb += [
             gemm.rank.eq(self.rank),
-            gemm.write.eq(self.write),
             gemm.start.eq(self.start),
-            gemm.fill.eq(self.fill),
             node.kernel_active.eq(gemm.active | self.start),
             pauses.probability.eq(self.pause),
             pauses.seed.eq(~self.rank),
         ]
+        if isinstance(gemm, GemmEngine):
+            m.d.comb += [gemm.write.eq(self.write), gemm.fill.eq(self.fill)]
+        else:
+            arrivals = [flit.valid & ~flit.flit.header for flit in self.link_in]
+            m.d.comb += [
+                gemm.node_done.eq(node.done),
+                gemm.arrival.eq(Cat(arrivals).any()),
+                gemm.link_busy.eq(self.status.link_busy[0]),
+                self.status.spans.eq(gemm.spans),
+            ]
+            self._sampler(m, node, gemm.busy)
+        if config.far_homes:
+            m.submodules.homes = homes = FarHomes(config)
+            connect(m, node.homes, homes.port)
         violations, rules, strays = [], [], []
         for channel in range(config.channels):
             m.submodules[f"hbm_{channel}"] = hbm = Hbm(config, self._storage_sectors)
@@ -136,6 +164,7 @@ class Gpu(wiring.Component):
         launches = Signal(32)
         gemm_cycles = Signal(32)
         done_cycles = Signal(32)
+        link_busy_done = Signal(32)
         m.d.comb += node.launches.ready.eq(~pauses.stop[0])
         with m.If(node.launches.valid & node.launches.ready):
             m.d.sync += launches.eq(launches + 1)
@@ -146,7 +175,7 @@ class Gpu(wiring.Component):
             with m.If(gemm.active):
                 m.d.sync += gemm_cycles.eq(cycles)
             with m.If(node.done & ~finished):
-                m.d.sync += [finished.eq(1), done_cycles.eq(cycles)]
+                m.d.sync += [finished.eq(1), done_cycles.eq(cycles), link_busy_done.eq(self.status.link_busy[0])]
         first_rule = Signal(8)
         for violation, rule in zip(violations, rules, strict=True):
             with m.If(violation):
@@ -155,6 +184,7 @@ class Gpu(wiring.Component):
             self.status.gemm_cycles.eq(gemm_cycles),
             self.status.done_cycles.eq(done_cycles),
             self.status.launches.eq(launches),
+            self.status.link_busy_done.eq(link_busy_done),
             self.status.violation.eq(Cat(violations).any()),
             self.status.violation_rule.eq(first_rule),
             self.status.read_error.eq(gemm.error),
@@ -165,3 +195,17 @@ class Gpu(wiring.Component):
             self.status.interrupt.eq(node.irq),
         ]
         return m
+
+    def _sampler(self, m: Module, node: Node, enable: Signal) -> None:
+        """Let `sampler.sv` write down what the channels do over time."""
+        m.submodules.sampler = Instance(
+            "sampler",
+            p_CHANNELS=self._config.channels,
+            i_clk=ClockSignal(),
+            i_id=Cat(self.rank, Const(0, 26)),
+            i_enable=enable,
+            i_column=Cat(probe.column for probe in node.probes),
+            i_kind=Cat(Cat(probe.access.as_value(), probe.phase.as_value()) for probe in node.probes),
+            i_occupancy=Cat(probe.occupancy for probe in node.probes),
+            i_threshold=node.probes[0].threshold.as_value(),
+        )

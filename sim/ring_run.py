@@ -19,14 +19,13 @@ from hw.registers import counters, find_register
 from sim.driver import Tiling, Write, arbiter_writes, arm_writes, range_words, range_writes, register_write
 from sim.fast_model import FastVerilator, build_ring
 from sim.gemm import GemmWord
+from sim.gpu import ARRAY_BASE
 from sim.memory_image import from_sectors, gather_channels, read_hex, to_sectors, write_hex
 from sim.ring_plan import Plan, home_sectors, ring_reduce_scatter_plan, workgroup_stride
 from sim.wave_view import write_view
 from tb.coverage_runs import record_run
 from tb.runner import BUILD, SimulationError
 
-ARRAY_BASE = 1 << 30
-"""First sector of the output array on every GPU (32 GiB up: the upper half of the address is exercised too)."""
 INPUT_BASE = ARRAY_BASE + (1 << 29)
 INPUT_SECTORS = 1 << 16
 STORAGE_SECTORS = 1 << 18
@@ -220,7 +219,7 @@ def _job(task: RingTask, config: Configuration) -> tuple[dict[str, Any], list[in
     if config.link_receive_packets * 8 * SECTOR_BYTES < 2 * config.link_latency * config.link_bytes_per_cycle:
         timeout += array * (2 * config.link_latency + 100) * 4
     late = [task.late_rank] if task.late_cycles else []
-    phases, program = _program(config, gemm, before, setup, late)
+    phases, program = host_program(config, gemm, before, setup, late)
     return (
         {
             "gpus": gpus,
@@ -243,15 +242,18 @@ def counter_registers(config: Configuration) -> dict[str, int]:
     return {name: find_register(config, register).address for name, register in names.items()}
 
 
-def _program(
+def host_program(
     config: Configuration,
     gemm: list[dict[str, int]],
     before: list[list[Write]],
     setup: list[list[Write]],
     late: list[int],
 ) -> tuple[dict[str, int], list[int]]:
-    """Commands for `axi_sequencer.sv`, and where each phase begins. Ranks in `late` are armed in a phase of their
-    own."""
+    """Where each phase begins, and the commands for `axi_sequencer.sv`.
+
+    By rank: `gemm`, words of its GEMM engine (none for an engine that runs plans); `before`, writes for the GEMM alone;
+    `setup`, writes for the collective. Ranks in `late` are armed in a phase of their own.
+    """
 
     def command(operation: int, rank: int, address: int, value: int) -> int:
         return operation << 60 | rank << 50 | address << 32 | value & 0xFFFF_FFFF
@@ -272,13 +274,14 @@ def _program(
             *(command(4, rank, GemmWord[name].value, value) for rank in ranks for name, value in gemm[rank].items()),
             *(command(1, rank, *write) for rank in ranks for write in before[rank]),
         ],
-        "settle": [command(3, rank, status.address, idle) for rank in ranks],
+        "settle": (settle := [command(3, rank, status.address, idle) for rank in ranks]),
         # A node may be granted to send before its neighbour is armed: the grant, not the order here, holds it back.
         "setup": [
             *(command(1, rank, *write) for rank in ranks for write in setup[rank]),
             *arm([rank for rank in ranks if rank not in late]),
         ],
         "late": arm(late),
+        "drain": settle,
         "counters": [command(2, rank, address, 0) for rank in ranks for address in registers],
     }
     starts, program = {}, []
@@ -311,12 +314,19 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
         (folder / "job.json").write_text(json.dumps(job))
         (folder / "program.hex").write_text("".join(f"{command:016x}\n" for command in program))
         progress("simulating")
-        _run_simulator(model, folder, task)
+        plusargs = [
+            f"+source={folder}/source",
+            f"+hbm_dump={folder}/dump",
+            f"+hbm_dump_sectors={-(-task.gpus * task.tiling.sectors // task.config.channels // 8) * 8 + 8}",
+            f"+program={folder}/program.hex",
+            f"+answers={folder}/answers.txt",
+        ]
+        run_simulator(model, folder, task.seed, plusargs, task.waves is not None)
         result = json.loads((folder / "result.json").read_text())
         if result["finished"]:
             record_run(model, folder)
         progress("reading the result")
-        _add_registers(result["ranks"], folder / "answers.txt", counter_registers(config))
+        add_registers(result["ranks"], folder / "answers.txt", counter_registers(config))
         first = [rank * task.tiling.sectors for rank in range(task.gpus)]
         reduced = []
         for rank in range(task.gpus):
@@ -347,7 +357,7 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
     )
 
 
-def _add_registers(ranks: list[dict[str, Any]], answers: Path, registers: dict[str, int]) -> None:
+def add_registers(ranks: list[dict[str, Any]], answers: Path, registers: dict[str, int]) -> None:
     """Put the register values the simulation's host has read into each rank's status."""
     names = {address: name for name, address in registers.items()}
     for status in ranks:
@@ -357,11 +367,11 @@ def _add_registers(ranks: list[dict[str, Any]], answers: Path, registers: dict[s
         ranks[rank]["registers"][names[address]] = value
 
 
-def _run_simulator(model: Path, folder: Path, task: RingTask) -> None:
+def run_simulator(model: Path, folder: Path, seed: int, plusargs: list[str], waves: bool = False) -> None:
     """One process of the simulator in `model`, its files in `folder`."""
     runner = FastVerilator()
     runner.build_dir = model
-    runner.waves = task.waves is not None
+    runner.waves = waves
     log = folder / "run.log"
     root = str(BUILD.parent)
     environment = {"T3_JOB": str(folder / "job.json"), "PYTHONPATH": root}
@@ -370,10 +380,11 @@ def _run_simulator(model: Path, folder: Path, task: RingTask) -> None:
             hdl_toplevel="ring_top",
             hdl_toplevel_lang="verilog",
             test_module="sim.ring_session",
-            seed=task.seed,
+            seed=seed,
             build_dir=model,
             test_dir=folder,
             results_xml=str(folder / "results.xml"),
+<<<<<<< HEAD
             plusargs=[
                 f"+source={folder}/source",
                 f"+seeded_bug={task.bug or 'none'}",
@@ -382,9 +393,12 @@ def _run_simulator(model: Path, folder: Path, task: RingTask) -> None:
                 f"+program={folder}/program.hex",
                 f"+answers={folder}/answers.txt",
             ],
+=======
+            plusargs=plusargs,
+>>>>>>> 403c868 (Run the paper's sub-layers at full size: workgroup engine, plans, cache model, mirrored neighbour)
             extra_env=environment,
             log_file=log,
-            waves=task.waves is not None,
+            waves=waves,
         )
         tests, failed = get_results(results)
     except (SystemExit, RuntimeError) as error:

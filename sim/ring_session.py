@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cocotb
+from amaranth.lib import data
 from cocotb.handle import HierarchyObject
 from cocotb.triggers import First, RisingEdge, Timer
 
@@ -62,13 +63,17 @@ class Ring:
         """Fields of :data:`sim.gpu.GpuStatus`."""
         self.dut.select.value = rank
         await Timer(1, unit="ns")
-        bits = int(self.dut.status.value)
-        return {
-            name: [bits >> field.offset + 32 * link & 0xFFFF_FFFF for link in range(2)]
-            if name == "link_busy"
-            else bits >> field.offset & (1 << field.width) - 1
-            for name, field in GpuStatus
-        }
+        return {name: plain(GpuStatus.from_bits(int(self.dut.status.value))[name]) for name, _ in GpuStatus}
+
+
+def plain(value: Any) -> Any:
+    """A constant as numbers, lists and dictionaries, after its layout."""
+    if not isinstance(value, data.Const):
+        return int(value)
+    layout = value.shape()
+    if isinstance(layout, data.ArrayLayout):
+        return [plain(value[index]) for index in range(layout.length)]
+    return {name: plain(value[name]) for name, _ in layout}
 
 
 @cocotb.test()
@@ -106,6 +111,8 @@ async def session(dut: HierarchyObject) -> None:
     simulated = time.perf_counter()
     # The last rank notes its end in the cycle after it.
     await Timer(5, unit="ns")
+    if result["finished"] and "drain" in job["phases"]:
+        await ring.program("drain")
     result["ranks"] = [await ring.status(rank) for rank in ranks]
     await ring.program("counters")
     # Writes already issued reach the DRAM array a few cycles after the last command.

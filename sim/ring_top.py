@@ -13,6 +13,7 @@ from amaranth.hdl import Shape
 from amaranth.lib.wiring import In, Signature
 
 from hw.config import Configuration
+from hw.messages import Messages
 from sim.gpu import Gpu
 
 DIRECT = ("clk", "rst", "rank")
@@ -162,7 +163,8 @@ endmodule
 
 
 def ring_top(config: Configuration, gpu: Gpu, gpus: int) -> str:
-    """SystemVerilog of module `ring_top` for `gpus` instances of module `gpu_slot`."""
+    """SystemVerilog of module `ring_top` for `gpus` instances of module `gpu_slot`; one alone is its own neighbour,
+    through `mirror.sv`."""
     packing = Packing.of(gpu.signature)
     width = {name: size for name, (_, size) in (*packing.inputs.items(), *packing.outputs.items())}
     values = {"start": "start", "fill": "fill", "pause": "pause", "dump": "dump"}
@@ -179,6 +181,7 @@ def ring_top(config: Configuration, gpu: Gpu, gpus: int) -> str:
             values[name] = name + gate
         else:
             declarations.append(f"    assign {name} = {packing.output('outputs[target]', name)};")
+    mirror = ""
     next_gpu, previous_gpu = "outputs[(g + 1) % N]", "outputs[(g + N - 1) % N]"
     for port in range(config.links):
         # A port's partner is port 1 of the next GPU for port 0, and the other way round; with one link it is port 0.
@@ -187,6 +190,17 @@ def ring_top(config: Configuration, gpu: Gpu, gpus: int) -> str:
         receiver_port = 0 if config.links == 1 else 1 - port
         values[f"link_in__{port}"] = packing.output(sender, f"link_out__{sender_port}")
         values[f"control_in__{port}"] = packing.output(receiver, f"control_out__{receiver_port}")
+    if gpus == 1:
+        header = Messages(config).link_header
+        places = {"VA": "va", "WG": "wg", "DESTINATION": "destination", "CHECK": "check"}
+        settings = [f".{name}({header[field].offset})" for name, field in places.items()]
+        settings += [f".VA_BITS({header['va'].width})", f".WG_BITS({header['wg'].width})"]
+        port = config.links - 1
+        own = packing.output("outputs[0]", "link_out__0")
+        mirror = f"""
+    logic [258:0] mirrored;
+    mirror #({", ".join(settings)}) mirror (.flit({own}), .mirrored(mirrored));"""
+        values[f"link_in__{port}"] = "mirrored"
     low = packing.outputs["status"][0]
     flag = {
         name: f"outputs[g][{low + gpu.status_field(name).offset}]"
@@ -234,6 +248,7 @@ module ring_top #(
         {(newline + "        ").join(host)}
         .select(target), .gemm_write(gemm_write), .gemm_index(gemm_index), .data(data)
     );
+{mirror}
 
     for (genvar g = 0; g < N; g++) begin : gpus
         assign done[g] = {flag["done"]} & ~busy[g];

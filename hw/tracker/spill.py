@@ -6,12 +6,26 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
+from hw.config import INTERLEAVE_SECTORS, TOTAL_CHANNELS, Configuration
 from hw.messages import Access, Messages, Phase, Source
 from hw.stream_arbiter import StreamArbiter
 
 TAGS = 64
+INTERLEAVE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
 RECORD_BYTES = 16
+
+
+def far_signature(config: Configuration) -> wiring.Signature:
+    """Homes in channels outside the slice, seen from the port: a request, always taken, and answers to fetches in any
+    order, at most one a cycle."""
+    messages = Messages(config)
+    shape = messages.spill_request
+    return wiring.Signature(
+        {
+            "request": Out(data.StructLayout({"valid": unsigned(1), "request": shape})),
+            "response": In(messages.spill_response),
+        }
+    )
 
 
 class SpillPort(wiring.Component):
@@ -21,7 +35,7 @@ class SpillPort(wiring.Component):
     bytes, a fetch a READ whose `id` is the tag. Ports: `base`, sector address of the table; `requests`, one every 2
     cycles, in order; `memory` and `returns` per channel (only returns to SPILL count); `response`: same cycle as the
     return with one channel, one cycle or more later with several. Requests to one sector keep their order because a
-    channel does.
+    channel does. With `far_homes`, `far` takes the requests whose sector another channel of the whole GPU holds.
     """
 
     def __init__(self, config: Configuration):
@@ -34,6 +48,7 @@ class SpillPort(wiring.Component):
                 "base": In(config.va_sector_bits),
                 "memory": Out(stream.Signature(messages.memory_request)).array(config.channels),
                 "returns": In(messages.read_return).array(config.channels),
+                **({"far": Out(far_signature(config))} if config.far_homes else {}),
             }
         )
 
@@ -62,11 +77,21 @@ class SpillPort(wiring.Component):
             access.mask.eq(Mux(held.index[0], 0xFFFF0000, 0x0000FFFF)),
             access.data.eq(Cat(record, record)),
         ]
+        far = Signal()
+        if config.far_homes:
+            interleave = held.index[1 + INTERLEAVE_BITS :]
+            m.d.comb += [
+                far.eq(interleave[: (TOTAL_CHANNELS - 1).bit_length()] >= config.channels),
+                self.far.request.valid.eq(held_valid & far),
+                self.far.request.request.eq(held),
+            ]
+            with m.If(held_valid & far):
+                m.d.sync += held_valid.eq(0)
         channel = access.va[3 : 3 + config.channel_bits]
         for number in range(config.channels):
             port = self.memory[number]
             chosen = (channel == number) if config.channels > 1 else 1
-            m.d.comb += [port.payload.eq(access), port.valid.eq(held_valid & chosen)]
+            m.d.comb += [port.payload.eq(access), port.valid.eq(held_valid & ~far & chosen)]
             with m.If(port.valid & port.ready):
                 m.d.sync += held_valid.eq(0)
 
@@ -84,7 +109,11 @@ class SpillPort(wiring.Component):
                 found.record.eq(half),
             ]
             answers.append((valid, found))
-        if config.channels == 1:
+        if config.far_homes:
+            found = Signal(answer, name="answer_far")
+            m.d.comb += [found.tag.eq(self.far.response.tag), found.record.eq(self.far.response.record)]
+            answers.append((self.far.response.valid, found))
+        if len(answers) == 1:
             valid, found = answers[0]
             m.d.comb += [
                 self.response.valid.eq(valid),
@@ -92,7 +121,7 @@ class SpillPort(wiring.Component):
                 self.response.record.eq(found.record),
             ]
             return m
-        m.submodules.merge = merge = StreamArbiter(answer, config.channels)
+        m.submodules.merge = merge = StreamArbiter(answer, len(answers))
         for number, (valid, found) in enumerate(answers):
             queue = SyncFIFO(width=answer.size, depth=config.tracker_fetches * config.tracker_banks)
             m.submodules[f"answers_{number}"] = queue

@@ -1,0 +1,50 @@
+// Makes what one GPU of a ring sends look like what its neighbour sends it (T3 section 5.1): every rank does the same at
+// the same time with chunk numbers one lower. Headers of packets to one of two arrays (first sectors +mirror_first,
+// +mirror_second, each +mirror_chunks chunks of +mirror_sectors) get the address of the chunk before, wg numbers that of
+// its tiles (+mirror_workgroups to a chunk), and rank 0 for their destination; the check is made anew.
+//
+// `flit` and `mirrored` are valid, header, last and data from the lowest bit on; a header's fields lie at the positions
+// given. No latency.
+module mirror #(
+    parameter VA = 0, VA_BITS = 43, WG = 43, WG_BITS = 16, DESTINATION = 0, CHECK = 0
+) (
+    input  logic [258:0] flit,
+    output logic [258:0] mirrored
+);
+    longint first = 0, second = 0, sectors = 1, chunks = 1, workgroups = 1;
+    initial begin
+        void'($value$plusargs("mirror_first=%d", first));
+        void'($value$plusargs("mirror_second=%d", second));
+        void'($value$plusargs("mirror_sectors=%d", sectors));
+        void'($value$plusargs("mirror_chunks=%d", chunks));
+        void'($value$plusargs("mirror_workgroups=%d", workgroups));
+    end
+
+    // CRC-16/CCITT-FALSE over the bits below `check`, the lowest first.
+    function automatic logic [15:0] check(input logic [255:0] header);
+        logic [15:0] sum;
+        sum = 16'hffff;
+        for (int n = 0; n < CHECK; n++) sum = {sum[14:0], 1'b0} ^ ((sum[15] ^ header[n]) ? 16'h1021 : 16'h0);
+        return sum;
+    endfunction
+
+    function automatic longint one_lower(input longint value, input longint size);
+        return value >= size ? value - size : value + (chunks - 1) * size;
+    endfunction
+
+    always_comb begin
+        longint va, wg;
+        mirrored = flit;
+        if (flit[0] && flit[1]) begin
+            va = 64'(flit[3 + VA +: VA_BITS]);
+            wg = 64'(flit[3 + WG +: WG_BITS]);
+            if (va >= first && va < first + chunks * sectors) begin
+                mirrored[3 + VA +: VA_BITS] = VA_BITS'(first + one_lower(va - first, sectors));
+                mirrored[3 + WG +: WG_BITS] = WG_BITS'(one_lower(wg, workgroups));
+            end else if (va >= second && va < second + chunks * sectors)
+                mirrored[3 + VA +: VA_BITS] = VA_BITS'(second + one_lower(va - second, sectors));
+            mirrored[3 + DESTINATION +: 6] = 0;
+            mirrored[3 + CHECK +: 16] = check(mirrored[258:3]);
+        end
+    end
+endmodule

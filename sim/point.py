@@ -1,0 +1,79 @@
+"""One point of the paper's evaluation: a sub-layer at full size in one configuration.
+
+A :class:`Point` holds plain values only, so that a grid of points can be written down, hashed, and sent to another
+process or machine. :mod:`sim.experiment` simulates it.
+
+Source: T3 (ASPLOS 2024) sections 5 and 6; SPEC sections 5 and 6.
+"""
+
+from dataclasses import dataclass
+
+from sim.usage import UsageError
+from sim.workloads import WORKLOADS, Workload
+
+CONFIGURATIONS = (
+    "gemm",
+    "sequential",
+    "t3",
+    "t3-mca-5",
+    "t3-mca-10",
+    "t3-mca-30",
+    "t3-mca-none",
+    "t3-mca",
+    "rs-nmc",
+)
+"""`gemm`: the GEMM alone, plain stores, nothing else. `sequential`: GEMM, then a reduce-scatter kernel (reads own and
+received data, stores to the neighbour), then an all-gather kernel. `t3`: GEMM and reduce-scatter overlapped by the
+hardware with round-robin arbitration, then the same all-gather. `t3-mca-X`: the same with MCA at threshold X, `t3-mca`
+with the threshold the hardware chooses. `rs-nmc`: the reduce-scatter kernel alone, its stores added to memory by the
+neighbour's near-bank units: the reduce-scatter of Ideal-RS+NMC."""
+MODES = ("mirrored", "ring")
+"""`mirrored`: one node whose outgoing traffic comes back as its neighbour's (the paper's method). `ring`: N nodes, data
+checked bit for bit."""
+CHANNELS = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is simulated. Constructing it checks it: a wrong value is a :class:`sim.usage.UsageError`.
+
+    `workload` is the name of a sub-layer of :data:`sim.workloads.WORKLOADS`. `link_bandwidth` is GB/s per direction of
+    the whole GPU; `channels` the slice S of its 32 channels. `starvation_limit` is in cycles, 0 for none;
+    `tracker_ways` the associativity of the Tracker (256 sets). `seed` names the run; in ring mode the operands too.
+    """
+
+    workload: str
+    configuration: str = "t3-mca"
+    link_bandwidth: float = 75.0
+    compute_units: int = 80
+    channels: int = 1
+    mode: str = "mirrored"
+    starvation_limit: int = 2000
+    tracker_ways: int = 8
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.workload not in {workload.name for workload in WORKLOADS}:
+            names = ", ".join(workload.name for workload in WORKLOADS)
+            raise UsageError(f"workload must be one of {names}; got {self.workload!r}")
+        for name, allowed in {
+            "configuration": CONFIGURATIONS,
+            "mode": MODES,
+            "channels": CHANNELS,
+            "tracker_ways": (1, 2, 4, 8, 16),
+        }.items():
+            value = getattr(self, name)
+            if value not in allowed or isinstance(value, bool):
+                choices = ", ".join(map(str, allowed))
+                raise UsageError(f"{name.replace('_', '-')} must be one of {choices}; got {value!r}")
+        for name, low, high in (("compute_units", 1, 240), ("starvation_limit", 0, 65535), ("seed", 0, (1 << 31) - 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise UsageError(f"{name.replace('_', '-')} must be a whole number from {low} to {high}, got {value!r}")
+        if not isinstance(self.link_bandwidth, int | float) or not 1 <= self.link_bandwidth <= 1024:
+            raise UsageError(f"link-bandwidth must be from 1 to 1024 GB/s, got {self.link_bandwidth!r}")
+
+    @property
+    def sublayer(self) -> Workload:
+        """The sub-layer that `workload` names."""
+        return next(workload for workload in WORKLOADS if workload.name == self.workload)
