@@ -4,7 +4,7 @@ The model (SPEC section 5): a GEMM alone takes 2MNK / (114.7 TFLOP/s x 0.9 x K/(
 K/(K + 200) says that a workgroup has a fixed cost of 200 units of K beside its K steps: here its lead time. A step
 takes its share of the arithmetic at full rate. Reads that the last-level cache leaves, stores, and the last stage, in
 which not all compute units have work, cost extra; therefore the lead time is shortened until the simulated GEMM alone
-takes what the model says. `calibration.json` holds the result of :func:`calibrate`, per sub-layer and compute units:
+takes what the model says. `calibration.json` holds the results of `t3rtl calibrate`, per sub-layer and compute units:
 the lead time in cycles, and the remaining error of the GEMM alone (relative to the model).
 """
 
@@ -55,9 +55,9 @@ def table() -> dict[str, Calibration]:
     return {name: Calibration(**entry) for name, entry in json.loads(TABLE.read_text()).items()}
 
 
-def key(workload: str, compute_units: int) -> str:
-    """Name of an entry of the table."""
-    return f"{workload}/{compute_units}"
+def key(layer: SubLayer, compute_units: int) -> str:
+    """Name of an entry of the table: M x N x K / TP / compute units."""
+    return f"{layer.m}x{layer.n}x{layer.k}/{layer.gpus}/{compute_units}"
 
 
 def step_cycles(layer: SubLayer) -> int:
@@ -65,8 +65,8 @@ def step_cycles(layer: SubLayer) -> int:
     return round(depth_cycles(layer.k / layer.steps))
 
 
-def gemm_times(workload: str, layer: SubLayer, compute_units: int) -> CalibratedTimes:
-    """Times of the workgroups of `workload`: calibrated, or the model's own fixed cost for want of a calibration."""
-    entry = table().get(key(workload, compute_units))
+def gemm_times(layer: SubLayer, compute_units: int) -> CalibratedTimes:
+    """Times of the workgroups: calibrated, or the model's own fixed cost for want of a calibration."""
+    entry = table().get(key(layer, compute_units))
     lead = entry.lead_cycles if entry else round(depth_cycles(FIXED_DEPTH))
     return CalibratedTimes(step_cycles(layer), lead, calibrated=entry is not None)

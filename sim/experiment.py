@@ -24,6 +24,7 @@ from sim.kernel_plans import (
 )
 from sim.point import CONFIGURATIONS, MODES, Point
 from sim.point_figures import compare_closed_forms, figures
+from sim.recorded_trace import load_trace
 from sim.request import configuration
 from sim.sublayer import SubLayer
 from sim.sublayer_run import SubLayerTask, simulate_sublayer
@@ -67,8 +68,12 @@ def rank_kernels(point: Point, layer: SubLayer, rank: int) -> tuple[KernelPlan, 
     if point.configuration == "rs-nmc":
         return (near_memory_reduce_scatter_kernel(layer, rank, slots),)
     overlapped = point.configuration.startswith("t3")
-    times = gemm_times(point.workload, layer, slots)
-    gemm = gemm_kernel(layer, rank, slots, times, overlapped=overlapped)
+    if point.trace:
+        trace = load_trace(point.trace, layer)
+        order = trace.dispatch(layer)
+        gemm = gemm_kernel(layer, rank, trace.slots, trace.times(layer), overlapped=overlapped, order=order)
+    else:
+        gemm = gemm_kernel(layer, rank, slots, gemm_times(layer, slots), overlapped=overlapped)
     if point.configuration == "gemm":
         return (gemm,)
     received = (layer.gpus - 1) * layer.chunk_sectors
@@ -201,8 +206,7 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
     answer = figures(point, task, outcome)
     answer |= {
         "analytic_gemm_cycles": round(analytic_cycles(task.layer, point.compute_units)),
-        "calibrated": point.configuration == "rs-nmc"
-        or gemm_times(point.workload, task.layer, point.compute_units).calibrated,
+        "calibrated": not point.trace and gemm_times(task.layer, point.compute_units).calibrated,
         "rs_wire_cycles": round(wire_cycles(point, task.layer)),
         "closed_forms": forms,
         "mismatches": mismatches,

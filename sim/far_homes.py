@@ -1,9 +1,8 @@
 """The Tracker's home table as far as it lies in channels that a slice does not have."""
 
-from amaranth import Module
+from amaranth import ClockSignal, Const, Instance, Module, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
 from hw.config import Configuration
@@ -27,19 +26,27 @@ class FarHomes(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         messages = Messages(self._config)
-        m.submodules.records = records = Memory(shape=messages.spill_record, depth=RECORDS, init=[])
-        write, read = records.write_port(), records.read_port(domain="comb")
         answer = data.StructLayout({"tag": unsigned(6), "record": messages.spill_record})
         m.submodules.delay = delay = DelayLine(answer, LATENCY, LATENCY + 2)
         request = self.port.request.request
+        record = Signal(messages.spill_record)
+        index = request.index[: (RECORDS - 1).bit_length()]
+        m.submodules.records = Instance(
+            "model_memory",
+            p_WIDTH=messages.spill_record.size,
+            p_DEPTH=RECORDS,
+            i_clk=ClockSignal(),
+            i_write=self.port.request.valid & request.write,
+            i_write_address=index,
+            i_write_data=request.record.as_value(),
+            i_read_address_0=index,
+            i_read_address_1=Const(0, len(index)),
+            o_read_data_0=record.as_value(),
+        )
         m.d.comb += [
-            write.addr.eq(request.index),
-            write.data.eq(request.record),
-            write.en.eq(self.port.request.valid & request.write),
-            read.addr.eq(request.index),
             delay.valid.eq(self.port.request.valid & ~request.write),
             delay.payload.tag.eq(request.tag),
-            delay.payload.record.eq(read.data),
+            delay.payload.record.eq(record),
             self.port.response.valid.eq(delay.out_valid),
             self.port.response.tag.eq(delay.out_payload.tag),
             self.port.response.record.eq(delay.out_payload.record),

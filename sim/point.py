@@ -37,9 +37,11 @@ CHANNELS = (1, 2, 4)
 class Point:
     """What is simulated. Constructing it checks it: a wrong value is a :class:`sim.usage.UsageError`.
 
-    `workload` is the name of a sub-layer of :data:`sim.workloads.WORKLOADS`. `link_bandwidth` is GB/s per direction of
-    the whole GPU; `channels` the slice S of its 32 channels. `starvation_limit` is in cycles, 0 for none;
-    `tracker_ways` the associativity of the Tracker (256 sets). `seed` names the run; in ring mode the operands too.
+    `workload` is the name of a sub-layer of :data:`sim.workloads.WORKLOADS`; or, with `trace` (see
+    :mod:`sim.recorded_trace`) and `shape` (M, N, K, TP), any name: then the GEMM's workgroups run as recorded.
+    `link_bandwidth` is GB/s per direction of the whole GPU; `channels` the slice S of its 32 channels.
+    `starvation_limit` is in cycles, 0 for none; `tracker_ways` the associativity of the Tracker (256 sets). `seed`
+    names the run; in ring mode the operands too.
     """
 
     workload: str
@@ -51,9 +53,14 @@ class Point:
     starvation_limit: int = 2000
     tracker_ways: int = 8
     seed: int = 1
+    trace: str = ""
+    shape: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.workload not in {workload.name for workload in WORKLOADS}:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        if bool(self.trace) != (len(self.shape) == 4):
+            raise UsageError("a trace needs a shape M, N, K and TP, and only a trace has one")
+        if not self.trace and self.workload not in {workload.name for workload in WORKLOADS}:
             names = ", ".join(workload.name for workload in WORKLOADS)
             raise UsageError(f"workload must be one of {names}; got {self.workload!r}")
         for name, allowed in {
@@ -75,5 +82,8 @@ class Point:
 
     @property
     def sublayer(self) -> Workload:
-        """The sub-layer that `workload` names."""
+        """The sub-layer that `workload` or `shape` names."""
+        if self.trace:
+            m, n, k, tp = self.shape
+            return Workload("recorded", self.workload, tp, m, n, k)
         return next(workload for workload in WORKLOADS if workload.name == self.workload)

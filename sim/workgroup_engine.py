@@ -169,24 +169,34 @@ class WorkgroupEngine(wiring.Component):
         ]
 
         # How many steps' reads each workgroup has back.
-        m.submodules.progress = progress = Memory(shape=unsigned(8), depth=MAX_WORKGROUPS, init=[])
-        progress_write = progress.write_port()
-        others = [progress.read_port(domain="comb") for _ in range(2)]
-        m.d.comb += [others[0].addr.eq(old.wait_a), others[1].addr.eq(old.wait_b)]
+        others = Signal(8), Signal(8)
+        progress = Signal()
         back = Signal()
         shared_back = Signal()
         m.d.comb += [
             back.eq(done.moved == old.moved),
             shared_back.eq(
                 Cat(
-                    (port.data > old.following) | (waited == old.workgroup)
-                    for port, waited in zip(others, (old.wait_a, old.wait_b), strict=True)
+                    (fetched_steps > old.following) | (waited == old.workgroup)
+                    for fetched_steps, waited in zip(others, (old.wait_a, old.wait_b), strict=True)
                 ).all()
             ),
-            progress_write.addr.eq(old.workgroup),
-            progress_write.data.eq(old.following + 1),
-            progress_write.en.eq(running & kernel.stepped & (old.state == SlotState.RUN) & back),
+            progress.eq(running & kernel.stepped & (old.state == SlotState.RUN) & back),
         ]
+
+        m.submodules.progress = Instance(
+            "model_memory",
+            p_WIDTH=8,
+            p_DEPTH=MAX_WORKGROUPS,
+            i_clk=ClockSignal(),
+            i_write=progress,
+            i_write_address=old.workgroup,
+            i_write_data=(old.following + 1)[:8],
+            i_read_address_0=old.wait_a,
+            i_read_address_1=old.wait_b,
+            o_read_data_0=others[0],
+            o_read_data_1=others[1],
+        )
 
         m.submodules.local_tasks = local_tasks = Queue(Task, MAX_SLOTS)
         m.submodules.remote_tasks = remote_tasks = Queue(Task, MAX_SLOTS)
