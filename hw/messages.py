@@ -149,6 +149,8 @@ ControllerEvents = data.StructLayout(
         "row_hit": unsigned(1),
         "held_compute": unsigned(1),
         "held_communication": unsigned(1),
+        "passed_over": unsigned(1),
+        "took_communication": unsigned(1),
         "forced": unsigned(1),
         "occupancy": unsigned(7),
         "threshold": Threshold,
@@ -157,7 +159,8 @@ ControllerEvents = data.StructLayout(
 )
 """What a channel's controller did this cycle, for the counters. `column`: a column command of (`phase`, `access`) was
 issued, `row_hit` when it needed no ACT of its own; `held_*`: the stream had a request the arbiter did not take;
-`forced`: the starvation limit let communication through; `occupancy`: requests in the DRAM queue; `threshold`: the
+`passed_over`: communication could have been taken and was not; `took_communication`: it was; `forced`: the starvation
+limit let it through; `occupancy`: requests in the DRAM queue; `threshold`: the
 limit in force; `idle`: nothing queued or in flight."""
 
 TrackerEvents = data.StructLayout(

@@ -179,8 +179,9 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
     - `closed_forms`: name -> {expected, counted, matches}, sectors per GPU (SPEC section 4);
     - `link_utilisation`: share of `rs_cycles` during which the outgoing link moves bytes, in the reduce-scatter;
     - `tracker`: accesses, hits, misses, evictions, refetches, peak_occupancy, triggers (the worst node of a ring);
-    - `arbiter`: held_compute, held_communication (cycles), forced (requests), threshold (the one in force when the GEMM
-      ends, null without MCA);
+    - `arbiter`: held_compute, held_communication (cycles), forced (requests), communication_wait_peak: most cycles in
+      which one communication request could have been taken and was not; threshold (the one in force when the GEMM ends,
+      null without MCA);
     - `trigger_latency`: longest time from a block's last commit to its first DMA read (null without triggers);
     - `occupancy_mean`, `occupancy_peak` of the DRAM queues;
     - `timeline`: `window` cycles per sample and equally long lists: DRAM sectors in the window under

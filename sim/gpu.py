@@ -33,6 +33,7 @@ GpuStatus = data.StructLayout(
         "link_busy": data.ArrayLayout(unsigned(32), 2),
         "link_busy_done": unsigned(32),
         "spans": Spans,
+        "communication_wait_peak": unsigned(16),
         "violation_rule": unsigned(8),
         "violation": unsigned(1),
         "read_error": unsigned(1),
@@ -45,7 +46,7 @@ GpuStatus = data.StructLayout(
 )
 """What a GPU reports: cycles from the start of the GEMM to its end and to the end of the collective, WG-launch events,
 busy cycles of each outgoing link, and of the first at the end of the collective; `spans` of the kernels of a
-workgroup engine; the DRAM timing checker's verdict, a refused read, a write outside the modelled
+workgroup engine; the most cycles in which a communication request could have been taken and was not; the DRAM timing checker's verdict, a refused read, a write outside the modelled
 DRAM; `busy`, `active`: its GEMM engine does anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
 
 
@@ -117,6 +118,7 @@ class Gpu(wiring.Component):
                 self.status.spans.eq(gemm.spans),
             ]
             self._sampler(m, node, gemm.busy)
+            self._longest_wait(m, node)
         if config.far_homes:
             m.submodules.homes = homes = FarHomes(config)
             connect(m, node.homes, homes.port)
@@ -209,3 +211,14 @@ class Gpu(wiring.Component):
             i_occupancy=Cat(probe.occupancy for probe in node.probes),
             i_threshold=node.probes[0].threshold.as_value(),
         )
+
+    def _longest_wait(self, m: Module, node: Node) -> None:
+        """Measure how long the arbiters of the channels pass a communication request over."""
+        for channel, probe in enumerate(node.probes):
+            passed = Signal(16, name=f"passed_over_{channel}")
+            with m.If(probe.took_communication):
+                m.d.sync += passed.eq(0)
+            with m.Elif(probe.passed_over & ~passed.all()):
+                m.d.sync += passed.eq(passed + 1)
+            with m.If(passed > self.status.communication_wait_peak):
+                m.d.sync += self.status.communication_wait_peak.eq(passed)

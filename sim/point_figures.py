@@ -135,6 +135,7 @@ def figures(point: Point, task: SubLayerTask, outcome: SubLayerOutcome) -> dict[
             "held_compute": peak("held_compute"),
             "held_communication": peak("held_communication"),
             "forced": peak("forced_communication"),
+            "communication_wait_peak": max(status["communication_wait_peak"] for status in statuses),
             "threshold": _threshold(point, outcome, phases["gemm"][1]) if phases["gemm"] else None,
         },
         "trigger_latency": peak("trigger_latency_peak") if overlapped else None,

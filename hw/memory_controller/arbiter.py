@@ -20,6 +20,7 @@ class Arbiter(wiring.Component):
     `compute_waiting`, `communication_waiting`: the queue has a request; `compute_admissible`,
     `communication_admissible`: and everything it needs besides `room`; `take_compute`, `take_communication`: it is
     moved this cycle (0 cycles, at most one of the two); `held_compute`, `held_communication`: waiting and not taken;
+    `passed_over`: communication could have been taken and was not;
     `forced`: communication was taken only because of the starvation limit; `threshold`: the limit in force.
 
     ROUND_ROBIN alternates and falls back to the other stream; COMPUTE_FIRST lets communication in when compute has
@@ -50,6 +51,7 @@ class Arbiter(wiring.Component):
                 "take_communication": Out(1),
                 "held_compute": Out(1),
                 "held_communication": Out(1),
+                "passed_over": Out(1),
                 "forced": Out(1),
                 "threshold": Out(Threshold),
             }
@@ -120,6 +122,7 @@ class Arbiter(wiring.Component):
             self.take_communication.eq(self.room & communication),
             self.take_compute.eq(self.room & self.compute_admissible & ~communication),
             self.forced.eq(self.take_communication & ~policy_communication),
+            self.passed_over.eq(self.room & self.communication_admissible & ~communication),
             self.held_compute.eq(self.compute_waiting & ~self.take_compute),
             self.held_communication.eq(self.communication_waiting & ~self.take_communication),
         ]

@@ -346,6 +346,8 @@ class MemoryController(wiring.Component):
             self.events.row_hit.eq(banks.issue.valid & banks.issue_hit),
             self.events.held_compute.eq(arbiter.held_compute),
             self.events.held_communication.eq(arbiter.held_communication),
+            self.events.passed_over.eq(arbiter.passed_over),
+            self.events.took_communication.eq(arbiter.take_communication),
             self.events.forced.eq(arbiter.forced),
             self.events.occupancy.eq(occupancy),
             self.events.threshold.eq(arbiter.threshold),
