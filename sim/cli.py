@@ -36,6 +36,7 @@ from sim.results import ScenarioResult, figure_lines, format_row, header, summar
 from sim.sweep.command import sweep
 from sim.terminal import errors, finish, show_complaints, stages
 from sim.usage import UsageError
+from sim.workload_command import calibrate, run_trace, workload
 from sim.workloads import WORKLOADS
 
 SHOWN_MISMATCHES = 10
@@ -74,13 +75,21 @@ def run(
     waves: options.Waves = None,
     out: options.Results = Path("build/run/results.json"),
     bug: options.Bug = "",
+    trace: options.Trace = "",
+    tp: options.Tp = 8,
 ) -> None:
     """Multiply real matrices on every GPU and reduce-scatter the products through the RTL.
 
     Every element is compared with the golden model in every bit, every counter with its closed form.
 
+    With --trace, workgroups run as they were recorded on a GPU: one GPU of --tp, at full size, mirrored.
+
     Example: t3rtl run --gpus 4 --shape 1024 512 128 --policy mca --threshold 10 --initial zeroing
+
+    Example: t3rtl run --trace sim/data/h200_gemm_traces.npz:tnlg_fc2_tp8 --shape 8192 4256 2128 --tp 8
     """
+    if trace:
+        run_trace(trace, (*shape, tp), policy, threshold, starvation_limit, out)
     request = RingRequest(
         gpus=gpus,
         shape=shape,
@@ -349,6 +358,8 @@ def bench(
 app.command("dram-trace")(dram_trace)
 app.command("sweep")(sweep)
 app.command("report")(report)
+app.command("workload")(workload)
+app.command("calibrate")(calibrate)
 
 
 def command_line(arguments: Sequence[str]) -> int:

@@ -44,10 +44,11 @@ GpuStatus = data.StructLayout(
         "interrupt": unsigned(1),
     }
 )
-"""What a GPU reports: cycles from the start of the GEMM to its end and to the end of the collective, WG-launch events,
-busy cycles of each outgoing link, and of the first at the end of the collective; `spans` of the kernels of a
-workgroup engine; the most cycles in which a communication request could have been taken and was not; the DRAM timing checker's verdict, a refused read, a write outside the modelled
-DRAM; `busy`, `active`: its GEMM engine does anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
+"""What a GPU reports: cycles from the start of the GEMM to its end and to the end of the collective, WG-launch
+events, busy cycles of each outgoing link, and of the first at the end of the collective; `spans` of the kernels of a
+workgroup engine; the most cycles in which a communication request could have been taken and was not; the DRAM timing
+checker's verdict, a refused read, a write outside the modelled DRAM; `busy`, `active`: its GEMM engine does
+anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
 
 
 class Gpu(wiring.Component):

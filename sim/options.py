@@ -51,6 +51,8 @@ Set = Annotated[
         "--set", help="Change a configuration field; repeatable; DRAM timing is timing.FIELD.", metavar="FIELD=VALUE"
     ),
 ]
+Trace = Annotated[str, typer.Option(help="Recorded GEMM, see sim/recorded_trace.py.", metavar="FILE.npz:KEY")]
+Tp = Annotated[int, typer.Option(help="GPUs of a recorded GEMM's ring.", metavar="N")]
 Waves = Annotated[
     Path | None, typer.Option(help="Write waves to this FST file, and a GTKWave view beside it.", metavar="FILE.fst")
 ]

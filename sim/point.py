@@ -60,6 +60,8 @@ class Point:
         object.__setattr__(self, "shape", tuple(self.shape))
         if bool(self.trace) != (len(self.shape) == 4):
             raise UsageError("a trace needs a shape M, N, K and TP, and only a trace has one")
+        if self.trace and not (min(self.shape) >= 1 and 2 <= self.shape[3] <= 32):
+            raise UsageError(f"shape must be M, N and K of at least 1 and TP from 2 to 32, got {self.shape}")
         if not self.trace and self.workload not in {workload.name for workload in WORKLOADS}:
             names = ", ".join(workload.name for workload in WORKLOADS)
             raise UsageError(f"workload must be one of {names}; got {self.workload!r}")

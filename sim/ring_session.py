@@ -119,5 +119,9 @@ async def session(dut: HierarchyObject) -> None:
     await Timer(50, unit="ns")
     await ring.pulse("dump")
     await Timer(5, unit="ns")
-    result["seconds"] = {"program": programmed - started, "simulate": simulated - programmed}
+    result["seconds"] = {
+        "program": programmed - started,
+        "simulate": simulated - programmed,
+        "read": time.perf_counter() - simulated,
+    }
     (job_file.parent / "result.json").write_text(json.dumps(result))

@@ -41,6 +41,17 @@ def workload(
     run_point(point, out)
 
 
+def run_trace(
+    trace: str, shape: tuple[int, ...], policy: str, threshold: str, starvation_limit: int, out: Path
+) -> None:
+    """`t3rtl run --trace`: a recorded GEMM and its reduce-scatter on one node."""
+    names = {"round-robin": "t3", "mca": "t3-mca" if threshold == "auto" else f"t3-mca-{threshold}"}
+    if policy not in names:
+        raise UsageError(f"policy must be one of {', '.join(names)} with a trace; got {policy!r}")
+    name = trace.rpartition(":")[2] or trace
+    run_point(Point(name, names[policy], starvation_limit=starvation_limit, trace=trace, shape=shape), out)
+
+
 def run_point(point: Point, out: Path | None) -> None:
     """Simulate `point`, print its figures, write them to `out`, leave with its exit code."""
     require_simulator()

@@ -1,0 +1,120 @@
+"""Kernels of a sub-layer on the RTL: small ones here, the paper's in the slow tests."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hw.messages import Policy
+from sim.experiment import closed_forms, golden_reduction, simulate_point, sublayer_task
+from sim.kernel_plans import GemmTimes, all_gather_kernel, gemm_kernel
+from sim.point import Point
+from sim.point_figures import compare_closed_forms
+from sim.sublayer import SubLayer
+from sim.sublayer_run import SubLayerOutcome, SubLayerTask, simulate_sublayer
+
+SMALL = SubLayer(1024, 320, 192, 4)
+"""Four chunks of 2 x 3 tiles, the last tile column ragged."""
+TIMES = GemmTimes(400, 300)
+ANY = Point("mega-gpt-2/op/tp8", "t3")
+
+
+def overlapped(gpus: int, slots: int, **changes: Any) -> SubLayerTask:
+    """SMALL with T3, on `gpus` nodes."""
+    received = (SMALL.gpus - 1) * SMALL.chunk_sectors
+    kernels = tuple(
+        (
+            gemm_kernel(SMALL, rank, slots, TIMES, overlapped=True),
+            all_gather_kernel(SMALL, rank, slots, after_done=True, received=received),
+        )
+        for rank in range(gpus)
+    )
+    return replace(sublayer_task(ANY), layer=SMALL, kernels=kernels, expected_cycles=60_000, **changes)
+
+
+def gemm_alone(slots: int, times: GemmTimes, **changes: Any) -> tuple[int, SubLayerOutcome]:
+    """Cycles of SMALL's GEMM alone."""
+    kernel = gemm_kernel(SMALL, 0, slots, times, overlapped=False)
+    task = replace(sublayer_task(replace(ANY, configuration="gemm")), layer=SMALL, kernels=((kernel,),), **changes)
+    outcome = simulate_sublayer(replace(task, expected_cycles=60_000))
+    assert outcome.faults == []
+    spans = outcome.ranks[0]["spans"]
+    return spans["end"][0] - spans["begin"][0], outcome
+
+
+def scheduled_cycles(workgroups: int, slots: int, busy: int) -> int:
+    """Golden: how long `workgroups` take that hold one of `slots` for `busy` cycles each."""
+    free = [0] * slots
+    for _ in range(workgroups):
+        first = free.index(min(free))
+        free[first] += busy
+    return max(free)
+
+
+def test_every_element_of_a_ring_is_the_goldens() -> None:
+    outcome = simulate_sublayer(overlapped(4, 5, policy=Policy.MCA))
+    assert outcome.faults == []
+    assert outcome.reduced is not None
+    golden = golden_reduction(SMALL, 1)
+    assert np.array_equal(outcome.reduced, golden)
+    kernels = overlapped(1, 5).kernels[0]
+    forms = compare_closed_forms(closed_forms(ANY, SMALL, kernels), outcome.ranks)
+    assert all(form["matches"] for form in forms.values()), forms
+    # Other operands give other sums: the comparison can fail.
+    assert not np.array_equal(outcome.reduced, golden_reduction(SMALL, 2))
+
+
+def test_one_mirrored_node_does_what_each_of_four_does() -> None:
+    ring, mirrored = (simulate_sublayer(overlapped(gpus, 5)) for gpus in (4, 1))
+    assert mirrored.faults == []
+    for name in ("sectors_rs_read", "sectors_rs_update", "sectors_gemm_update", "tracker_triggers"):
+        assert {status["registers"][name] for status in ring.ranks} == {mirrored.ranks[0]["registers"][name]}
+    assert mirrored.ranks[0]["done_cycles"] == pytest.approx(ring.ranks[0]["done_cycles"], rel=0.02)
+
+
+@pytest.mark.parametrize("slots", [3, 8])
+def test_a_gemm_takes_the_time_of_its_arithmetic_when_memory_is_fast(slots: int) -> None:
+    times = GemmTimes(4000, 2000)
+    cycles, outcome = gemm_alone(slots, times)
+    golden = scheduled_cycles(24, slots, 2000 + 3 * 4000)
+    assert golden <= cycles <= golden * 1.03
+    assert outcome.ranks[0]["registers"]["sectors_gemm_store"] == 4 * SMALL.chunk_sectors
+
+
+def test_a_gemm_without_arithmetic_takes_the_time_of_its_memory() -> None:
+    cycles, outcome = gemm_alone(24, GemmTimes(1, 1))
+    registers = outcome.ranks[0]["registers"]
+    moved = registers["sectors_gemm_read"] + registers["sectors_gemm_store"]
+    assert moved <= cycles <= 1.6 * moved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("configuration", ["sequential", "rs-nmc"])
+def test_baseline_kernels_move_the_sectors_of_the_closed_forms(configuration: str) -> None:
+    result = simulate_point(replace(ANY, configuration=configuration))
+    assert result["complaints"] == []
+    assert result["rs_cycles"] == pytest.approx(result["rs_wire_cycles"], rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["t-nlg/fc-2/tp8", "t-nlg/op/tp8", "mega-gpt-2/ip/tp8"])
+def test_mirrored_and_real_rings_agree_at_full_size(workload: str) -> None:
+    ring, mirrored = (simulate_point(Point(workload, "t3-mca", mode=mode)) for mode in ("ring", "mirrored"))
+    assert ring["passed"]
+    assert mirrored["passed"]
+    for name in ("cycles", "gemm_cycles", "rs_cycles", "ag_cycles"):
+        assert mirrored[name] == pytest.approx(ring[name], rel=0.02), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["t-nlg/fc-2/tp8", "mega-gpt-2/op/tp16"])
+def test_one_channel_gives_the_ratios_of_four(workload: str) -> None:
+    def speedups(channels: int) -> list[float]:
+        cycles = {
+            name: simulate_point(Point(workload, name, channels=channels))["cycles"]
+            for name in ("sequential", "t3", "t3-mca")
+        }
+        return [cycles["sequential"] / cycles[name] for name in ("t3", "t3-mca")]
+
+    assert speedups(1) == pytest.approx(speedups(4), rel=0.02)
