@@ -124,7 +124,7 @@ class Configuration:
     tracker_sets: int = field(default=256, metadata=_one_of(*_POWERS[2:11]))
     tracker_ways: int = field(default=8, metadata=_one_of(1, 2, 4, 8, 16))
     tracker_banks: int = field(default=1, metadata=_one_of(1, 2, 4, 8))
-    tracker_fetches: int = field(default=4, metadata=_one_of(1, 2, 4, 8))
+    tracker_fetches: int = field(default=4, metadata=_one_of(1, 2, 4, 8, 16))
     trigger_blocks: int = field(default=4096, metadata=_one_of(*_POWERS[4:17]))
 
     wg_bits: int = field(default=16, metadata=_between(9, 20))

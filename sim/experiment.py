@@ -50,7 +50,7 @@ def node_configuration(point: Point) -> Configuration:
         channels=point.channels,
         link_bandwidth=float(point.link_bandwidth),
         tracker_ways=point.tracker_ways,
-        tracker_fetches=8,
+        tracker_fetches=16,
         spill_queue_depth=16,
         far_homes=True,
     )
