@@ -92,6 +92,7 @@ def sublayer_task(point: Point) -> SubLayerTask:
     layer = sublayer_of(point)
     overlapped = point.configuration.startswith("t3")
     mca = point.configuration.startswith("t3-mca")
+    paced = point.configuration == "t3-paced"
     gemm, wire = analytic_cycles(layer, point.compute_units), wire_cycles(point, layer)
     expected = {"gemm": gemm, "rs-nmc": wire, "sequential": gemm + 2 * wire}
     return SubLayerTask(
@@ -100,7 +101,9 @@ def sublayer_task(point: Point) -> SubLayerTask:
         kernels=tuple(rank_kernels(point, layer, rank) for rank in range(layer.gpus if point.mode == "ring" else 1)),
         overlapped=overlapped,
         near_memory=point.configuration == "rs-nmc",
-        policy=Policy.MCA if mca else Policy.ROUND_ROBIN,
+        policy=Policy.PACED if paced else Policy.MCA if mca else Policy.ROUND_ROBIN,
+        # An update that arrives, and the read that sends it on, in the time of a sector on the link.
+        pace=max(1, int(SECTOR_BYTES * TOTAL_CHANNELS / point.link_bandwidth / 2)) if paced else 0,
         threshold=THRESHOLDS.get(point.configuration.removeprefix("t3-mca-"), Threshold.AUTO),
         starvation_limit=point.starvation_limit,
         expected_cycles=round(expected.get(point.configuration, max(gemm, wire) + wire)),

@@ -20,13 +20,15 @@ CONFIGURATIONS = (
     "t3-mca-30",
     "t3-mca-none",
     "t3-mca",
+    "t3-paced",
     "rs-nmc",
 )
-"""`gemm`: the GEMM alone, plain stores, nothing else. `sequential`: GEMM, then a reduce-scatter kernel (reads own and
-received data, stores to the neighbour), then an all-gather kernel. `t3`: GEMM and reduce-scatter overlapped by the
-hardware with round-robin arbitration, then the same all-gather. `t3-mca-X`: the same with MCA at threshold X, `t3-mca`
-with the threshold the hardware chooses. `rs-nmc`: the reduce-scatter kernel alone, its stores added to memory by the
-neighbour's near-bank units: the reduce-scatter of Ideal-RS+NMC."""
+"""`gemm`: the GEMM alone, plain stores, nothing else. `sequential`: GEMM, then a reduce-scatter kernel (reads own
+and received data, stores to the neighbour), then an all-gather kernel. `t3`: GEMM and reduce-scatter overlapped by
+the hardware with round-robin arbitration, then the same all-gather. `t3-mca-X`: the same with MCA at threshold X,
+`t3-mca` with the threshold the hardware chooses. `t3-paced`: a fourth policy, which keeps communication at the pace
+of the link (see :class:`hw.memory_controller.arbiter.Arbiter`). `rs-nmc`: the reduce-scatter kernel alone, its
+stores added to memory by the neighbour's near-bank units: the reduce-scatter of Ideal-RS+NMC."""
 MODES = ("mirrored", "ring")
 """`mirrored`: one node whose outgoing traffic comes back as its neighbour's (the paper's method). `ring`: N nodes, data
 checked bit for bit."""

@@ -316,6 +316,7 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
         progress("simulating")
         plusargs = [
             f"+source={folder}/source",
+            f"+seeded_bug={task.bug or 'none'}",
             f"+hbm_dump={folder}/dump",
             f"+hbm_dump_sectors={-(-task.gpus * task.tiling.sectors // task.config.channels // 8) * 8 + 8}",
             f"+program={folder}/program.hex",
@@ -384,18 +385,7 @@ def run_simulator(model: Path, folder: Path, seed: int, plusargs: list[str], wav
             build_dir=model,
             test_dir=folder,
             results_xml=str(folder / "results.xml"),
-<<<<<<< HEAD
-            plusargs=[
-                f"+source={folder}/source",
-                f"+seeded_bug={task.bug or 'none'}",
-                f"+hbm_dump={folder}/dump",
-                f"+hbm_dump_sectors={-(-task.gpus * task.tiling.sectors // task.config.channels // 8) * 8 + 8}",
-                f"+program={folder}/program.hex",
-                f"+answers={folder}/answers.txt",
-            ],
-=======
             plusargs=plusargs,
->>>>>>> 403c868 (Run the paper's sub-layers at full size: workgroup engine, plans, cache model, mirrored neighbour)
             extra_env=environment,
             log_file=log,
             waves=waves,

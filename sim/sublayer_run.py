@@ -34,7 +34,8 @@ class SubLayerTask:
     """One simulation. `kernels[rank]` are the plans of a rank, one entry in all when the run is mirrored.
 
     `overlapped`: the nodes do the reduce-scatter while the GEMM stores, else memory is plain. `near_memory`: stores
-    through the output window are added by the neighbour's memory. `expected_cycles`: how long it should take at most,
+    through the output window are added by the neighbour's memory. `pace`: for policy PACED, cycles per communication
+    request of a channel. `expected_cycles`: how long it should take at most,
     from which the time limit and the windows of the timeline follow.
     """
 
@@ -47,6 +48,7 @@ class SubLayerTask:
     starvation_limit: int
     expected_cycles: int
     near_memory: bool = False
+    pace: int = 0
     seed: int = 1
 
     @property
@@ -170,6 +172,8 @@ def _program(task: SubLayerTask, config: Configuration) -> tuple[dict[str, int],
         writes, plan = node_setup(task, config, rank)
         setup.append([*writes, register_write(config, "control", clear_counters=1)])
         arbiter = arbiter_writes(config, task.policy, task.threshold, task.starvation_limit)
+        if task.pace:
+            arbiter.append(register_write(config, "pace", pace=task.pace))
         before.append([*arbiter, register_write(config, "interrupt_enable", fault=1)])
         plans.append(plan)
     phases, program = host_program(config, [{} for _ in task.kernels], before, setup, [])
