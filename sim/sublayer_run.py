@@ -93,8 +93,10 @@ class SubLayerOutcome:
         return answer
 
 
-def sized_for(config: Configuration, layer: SubLayer) -> Configuration:
-    """`config` with the ranges and trigger-table entries that the sub-layer needs."""
+def sized_for(config: Configuration, layer: SubLayer, overlapped: bool) -> Configuration:
+    """`config` with the ranges and trigger-table entries that the sub-layer needs; for plain memory a few ranges do."""
+    if not overlapped:
+        return replace(config, gpus=8, ranges=16)
     ranges = max(16, 1 << (layer.gpus + 3).bit_length())
     entries = (layer.gpus - 1) * workgroup_stride(config, layer.tiling)
     blocks = max(config.trigger_blocks, 1 << (entries - 1).bit_length())
@@ -187,7 +189,7 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
     """
     began = time.perf_counter()
     layer = task.layer
-    config = sized_for(task.config, layer)
+    config = sized_for(task.config, layer, task.overlapped)
     needed = layer.memory.written // config.channels
     progress("building the simulator")
     model = build_ring(config, len(task.kernels), max(STORAGE_SECTORS, 1 << needed.bit_length()))

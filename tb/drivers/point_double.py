@@ -15,7 +15,15 @@ from sim.workloads import Workload
 MARKER = "T3_TEST_MARKER"
 """Environment variable: a file that :func:`deadly` makes when it has killed its process."""
 WINDOWS = 40
-_ABOVE_IDEAL = {"t3": 0.1, "t3-mca-none": 0.1, "t3-mca-30": 0.08, "t3-mca-10": 0.05, "t3-mca-5": 0.06, "t3-mca": 0.05}
+_ABOVE_IDEAL = {
+    "t3": 0.1,
+    "t3-mca-none": 0.1,
+    "t3-mca-30": 0.08,
+    "t3-mca-10": 0.05,
+    "t3-mca-5": 0.06,
+    "t3-mca": 0.05,
+    "t3-paced": 0.07,
+}
 
 
 def spans(work: Workload, link_bandwidth: float = 75.0, compute_units: int = 80) -> tuple[int, int, int]:
