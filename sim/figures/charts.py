@@ -1,7 +1,7 @@
 """The charts of the report: each takes the evaluation and returns a figure, or None when its points are missing."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -29,9 +29,16 @@ from sim.figures.style import (
     percent,
 )
 from sim.figures.timelines import traffic_over_time
+from sim.workloads import WORKLOADS, Workload
 
-SPEEDUPS = ("t3", "t3-mca", metrics.IDEAL, metrics.IDEAL_NMC)
-SPEEDUP_COLOURS = (SKY, BLUE, GREY, PALE)
+SPEEDUPS = {"t3": SKY, "t3-mca": BLUE, "t3-paced": GREEN, metrics.IDEAL: GREY, metrics.IDEAL_NMC: PALE}
+WORKLOAD = {work.name: work for work in WORKLOADS}
+TRACKER_ENTRIES = 2048
+
+
+def named(layers: Sequence[Mapping[str, Any]]) -> list[Workload]:
+    """The sub-layers whose figures `layers` are."""
+    return [WORKLOAD[layer["workload"]] for layer in layers]
 
 
 def execution_time(evaluation: Evaluation) -> Figure | None:
@@ -40,7 +47,7 @@ def execution_time(evaluation: Evaluation) -> Figure | None:
     if not layers:
         return None
     drawing, (axis,) = figure(4.2)
-    positions = layer_axis(axis, [layer["workload"] for layer in layers])
+    positions = layer_axis(axis, named(layers))
     bottom = [0.0] * len(layers)
     for phase, colour in PHASE_COLOURS.items():
         shares = [layer["spans"][phase] / sum(layer["spans"].values()) for layer in layers]
@@ -59,23 +66,23 @@ def execution_time(evaluation: Evaluation) -> Figure | None:
 
 
 def speedups(evaluation: Evaluation, machine: Machine = PAPER, workloads: Sequence[str] = MAIN_LAYERS) -> Figure | None:
-    """Figure 16: speedup over Sequential of T3, T3-MCA and the two ideals."""
+    """Figure 16: speedup over Sequential of T3, T3-MCA, T3-paced and the two ideals."""
     layers = evaluation.layers(machine, workloads)
     if not layers:
         return None
     geomeans = evaluation.headline(machine, workloads)["speedup_geomean"]
     drawing, (axis,) = figure(4.4)
-    positions = layer_axis(axis, [layer["workload"] for layer in layers], "geomean")
+    positions = layer_axis(axis, named(layers), "geomean")
     series = {
         NAMES[name]: [*(layer["speedup"].get(name, math.nan) for layer in layers), geomeans[name]]
         for name in SPEEDUPS
         if name in geomeans
     }
-    grouped_bars(axis, positions, series, SPEEDUP_COLOURS, base=1.0)
+    grouped_bars(axis, positions, series, [SPEEDUPS[name] for name in SPEEDUPS if name in geomeans], base=1.0)
     axis.axhline(1.0, color="#555555", linewidth=0.8)
     axis.axvline(positions[-1] - 1, color="#BBBBBB", linewidth=0.8)
     axis.set_ylabel("speedup over Sequential")
-    legend_above(axis, 4)
+    legend_above(axis, 5)
     return drawing
 
 
@@ -95,7 +102,7 @@ def dram_accesses(evaluation: Evaluation) -> Figure | None:
     if not layers:
         return None
     drawing, (axis,) = figure(4.8)
-    positions = layer_axis(axis, [layer["workload"] for layer in layers])
+    positions = layer_axis(axis, named(layers))
     for side, name in ((-0.21, "sequential"), (0.21, "t3")):
         bottom = [0.0] * len(layers)
         for kind in KINDS:
@@ -130,7 +137,7 @@ def twice_the_compute(evaluation: Evaluation) -> Figure | None:
     if not common:
         return None
     drawing, (axis,) = figure(4.4)
-    positions = layer_axis(axis, common, "geomean")
+    positions = layer_axis(axis, [WORKLOAD[name] for name in common], "geomean")
 
     def curve(source: dict[str, dict[str, float]], name: str) -> list[float]:
         values = [source[workload].get(name, math.nan) for workload in common]
@@ -156,7 +163,7 @@ def thresholds(evaluation: Evaluation) -> Figure | None:
     if not layers:
         return None
     drawing, (axis,) = figure(4.2)
-    positions = layer_axis(axis, [layer["workload"] for layer in layers])
+    positions = layer_axis(axis, named(layers))
     best = [min(layer["cycles"][name] for name in FIXED_THRESHOLDS) for layer in layers]
     above = {
         name: [layer["cycles"][name] / least - 1 for layer, least in zip(layers, best)]
@@ -180,14 +187,26 @@ def tracker(evaluation: Evaluation) -> Figure | None:
     ]
     if not layers:
         return None
+    return _tracker(named(layers), [layer["tracker"]["t3-mca"] for layer in layers])
+
+
+def tracker_recorded(evaluation: Evaluation) -> Figure | None:
+    """The same of GEMMs recorded on a real GPU."""
+    runs = evaluation.recorded()
+    by_shape = {(work.m, work.n, work.k, work.tp): work for work in reversed(WORKLOADS)}
+    known = [(by_shape[shape], run["tracker"]) for run in runs if (shape := tuple(run["shape"])) in by_shape]
+    return _tracker(*zip(*known)) if known else None
+
+
+def _tracker(layers: Sequence[Workload], counted: Sequence[Mapping[str, int]]) -> Figure:
     drawing, (above, below) = figure(6.2, rows=2, sharex=True)
-    positions = layer_axis(below, [layer["workload"] for layer in layers])
+    positions = layer_axis(below, layers)
     above.tick_params(axis="x", length=0, labelbottom=False)
-    above.bar(positions, [layer["tracker"]["t3-mca"]["peak_occupancy"] for layer in layers], 0.7, color=BLUE)
-    above.axhline(2048, color=VERMILION, linewidth=1.0, linestyle="--", label="2,048 entries = 19 KB")
+    above.bar(positions, [tracker["peak_occupancy"] for tracker in counted], 0.7, color=BLUE)
+    above.axhline(TRACKER_ENTRIES, color=VERMILION, linewidth=1.0, linestyle="--", label="2,048 entries = 19 KB")
     above.set_ylabel("entries in use, peak")
     legend_above(above, 1)
-    below.bar(positions, [layer["tracker"]["t3-mca"]["evictions"] for layer in layers], 0.7, color=ORANGE)
+    below.bar(positions, [tracker["evictions"] for tracker in counted], 0.7, color=ORANGE)
     below.set_ylabel("evictions")
     return drawing
 
@@ -255,6 +274,7 @@ CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "speedups-tp32": speedups_tp32,
     "thresholds": thresholds,
     "tracker": tracker,
+    "tracker-recorded": tracker_recorded,
     "starvation-limit": starvation_limit,
     "tracker-ways": tracker_ways,
 }

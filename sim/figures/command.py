@@ -28,7 +28,7 @@ def report(
     section: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only these points; repeatable: layers, link-150, 2x-cus, tp32, sweeps, ring or slices.",
+            help="Only these points; repeatable: layers, link-150, 2x-cus, tp32, sweeps, ring, slices or recorded.",
             metavar="NAME",
         ),
     ] = None,

@@ -130,6 +130,19 @@ class Evaluation:
                     )
         return rows
 
+    def recorded(self) -> list[dict[str, Any]]:
+        """Tracker and time of the GEMMs that were recorded on a real GPU, under T3-MCA."""
+        return [
+            {
+                "workload": point.workload,
+                "shape": list(point.shape),
+                "cycles": outcome.result["cycles"],
+                "tracker": outcome.result["tracker"],
+            }
+            for point, outcome in self.outcomes.items()
+            if point.trace and outcome.result is not None
+        ]
+
     def closed_forms(self) -> list[dict[str, Any]]:
         """By TP: how many points had their sectors compared with the closed forms, and which of them were off."""
         rows: dict[int, dict[str, Any]] = {}
@@ -179,6 +192,7 @@ class Evaluation:
             "sub_layers": [
                 layer for machine in MACHINES for layer in self.layers(machine, (*MAIN_LAYERS, *LARGE_LAYERS))
             ],
+            "recorded": self.recorded(),
             "agreement": self.agreements(),
             "closed_forms": self.closed_forms(),
             "seconds": self.cost(),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from sim.experiment import CONFIGURATIONS, Point
-from sim.sweep.grid import points
+from sim.sweep.grid import points, recorded
 from sim.usage import UsageError
 from sim.workloads import WORKLOADS
 
@@ -33,7 +33,7 @@ MACHINES = (PAPER, LINK_150, TWICE_CUS)
 MAIN_LAYERS = tuple(work.name for work in WORKLOADS if work.tp in (8, 16))
 """The 16 sub-layers of the paper's Figures 15, 16 and 18."""
 LARGE_LAYERS = tuple(work.name for work in WORKLOADS if work.tp == 32)
-LARGE_CONFIGURATIONS = ("gemm", "sequential", "t3", "t3-mca", "rs-nmc")
+LARGE_CONFIGURATIONS = ("gemm", "sequential", "t3", "t3-mca", "t3-paced", "rs-nmc")
 HALF_TRILLION = tuple(name for name in LARGE_LAYERS if name.startswith(("palm/", "mt-nlg/")))
 """The models of about 500 billion parameters that the paper gives a geomean for."""
 FIG_17_LAYER = "t-nlg/fc-2/tp8"
@@ -46,9 +46,11 @@ RING_LAYERS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp8", "mega-gpt-2/op/tp8")
 """Sub-layers on which N nodes and one mirrored node are compared."""
 SLICE_LAYERS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp16")
 """Sub-layers on which slices of one and of four channels are compared."""
-COMPARED = ("sequential", "t3", "t3-mca")
+COMPARED = ("sequential", "t3", "t3-mca", "t3-paced")
 
-SECTIONS = ("layers", "link-150", "2x-cus", "tp32", "sweeps", "ring", "slices")
+RECORDED_LAYERS = tuple(recorded())
+"""GEMMs recorded on a real GPU, in whose order and times workgroups run instead."""
+SECTIONS = ("layers", "link-150", "2x-cus", "tp32", "sweeps", "ring", "slices", "recorded")
 
 
 def section_points(section: str) -> list[Point]:
@@ -74,6 +76,8 @@ def section_points(section: str) -> list[Point]:
             return points({"workload": RING_LAYERS, "configuration": COMPARED, **plain, "mode": ["mirrored", "ring"]})
         case "slices":
             return points({"workload": SLICE_LAYERS, "configuration": COMPARED, **plain, "channels": [1, 4]})
+        case "recorded":
+            return points({"workload": RECORDED_LAYERS, "configuration": ["t3-mca"], **plain})
     raise UsageError(f"section must be one of {', '.join(SECTIONS)}; got {section!r}")
 
 

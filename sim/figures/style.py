@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from sim.figures import metrics
-from sim.workloads import WORKLOADS
+from sim.workloads import Workload
 
 BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
 GREY, PALE = "#8C8C8C", "#CFCFCF"
@@ -23,6 +23,7 @@ NAMES = {
     "sequential": "Sequential",
     "t3": "T3",
     "t3-mca": "T3-MCA",
+    "t3-paced": "T3-paced",
     "rs-nmc": "RS with NMC alone",
     metrics.IDEAL: "Ideal-GEMM-RS-Overlap",
     metrics.IDEAL_NMC: "Ideal-RS+NMC",
@@ -81,14 +82,13 @@ def figure(height: float, rows: int = 1, columns: int = 1, **grid: Any) -> tuple
     return drawing, [axis for row in axes for axis in row]
 
 
-def layer_axis(axis: Axes, workloads: Sequence[str], extra: str = "") -> list[int]:
+def layer_axis(axis: Axes, layers: Sequence[Workload], extra: str = "") -> list[int]:
     """Put sub-layers on the x axis, by model and TP, and a label `extra` behind them, if any; the positions of all."""
-    known = {work.name: work for work in WORKLOADS}
-    crowded = len(workloads) > CROWDED
+    crowded = len(layers) > CROWDED
     positions: list[int] = []
     at = 0
-    for (model, tp), names in groupby(workloads, key=lambda name: (known[name].model, known[name].tp)):
-        members = list(names)
+    for (model, tp), group_layers in groupby(layers, key=lambda layer: (layer.model, layer.tp)):
+        members = list(group_layers)
         group = list(range(at, at + len(members)))
         positions += group
         axis.text(
@@ -101,7 +101,7 @@ def layer_axis(axis: Axes, workloads: Sequence[str], extra: str = "") -> list[in
             fontweight="bold",
         )
         at = group[-1] + 2
-    labels = [known[name].sublayer for name in workloads]
+    labels = [layer.sublayer for layer in layers]
     if extra:
         positions.append(at)
         labels.append(extra)

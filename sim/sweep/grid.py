@@ -1,14 +1,16 @@
 """A grid of points: every combination of the values that were given for the fields of a point."""
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from sim.experiment import Point
+from sim.recorded_trace import H200_TRACES, shipped_traces
 from sim.usage import UsageError
 from sim.workloads import WORKLOADS
 
@@ -18,8 +20,8 @@ FIELDS = tuple(field.name for field in fields(Point))
 def grid(varied: Sequence[str]) -> list[Point]:
     """Points of the grid that texts `field=a,b,c` span, in the order given, the last field varying fastest.
 
-    Fields not named keep the defaults of :class:`sim.experiment.Point`; `workload` takes patterns. Bad input raises
-    :class:`sim.usage.UsageError`.
+    Fields not named keep the defaults of :class:`sim.experiment.Point`; `workload` takes patterns, unless
+    `trace` is varied: then it is a name of one's own. Bad input raises :class:`sim.usage.UsageError`.
     """
     axes: dict[str, list[Any]] = {}
     for text in varied:
@@ -34,38 +36,60 @@ def grid(varied: Sequence[str]) -> list[Point]:
         values = [value.strip() for value in listed.split(",")]
         if not all(values):
             raise UsageError(f"field {name} needs values, separated by commas; got {text!r}")
-        axes[name] = workloads(values) if name == "workload" else [_value(name, value) for value in values]
+        axes[name] = [_value(name, value) for value in values]
+    if "workload" in axes and "trace" not in axes:
+        axes["workload"] = _workloads(axes["workload"])
+    for trace in axes.get("trace", ()):
+        trace_file(trace)
     return points(axes)
 
 
 def points(axes: Mapping[str, Sequence[Any]]) -> list[Point]:
-    """Every combination of the values of `axes`, without repetitions. `workload` has to be among them."""
+    """Every combination of the values of `axes`, without repetitions. `workload` has to be among them; of one that
+    :func:`recorded` knows, trace and shape are filled in."""
     if "workload" not in axes:
         raise UsageError("the grid needs values for workload, patterns of the names `t3rtl list` shows")
+    traces = recorded()
     combinations = (dict(zip(axes, values)) for values in itertools.product(*axes.values()))
-    return list(dict.fromkeys(Point(**fields) for fields in combinations))
+    return list(dict.fromkeys(Point(**(traces.get(fields["workload"], {}) | fields)) for fields in combinations))
 
 
-def workloads(patterns: Sequence[str]) -> list[str]:
-    """Names of Table 2's sub-layers that match the shell-like `patterns`, and trace files, in the order given."""
+@cache
+def recorded() -> dict[str, dict[str, Any]]:
+    """The GEMMs recorded on an H200 that come with the project: name -> fields `trace` and `shape` of a point."""
+    return {f"h200/{key}": {"trace": f"{H200_TRACES}:{key}", "shape": shape} for key, shape in shipped_traces().items()}
+
+
+def trace_file(trace: str) -> tuple[Path, str]:
+    """File, and key in it, of the trace FILE.npz:KEY or FILE.npz. Raises :class:`UsageError` without such a file."""
+    path, _, key = trace.partition(".npz:")
+    file = Path(f"{path}.npz" if key else path)
+    if not file.is_file():
+        raise UsageError(f"trace {file} does not exist or is not a file")
+    return file, key
+
+
+def _workloads(patterns: Sequence[str]) -> list[str]:
+    """Names of Table 2's sub-layers and of recorded GEMMs that match the shell-like `patterns`, in the order given."""
     chosen: list[str] = []
     for pattern in patterns:
-        named = [work.name for work in WORKLOADS if fnmatchcase(work.name, pattern.lower())]
-        if not named and Path(pattern).is_file():
-            named = [pattern]
-        if not named:
-            raise UsageError(f"workload {pattern!r} matches none of those `t3rtl list` shows, and is no trace file")
-        chosen += named
+        names = (*(work.name for work in WORKLOADS), *recorded())
+        matching = [name for name in names if fnmatchcase(name, pattern.lower())]
+        if not matching:
+            raise UsageError(
+                f"workload {pattern!r} matches none of those `t3rtl list` shows, nor a recorded one (h200/*)"
+            )
+        chosen += matching
     return list(dict.fromkeys(chosen))
 
 
 def _value(name: str, text: str) -> Any:
-    """`text` as a value of field `name`; `none` where the field may be empty."""
-    hint = get_type_hints(Point)[name]
-    kinds = get_args(hint) or (hint,)
-    if NoneType in kinds and text.lower() == "none":
-        return None
-    kind = next(kind for kind in kinds if kind is not NoneType)
+    """`text` as a value of field `name`; a shape is written MxNxKxTP."""
+    if name == "shape":
+        if not re.fullmatch(r"\d+(x\d+){3}", text):
+            raise UsageError(f"field shape takes MxNxKxTP, four whole numbers; got {text!r}")
+        return tuple(map(int, text.split("x")))
+    kind = get_type_hints(Point)[name]
     try:
         return kind(text)
     except ValueError:

@@ -126,7 +126,7 @@ def _client(processes: int, scheduler: str) -> Iterator[Client]:
             n_workers=processes,
             threads_per_worker=1,
             memory_limit=None,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster) as client,

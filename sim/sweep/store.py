@@ -8,6 +8,7 @@ from typing import Any
 
 from sim.arrays import replaced
 from sim.experiment import Point
+from sim.sweep.grid import trace_file
 
 
 class PointStore:
@@ -21,12 +22,12 @@ class PointStore:
         self.version = version
 
     def path(self, point: Point) -> Path:
-        """Where the result of `point` is, or will be. A trace file counts by its content, not its name alone."""
-        made_from = {"point": asdict(point), "sources": self.version}
-        trace = Path(point.workload)
-        if trace.is_file():
-            made_from["trace"] = hashlib.sha256(trace.read_bytes()).hexdigest()
-        text = json.dumps(made_from, sort_keys=True)
+        """Where the result of `point` is, or will be. A trace file counts by its content, not by where it lies."""
+        fields = asdict(point)
+        if point.trace:
+            file, key = trace_file(point.trace)
+            fields["trace"] = [hashlib.sha256(file.read_bytes()).hexdigest(), key]
+        text = json.dumps({"point": fields, "sources": self.version}, sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
     def load(self, point: Point) -> dict[str, Any] | None:

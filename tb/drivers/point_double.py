@@ -22,7 +22,7 @@ _ABOVE_IDEAL = {
     "t3-mca-10": 0.05,
     "t3-mca-5": 0.06,
     "t3-mca": 0.05,
-    "t3-paced": 0.07,
+    "t3-paced": 0.03,
 }
 
 

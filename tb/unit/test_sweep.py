@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ import sim.experiment
 from sim.cli import command_line
 from sim.experiment import Point
 from sim.sweep.command import write_sweep
-from sim.sweep.grid import FIELDS, grid, workloads
+from sim.sweep.grid import FIELDS, grid
 from sim.sweep.runner import Outcome, run_points
 from sim.sweep.sources import ROOT, modules_reached, source_version
 from sim.sweep.store import PointStore
@@ -51,11 +50,21 @@ def test_grid_is_every_combination_in_order() -> None:
     assert {point.workload for point in points} == {"t-nlg/op/tp8"}
 
 
-def test_workloads_of_a_grid_are_patterns_and_trace_files(tmp_path: Path) -> None:
+def test_workloads_of_a_grid_are_patterns() -> None:
     assert len(grid(["workload=*/tp16,*/FC-?/tp8", "configuration=t3"])) == 8 + 4
-    trace = tmp_path / "trace.npz"
+
+
+def test_grid_runs_recorded_gemms_that_come_along_and_the_users_own(tmp_path: Path) -> None:
+    (shipped,) = grid(["workload=h200/tnlg_op_tp8"])
+    assert shipped.trace.endswith("h200_gemm_traces.npz:tnlg_op_tp8")
+    assert shipped.shape == (8192, 4256, 532, 8)
+    trace = tmp_path / "mine.npz"
     trace.touch()
-    assert workloads([str(trace), "t-nlg/op/tp8"]) == [str(trace), "t-nlg/op/tp8"]
+    points = grid(["workload=mine", f"trace={trace}:a,{trace}:b", "shape=256x128x64x2"])
+    assert [(point.workload, point.trace, point.shape) for point in points] == [
+        ("mine", f"{trace}:a", (256, 128, 64, 2)),
+        ("mine", f"{trace}:b", (256, 128, 64, 2)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +77,10 @@ def test_workloads_of_a_grid_are_patterns_and_trace_files(tmp_path: Path) -> Non
         ([ONE, "configuration=t3", "channels=four"], "field channels takes whole numbers; got 'four'"),
         ([ONE, "configuration=t3", "link_bandwidth=fast"], "field link_bandwidth takes numbers; got 'fast'"),
         (["configuration=t3"], "the grid needs values for workload"),
+        (["workload=mine", "shape=8x8", "trace=x.npz"], "field shape takes MxNxKxTP, four whole numbers; got '8x8'"),
+        (["workload=mine", "shape=8x8x8x2", "trace=x.npz:k"], "trace x.npz does not exist or is not a file"),
         ([ONE, "channels=3"], "channels must be one of 1, 2, 4; got 3"),
-        (["workload=gpt-5/*", "configuration=t3"], "workload 'gpt-5/*' matches none of those `t3rtl list` shows, and"),
+        (["workload=gpt-5/*", "configuration=t3"], "workload 'gpt-5/*' matches none of those `t3rtl list` shows, nor"),
         ([ONE, "configuration=t4"], "configuration must be one of gemm, sequential, t3"),
         ([ONE, "configuration=t3", "mode=star"], "mode must be one of mirrored, ring"),
     ],
@@ -116,12 +127,14 @@ def test_stored_result_counts_for_its_point_its_sources_and_its_trace_only(tmp_p
     trace = tmp_path / "trace.npz"
     trace.write_bytes(b"one")
     store = PointStore(tmp_path / "points", "version")
-    point = Point("t-nlg/op/tp8", "t3")
-    # Written without the check of names, which the trace of a test is not among.
-    object.__setattr__(point, "workload", str(trace))
+    point = Point("mine", trace=f"{trace}:key", shape=(256, 128, 64, 2))
     store.save(point, {"cycles": 1})
     assert store.load(point) == {"cycles": 1}
-    assert store.load(replace(Point("t-nlg/op/tp8", "t3"), seed=2)) is None
+    assert store.load(replace(point, seed=2)) is None
+    assert store.load(replace(point, trace=f"{trace}:other")) is None
+    elsewhere = tmp_path / "elsewhere.npz"
+    elsewhere.write_bytes(b"one")
+    assert PointStore(tmp_path / "points", "version").path(replace(point, trace=f"{elsewhere}:key")).exists()
     assert PointStore(tmp_path / "points", "other").load(point) is None
     trace.write_bytes(b"two")
     assert store.load(point) is None
@@ -199,21 +212,21 @@ def test_scheduler_that_does_not_answer_is_refused(store: PointStore) -> None:
 
 @contextmanager
 def cluster(folder: Path, workers: int) -> Iterator[str]:
-    """The address of a Dask scheduler with worker processes that nobody restarts."""
+    """The address of a Dask scheduler with worker processes that nobody restarts; all end by themselves when left."""
     environment = os.environ | {point_double.MARKER: str(folder / "marker")}
     command = [sys.executable, "-m", "dask"]
     ready = folder / "scheduler.json"
+    at = ["--scheduler-file", str(ready), "--no-dashboard"]
     processes = [
         subprocess.Popen(
             [*command, *arguments],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,
         )
         for arguments in (
-            ["scheduler", "--port", "0", "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(ready)],
-            *[["worker", "--scheduler-file", str(ready), "--nthreads", "1", "--no-nanny", "--no-dashboard"]] * workers,
+            ["scheduler", *at, "--port", "0", "--host", "127.0.0.1", "--idle-timeout", "120s"],
+            *[["worker", *at, "--nthreads", "1", "--no-nanny", "--death-timeout", "60"]] * workers,
         )
     ]
     try:
@@ -223,9 +236,9 @@ def cluster(folder: Path, workers: int) -> Iterator[str]:
         yield json.loads(ready.read_text())["address"]
     finally:
         for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=30)
+            process.kill()
+        for process in processes:
+            process.wait()
 
 
 def test_cluster_of_two_workers_completes_though_one_is_killed(tmp_path: Path, store: PointStore) -> None:
