@@ -87,20 +87,14 @@ class Evaluation:
         """Geomeans and maxima over `workloads`, and how many of them there are."""
         layers = self.layers(machine, workloads)
         speedups = _by_name(layers, "speedup")
-        accesses = [
-            layer["dram_accesses"]["t3"] / layer["dram_accesses"][metrics.BASELINE]
-            for layer in layers
-            if "t3" in layer["dram_accesses"]
-        ]
-        kept = metrics.geomean(accesses)
         slowdowns = _by_name(layers, "gemm_slowdown")
         return {
             "sub_layers": len(layers),
             "speedup_geomean": {name: metrics.geomean(values) for name, values in speedups.items()},
             "speedup_maximum": {name: max(values) for name, values in speedups.items()},
             "below_ideal_geomean": _below_ideal(layers),
-            "dram_reduction_geomean": None if kept is None else 1 - kept,
-            "dram_reduction_maximum": 1 - min(accesses) if accesses else None,
+            "dram_reduction": _dram_reduction(layers),
+            "dram_reduction_without_ag": _dram_reduction(layers, without="ag"),
             "gemm_slowdown_maximum": {name: max(values) for name, values in slowdowns.items()},
             "threshold_loss_maximum": max(
                 (layer["threshold"]["loss"] for layer in layers if "threshold" in layer), default=None
@@ -243,6 +237,19 @@ def _saved(sequential: Mapping[str, Any], t3: Mapping[str, Any]) -> dict[str, fl
         "rs_reads_saved": sequential["rs"]["read"] / t3["rs"]["read"],
         "output_writes_saved": writes(sequential) / writes(t3),
     }
+
+
+def _dram_reduction(layers: Iterable[Mapping[str, Any]], without: str = "") -> dict[str, float]:
+    """By what share T3's DRAM accesses are fewer than Sequential's, those of the phase `without` left out: geomean of
+    what remains, and maximum."""
+    kept = [
+        metrics.total_sectors(layer["dram_sectors"]["t3"], without)
+        / metrics.total_sectors(layer["dram_sectors"][metrics.BASELINE], without)
+        for layer in layers
+        if "t3" in layer["dram_sectors"]
+    ]
+    mean = metrics.geomean(kept)
+    return {} if mean is None else {"geomean": 1 - mean, "maximum": 1 - min(kept)}
 
 
 def _by_name(layers: Iterable[Mapping[str, Any]], key: str) -> dict[str, list[float]]:

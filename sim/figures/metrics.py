@@ -50,6 +50,6 @@ def relative_difference(one: float, other: float) -> float:
     return abs(one - other) / abs(other) if other else 1.0
 
 
-def total_sectors(sectors: Mapping[str, Mapping[str, int]]) -> int:
-    """All DRAM sectors of a run that belong to GEMM, RS or AG, or to the Tracker's home table."""
-    return sum(sum(counts.values()) for counts in sectors.values())
+def total_sectors(sectors: Mapping[str, Mapping[str, int]], without: str = "") -> int:
+    """All DRAM sectors of a run: of GEMM, RS, AG and the Tracker's home table, but not of the phase `without`."""
+    return sum(sum(counts.values()) for phase, counts in sectors.items() if phase != without)
