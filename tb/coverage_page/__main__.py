@@ -44,7 +44,10 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS) -> int:
     page = PageWriter(found, blocks, coverage, ROOT, _commit()).write()
     for name in ("tests", "functional", "statement", "branch", "fsm_arc", "toggle", "expression", "mutation"):
         figure = found.overall.figures.get(name)
-        text = "not run" if figure is None else f"{figure.percent} % ({figure.done} of {figure.total})"
+        counts = (
+            "none" if figure is None or not figure.total else f"{figure.percent} % ({figure.done} of {figure.total})"
+        )
+        text = "not run" if figure is None else counts
         print(f"{name:12} {text}")
     print(f"page: {page}")
     for complaint in excluded.complaints:

@@ -177,14 +177,14 @@ class PageWriter:
         return answer
 
     def _plan(self, row: Row) -> list[dict[str, Any]]:
-        """Entries of the testplan that name this block's tests, or the block."""
+        """Entries of the testplan that name tests of this block."""
+        (block,) = (block for block in self._blocks if block.key == row.key)
         answer = []
         for entry in self._results.testplan or ():
             tests = [str(test) for test in entry.get("tests", ())]
-            files = {test.split("::")[0] for test in tests}
-            if files & {test.file for test in row.tests} or entry.get("block") == row.key:
-                text = entry.get("requirement") or entry.get("text") or entry.get("title") or ""
-                answer.append({"name": entry.get("id") or entry.get("name") or "", "text": text, "tests": tests})
+            if any(block.has_test(test.split("::")[0]) for test in tests):
+                shown = [*tests, *map(str, entry.get("cover", ())), *map(str, entry.get("properties", ()))]
+                answer.append({"name": entry.get("id", ""), "text": entry.get("requirement", ""), "shown_by": shown})
         return answer
 
     def _other_tests(self) -> dict[str, Counter[str]]:

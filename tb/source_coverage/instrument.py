@@ -6,11 +6,15 @@ clock ticks, its domain is not in reset and an enable inserted around it is high
 holds at an edge of the clock `clock_domain`. The registers have no reset, and the output is read once.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from types import FrameType
 
+import amaranth
+from amaranth import tracer
 from amaranth.hdl import Cat, Const, Elaboratable, Format, Fragment, Instance, Mux, ResetSignal, Signal, Value
 from amaranth.hdl._ast import Assign, Statement, Switch
 from amaranth.hdl._dsl import FSM, FSMNextStatement
@@ -151,21 +155,42 @@ def _fragments(fragment: Fragment) -> Iterator[Fragment]:
             yield from _fragments(inner)
 
 
-@contextmanager
-def _located_transitions() -> Iterator[None]:
-    """While it lasts, the assignment that Amaranth makes of `m.next` keeps the line of the `m.next`."""
-    original = FSMNextStatement.resolve
+_AMARANTH = str(Path(amaranth.__file__).parent)
 
-    def resolve(statement: FSMNextStatement) -> Statement:
-        assignment = original(statement)
+
+def _in_amaranth(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_AMARANTH)
+
+
+def _caller_of_library(src_loc_at: int = 0) -> tuple[str, int]:
+    """As `amaranth.tracer.get_src_loc`, but for what a function of Amaranth does, the line that calls it.
+
+    What a component of Amaranth elaborates to stays with Amaranth.
+    """
+    nominal = sys._getframe(2 + src_loc_at)
+    frame: FrameType | None = nominal
+    while frame is not None and _in_amaranth(frame) and frame.f_code.co_name != "elaborate":
+        frame = frame.f_back
+    if frame is None or _in_amaranth(frame):
+        frame = nominal
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+@contextmanager
+def _located_statements() -> Iterator[None]:
+    """While it lasts, assignments that Amaranth makes of `m.next`, of views and of `connect` have the user's line."""
+    resolve, get_src_loc = FSMNextStatement.resolve, tracer.get_src_loc
+
+    def resolve_located(statement: FSMNextStatement) -> Statement:
+        assignment = resolve(statement)
         assignment.src_loc = statement.src_loc
         return assignment
 
-    FSMNextStatement.resolve = resolve
+    FSMNextStatement.resolve, tracer.get_src_loc = resolve_located, _caller_of_library
     try:
         yield
     finally:
-        FSMNextStatement.resolve = original
+        FSMNextStatement.resolve, tracer.get_src_loc = resolve, get_src_loc
 
 
 def instrument(
@@ -176,7 +201,7 @@ def instrument(
     Returns the fragment, what the bits stand for, and their vector, bit 0 first. Combinational statements are looked at
     when `clock_domain` of the fragment that holds them ticks.
     """
-    with _located_transitions():
+    with _located_statements():
         fragment = Fragment.get(component, platform)
     points: list[list[Point]] = []
     vectors: list[Value] = []
