@@ -44,10 +44,9 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS) -> int:
     page = PageWriter(found, blocks, coverage, ROOT, _commit()).write()
     for name in ("tests", "functional", "statement", "branch", "fsm_arc", "toggle", "expression", "mutation"):
         figure = found.overall.figures.get(name)
-        counts = (
-            "none" if figure is None or not figure.total else f"{figure.percent} % ({figure.done} of {figure.total})"
-        )
-        text = "not run" if figure is None else counts
+        text = "not run"
+        if figure is not None:
+            text = f"{figure.percent} % ({figure.done} of {figure.total})" if figure.total else "none"
         print(f"{name:12} {text}")
     print(f"page: {page}")
     for complaint in excluded.complaints:

@@ -17,6 +17,7 @@ from tb.coverage_page.blocks import read_blocks
 from tb.coverage_page.inputs import Figure, read_proofs, read_testplan
 from tb.coverage_runs import COVERAGE, read_counts
 
+ROOT = Path(__file__).parent.parent.parent
 FILE = "hw/memory_controller/arbiter.py"
 DESIGN = """(* src = "/somewhere/hw/memory_controller/arbiter.py:31" *)
 module arbiter(clk, take);
@@ -34,10 +35,13 @@ KEYS = [
     PLACE.format(6, "toggle", "toggle", "valid:0->1"),
     PLACE.format(7, "expr", "expr", "(valid==1 && _2_==1) => 1"),
 ]
-POINTS = [
-    [["branch", FILE, 65, ""], ["statement", FILE, 66, ""]],
-    [["branch", FILE, 67, ""], ["statement", FILE, 68, ""]],
-]
+SOURCE = (ROOT / FILE).read_text().splitlines()
+LIMITED, FREE = (
+    next(number for number, line in enumerate(SOURCE, 1) if f"below.eq({value})" in line)
+    for value in ("self.occupancy < limit", "1")
+)
+"""Two statements, each in an arm of its own."""
+POINTS = [[["branch", FILE, line - 1, ""], ["statement", FILE, line, ""]] for line in (LIMITED, FREE)]
 
 
 def add_run(build: Path, test: str, bits: str, counts: list[int]) -> None:
@@ -89,12 +93,12 @@ def test_figures_of_merged_runs(tmp_path):
     assert arbiter["tests"] == {"done": 1, "total": 2, "percent": 50.0}
     assert arbiter["mutation"] == {"done": 19, "total": 20, "percent": 95.0}
     assert [proof["status"] for proof in arbiter["proofs"]] == ["proved"]
-    assert "DA:68,0" in (tmp_path / "coverage" / "source.info").read_text()
+    assert f"DA:{FREE},0" in (tmp_path / "coverage" / "source.info").read_text()
 
 
 def test_an_exclusion_leaves_the_count(tmp_path):
     fill(tmp_path)
-    line = Path(FILE).read_text().splitlines()[67].strip()
+    line = SOURCE[FREE - 1].strip()
     entry = f"[[exclusion]]\nfile = '{FILE}'\ntext = '''{line}'''\nreason = 'shown in this test'\n"
     summary = page(tmp_path, entry)
     assert summary["blocks"]["arbiter"]["statement"]["percent"] == 100.0
@@ -161,9 +165,10 @@ def test_a_percentage_of_100_means_all():
 
 def test_each_hardware_file_belongs_to_one_block():
     blocks = read_blocks()
-    for file in Path("hw").rglob("*.py"):
+    for file in (ROOT / "hw").rglob("*.py"):
         if "Module()" in file.read_text():
-            assert sum(block.has_file(str(file)) for block in blocks) == 1, file
+            name = str(file.relative_to(ROOT))
+            assert sum(block.has_file(name) for block in blocks) == 1, name
 
 
 def test_the_page_in_a_browser(tmp_path):
