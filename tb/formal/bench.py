@@ -1,0 +1,212 @@
+"""Bench of a proof: blocks under test beside assumptions about their inputs and claims about their outputs.
+
+A block is taken as it is in `hw`. Its inner signals are found by name in the elaborated fragment, so a proof can state
+invariants about them without a change to the block; memory words are seen through an additional asynchronous read port.
+A proof can also be built with a *seeded bug*: some inner signals cut from their logic and stuck at a constant.
+"""
+
+from collections.abc import Callable, Mapping
+
+from amaranth import Elaboratable, Module, Mux, Signal
+from amaranth.asserts import AnyConst, AnySeq
+from amaranth.hdl import Assert, Assume, Const, Cover, Fragment, Shape, ShapeLike, Value, ValueLike
+from amaranth.hdl._ast import Assign, Switch
+from amaranth.hdl._mem import MemoryInstance
+from amaranth.lib import data, wiring
+
+
+class UnknownSignal(LookupError):
+    """A proof names an inner signal that the block does not have (any more)."""
+
+
+class _Elaborated(Elaboratable):
+    """Lets a fragment stand as a submodule."""
+
+    def __init__(self, fragment: Fragment):
+        self._fragment = fragment
+
+    def elaborate(self, platform: object) -> Fragment:
+        return self._fragment
+
+
+def _drivers(statements: list) -> list[Signal]:
+    """Signals assigned anywhere in `statements`."""
+    return [signal for statement in statements for signal in statement._lhs_signals()]
+
+
+def _without(statements: list, signal: Signal) -> list:
+    """`statements` less every assignment to `signal`."""
+    kept = []
+    for statement in statements:
+        if isinstance(statement, Switch):
+            cases = [(patterns, _without(body, signal), where) for patterns, body, where in statement.cases]
+            kept.append(Switch(statement.test, cases, src_loc=statement.src_loc))
+        elif not (isinstance(statement, Assign) and signal in statement._lhs_signals()):
+            kept.append(statement)
+    return kept
+
+
+class Block:
+    """An elaborated block under test. Paths are instance names and a signal's name joined by dots."""
+
+    def __init__(self, m: Module, component: wiring.Component, name: str):
+        self._m = m
+        self._fragment = Fragment.get(component, None)
+        m.submodules[name] = _Elaborated(self._fragment)
+
+    def _find(self, path: str) -> tuple[Fragment, str]:
+        fragment = self._fragment
+        *instances, name = path.split(".")
+        for instance in instances:
+            inner = {label: sub for sub, label, _ in fragment.subfragments}
+            if instance not in inner:
+                raise UnknownSignal(f"{path}: no instance {instance!r}; there are {', '.join(map(str, inner))}")
+            fragment = inner[instance]
+        return fragment, name
+
+    def view(self, path: str, layout: data.Layout) -> data.View:
+        """The signal at `path` as a `layout`."""
+        return data.View(layout, self.signal(path))
+
+    def signal(self, path: str) -> Signal:
+        """The one signal called `path` that the block (or the named instance in it) drives."""
+        fragment, name = self._find(path)
+        found: dict[int, Signal] = {}
+        for statements in fragment.statements.values():
+            found.update((id(signal), signal) for signal in _drivers(statements) if signal.name == name)
+        if len(found) != 1:
+            raise UnknownSignal(f"{path}: {len(found)} signals of that name")
+        return next(iter(found.values()))
+
+    def port(self, instance: str, name: str) -> Signal:
+        """Port `name` of the component `instance` (a path)."""
+        fragment, _ = self._find(f"{instance}.")
+        return getattr(fragment.origins[0], name)
+
+    def state(self, fsm: str, state: str) -> Value:
+        """High while the FSM called `fsm` (a path) is in `state`."""
+        signal = self.signal(f"{fsm}_state")
+        names = {str(name).split("/")[0]: code for code, name in _state_names(signal).items()}
+        return signal == names[state]
+
+    def word(self, path: str, address: ValueLike) -> Signal:
+        """What the memory at `path` holds at `address` now (before the clock edge)."""
+        fragment, name = self._find(f"{path}.data")
+        if not isinstance(fragment, MemoryInstance):
+            raise UnknownSignal(f"{path} is no memory")
+        data = Signal(Shape.cast(fragment._data.shape).width, name=f"{name}_word")
+        width = (fragment._data.depth - 1).bit_length()
+        index = Signal(width, name=f"{name}_address")
+        self._m.d.comb += index.eq(address)
+        fragment.read_port(domain="comb", addr=index, data=data, en=Const(1, 1), transparent_for=())
+        return data
+
+    def read_data(self, path: str, port: int = 0) -> Value:
+        """Output of a read port of the memory at `path`, in the order in which the block made them."""
+        fragment, _ = self._find(f"{path}.data")
+        return fragment._read_ports[port]._data
+
+    def stick(self, path: str, value: int) -> None:
+        """Cut the signal at `path` from its logic and hold it at `value`."""
+        fragment, _ = self._find(path)
+        signal = self.signal(path)
+        for domain in list(fragment.statements):
+            fragment.statements[domain] = type(fragment.statements[domain])(
+                _without(fragment.statements[domain], signal)
+            )
+        fragment.add_statements("comb", signal.eq(value))
+
+
+def _state_names(signal: Signal) -> Mapping[int, str]:
+    chunks = signal._format._chunks if hasattr(signal, "_format") else ()
+    for chunk in chunks:
+        if not isinstance(chunk, str):
+            return {code: name for code, name in chunk[0]._variants.items()}
+    raise UnknownSignal(f"{signal.name} is no FSM state")
+
+
+class Bench(Elaboratable):
+    """What one proof is made of; `build` fills it. With `seeded` the bug of the proof is built in and helping
+    invariants are left out, so that only the claims themselves can fail. `reduced` tells that the bench starts from reset
+    (cover run, seeded bug): what a sweep of a large memory would put out of reach is then built small."""
+
+    def __init__(self, build: Callable[["Bench"], None], seeded: bool = False, reduced: bool = False):
+        self.m = Module()
+        self.seeded = seeded
+        self.reduced = reduced or seeded
+        self.covers = 0
+        self.claims = 0
+        self._build = build
+
+    def elaborate(self, platform: object) -> Module:
+        self._build(self)
+        return self.m
+
+    def block(self, component: wiring.Component, name: str = "dut", stuck: Mapping[str, int] | None = None) -> Block:
+        """Add a block; `stuck`: its seeded bug, path and value."""
+        block = Block(self.m, component, name)
+        if self.seeded:
+            for path, value in (stuck or {}).items():
+                block.stick(path, value)
+        return block
+
+    def any_const(self, shape: ShapeLike, name: str) -> Signal:
+        """An arbitrary value that does not change."""
+        signal = Signal(shape, name=name)
+        self.m.d.comb += Value.cast(signal).eq(AnyConst(len(Value.cast(signal))))
+        return signal
+
+    def any_seq(self, shape: ShapeLike, name: str) -> Signal:
+        """An arbitrary value in every cycle."""
+        signal = Signal(shape, name=name)
+        self.m.d.comb += Value.cast(signal).eq(AnySeq(len(Value.cast(signal))))
+        return signal
+
+    def free(self, *signals: ValueLike) -> None:
+        """Drive inputs of a block with anything."""
+        for signal in signals:
+            value = Value.cast(signal)
+            self.m.d.comb += value.eq(AnySeq(len(value)))
+
+    def past(self, value: ValueLike, name: str) -> Signal:
+        """`value` one cycle ago (0 in the first cycle)."""
+        value = Value.cast(value)
+        signal = Signal(len(value), name=name)
+        self.m.d.sync += signal.eq(value)
+        return signal
+
+    def assume(self, condition: ValueLike) -> None:
+        """The environment keeps to this."""
+        self.m.d.comb += Assume(condition, src_loc_at=1)
+
+    def claim(self, condition: ValueLike) -> None:
+        """The property to be proved."""
+        self.claims += 1
+        self.m.d.comb += Assert(condition, src_loc_at=1)
+
+    def invariant(self, condition: ValueLike) -> None:
+        """A fact about inner state that induction needs; proved with the claims."""
+        if not self.seeded:
+            self.m.d.comb += Assert(condition, src_loc_at=1)
+
+    def cover(self, condition: ValueLike) -> None:
+        """A situation that the assumptions must allow: shows that the claims are not vacuous."""
+        self.covers += 1
+        self.m.d.comb += Cover(condition, src_loc_at=1)
+
+
+def implies(premise: ValueLike, conclusion: ValueLike) -> Value:
+    """`conclusion` holds whenever `premise` does; both are one bit."""
+    return ~Value.cast(premise).bool() | Value.cast(conclusion).bool()
+
+
+def at_most_one(vector: Value) -> Value:
+    """At most one bit of `vector` is set."""
+    return (vector & (vector - 1))[: len(vector)] == 0
+
+
+def saturating_age(m: Module, event: ValueLike, limit: int, name: str) -> Signal:
+    """Cycles since `event`: 1 in the cycle after it, growing up to `limit`, which also stands for never."""
+    age = Signal(range(limit + 1), name=name, init=limit)
+    m.d.sync += age.eq(Mux(event, min(1, limit), Mux(age == limit, limit, age + 1)))
+    return age
