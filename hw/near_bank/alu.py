@@ -72,8 +72,12 @@ class AlignStage(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         dtype, operation = self.operand.dtype, self.operand.operation
-        fp16, short, integer = Signal(), Signal(), Signal()
-        add, maximum, take = Signal(), Signal(), Signal()
+        fp16 = Signal()
+        short = Signal()
+        integer = Signal()
+        add = Signal()
+        maximum = Signal()
+        take = Signal()
         m.d.comb += [
             fp16.eq(dtype == DataType.FP16),
             short.eq((dtype == DataType.FP16) | (dtype == DataType.BF16)),

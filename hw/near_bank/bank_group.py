@@ -133,7 +133,8 @@ class BankGroupUnit(wiring.Component):
                 "epoch": unsigned(config.epoch_bits),
             }
         )
-        updates, writes = Signal(timing.wl), Signal(timing.wl)
+        updates = Signal(timing.wl)
+        writes = Signal(timing.wl)
         dropped = Signal()
         dropping = seeded_bug(m, config, "dropped_update")
         if dropping is not None:

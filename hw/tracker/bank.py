@@ -95,13 +95,17 @@ class TrackerBank(wiring.Component):
         wiring.connect(m, triggers.blocks, wiring.flipped(self.blocks))
         wiring.connect(m, triggers.launches, wiring.flipped(self.launches))
 
-        valid_1, valid_2, valid_3 = Signal(), Signal(), Signal()
+        valid_1 = Signal()
+        valid_2 = Signal()
+        valid_3 = Signal()
         running = Signal()
 
         # Stage 0: a fill goes before a message; both need a place for the spill request they may make.
         spill_room = Signal(range(config.spill_queue_depth + 1), init=config.spill_queue_depth)
         fetch_room = Signal(range(fetches + 1), init=fetches)
-        accept, accept_fill, accept_message = Signal(), Signal(), Signal()
+        accept = Signal()
+        accept_fill = Signal()
+        accept_message = Signal()
         incoming = Signal(operation(config))
         message = self.messages.payload
         m.d.comb += [
@@ -150,7 +154,10 @@ class TrackerBank(wiring.Component):
         # Stage 2: way select, victim, fetch buffers.
         stage_3 = Signal(operation(config))
         found = Signal(selection(config))
-        hits, used, chosen, victim = Signal(ways), Signal(ways), Signal(ways), Signal(ways)
+        hits = Signal(ways)
+        used = Signal(ways)
+        chosen = Signal(ways)
+        victim = Signal(ways)
         lfsr = Signal(16, init=1)
         tag = Cat(stage_2.key.wf, stage_2.key.wg[high:])
         m.d.comb += [
@@ -247,7 +254,8 @@ class TrackerBank(wiring.Component):
 
         busy = Signal()
         live = Signal(range(config.tracker_sets // config.tracker_banks * ways + 1))
-        appeared, vanished = Signal(), Signal()
+        appeared = Signal()
+        vanished = Signal()
         m.d.comb += [
             busy.eq(valid_1 | valid_2 | valid_3 | buffers.busy),
             appeared.eq(count.allocation & ~count.eviction),

@@ -104,7 +104,8 @@ class CountStage(wiring.Component):
         # The counter so far is the entry's or the fetch buffer's; a miss finds zero.
         matched = Signal()
         before = Signal(counter(config))
-        past, reached = Signal(), Signal()
+        past = Signal()
+        reached = Signal()
         lower = Signal()
         total = Signal(config.count_bits)
         m.d.comb += matched.eq(found.matches.any())

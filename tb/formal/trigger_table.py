@@ -90,7 +90,8 @@ def trigger_table(b: Bench) -> None:
     marking, marked = block.signal("marking"), block.view("marked", completion(_small(b)))
     b.invariant(implies(marking, (marked.wg == wg) == watched.marked_here))
     for kind, queue, due in (("dma", "blocks", place.dma), ("launch", "launches", place.launch)):
-        push, item = block.port(queue, "push"), block.port(queue, "item")
+        ready = block.component(queue)
+        push, item = ready.push, ready.item
         issued = Signal(name=f"issued_{kind}")
         now = Signal(name=f"now_{kind}")
         m.d.comb += now.eq(push & (item.wg == wg))

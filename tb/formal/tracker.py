@@ -1,0 +1,303 @@
+"""Proof of a Tracker bank: each WF tile triggers once, when its last byte is counted, and no byte is lost.
+
+One arbitrary tile is watched through cache, fetch buffers, evictions and its home in memory. The environment answers
+fetches in any order, as late as it likes; to the watched tile with the counter that was last evicted (the spill queue and
+memory keep their order), to others with anything, but with no more counters than were evicted.
+"""
+
+from unittest.mock import patch
+
+from amaranth import Cat, Mux, Signal, Value
+from amaranth.lib import data
+
+from hw.config import Configuration
+from hw.messages import Fault
+from hw.tracker import bank as bank_module
+from hw.tracker.bank import TrackerBank
+from hw.tracker.count_stage import GENERATION_BITS, operation, selection
+from hw.tracker.fetch_buffers import counter, tile_key
+from hw.tracker.storage import ENTRY_EPOCH_BITS, entry_layout
+from tb.formal.bench import Bench, at_most_one, implies
+from tb.formal.proof import proof
+from tb.formal.tracker_parts import SpecifiedGeometry, SpecifiedTriggers, WatchedTile
+
+
+def _population(bits: list[Value]) -> Value:
+    return sum(bits[1:], bits[0] + 0)
+
+
+class WatchedBank:
+    """A bank, its environment, and what the specification says about the watched tile."""
+
+    def __init__(self, b: Bench, config: Configuration, stuck: dict[str, int]):
+        self.b, self.config = b, config
+        m = b.m
+        self.tile = tile = WatchedTile(config)
+        for signal in (tile.wg, tile.wf, tile.place, tile.threshold, tile.missing):
+            value = Value.cast(signal)
+            m.d.comb += value.eq(b.any_const(len(value), "tile"))
+        b.assume(tile.threshold != 0)
+        self.dut = dut = TrackerBank(config, 0)
+        with (
+            patch.object(bank_module, "TileGeometry", lambda c: SpecifiedGeometry(c, tile)),
+            patch.object(bank_module, "TriggerTable", lambda c: SpecifiedTriggers(c, tile)),
+        ):
+            self.block = b.block(dut, stuck=stuck)
+        self.count = self.block.component("count")
+        m.d.comb += [
+            dut.epoch.eq(b.any_const(len(dut.epoch), "epoch")),
+            dut.generation.eq(b.any_const(len(dut.generation), "generation")),
+        ]
+        b.free(dut.messages.valid, dut.messages.payload, dut.blocks.ready, dut.launches.ready)
+        b.free(dut.spill_requests.ready, dut.spill_response, dut.faults.ready)
+
+        self.message = self.dut.messages.valid & self.dut.messages.ready & tile.named(
+            dut.messages.payload.wg, dut.messages.payload.wf
+        )
+        self._specify()
+        self._answer()
+
+    def _specify(self) -> None:
+        """Ghost state. `counted`: bytes counted for the tile; `out`: its counter is at home, where it is `home`;
+        `others`: counters of other tiles of its set that are at home; `asked`: fetches under way."""
+        m, b, config, tile, count = self.b.m, self.b, self.config, self.tile, self.count
+        now, found = count.operation, count.selection
+        self.here = Signal()
+        m.d.comb += self.here.eq(count.valid & tile.named(now.key.wg, now.key.wf))
+        self.counted = Signal(config.count_bits + 1)
+        self.out = Signal()
+        self.home = Signal(config.count_bits)
+        self.others = Signal(config.tag_bits + 1)
+        self.asked = Signal(config.tracker_fetches)
+        self.is_message = self.here & ~now.fill
+        self.is_fill = self.here & now.fill
+        past = Signal()
+        m.d.comb += past.eq(count.refused & self.is_fill)
+        with m.If(self.is_message & ~count.refused):
+            m.d.sync += self.counted.eq(self.counted + now.amount.count)
+        with m.Elif(past):
+            m.d.sync += self.counted.eq(Mux(self.out, self.home, 0))
+        # Proved for the watched tile, which is any tile; so it may be assumed of the others.
+        b.claim(implies(self.is_fill, ~found.hit))
+        b.assume(implies(count.valid & now.fill & ~self.here, ~found.hit))
+        self.in_set = count.valid & (now.key.wg[: config.set_bits] == tile.wg[: config.set_bits])
+        victim_wg = Cat(now.key.wg[: config.set_bits], found.victim.tag[config.wf_bits :])
+        evicted = count.eviction & tile.named(victim_wg, found.victim.tag[: config.wf_bits])
+        with m.If(evicted):
+            m.d.sync += [self.out.eq(1), self.home.eq(count.spill_request.record.count)]
+            b.claim(count.spill_request.record.count == self.counted)
+        with m.Elif(self.is_fill):
+            m.d.sync += self.out.eq(0)
+        other_left = count.eviction & self.in_set & ~evicted
+        other_back = self.in_set & ~self.here & now.fill & now.present
+        m.d.sync += self.others.eq(self.others + other_left - other_back)
+        b.assume(implies(other_left, self.others < (1 << config.tag_bits) - 1))
+        fetch = Mux(count.fetch, 1 << count.allocated, 0)[: config.tracker_fetches]
+        answer = self.dut.spill_response
+        answered = Mux(answer.valid, 1 << answer.tag, 0)[: config.tracker_fetches]
+        m.d.sync += self.asked.eq((self.asked | fetch) & ~answered)
+        b.assume(implies(answer.valid, (self.asked >> answer.tag)[0] & (answer.tag < config.tracker_fetches)))
+
+    def _answer(self) -> None:
+        """What the home answers."""
+        m, b, config, block = self.b.m, self.b, self.config, self.block
+        answer, tile = self.dut.spill_response, self.tile
+        usable = Signal()
+        m.d.comb += usable.eq(
+            answer.record.present
+            & (answer.record.epoch == self.dut.epoch)
+            & (answer.record.reserved[:GENERATION_BITS] == self.dut.generation)
+        )
+        fetches = config.tracker_fetches
+        self.active, self.answered = block.signal("fetches.active"), block.signal("fetches.answered")
+        self.keys = [block.view(f"fetches.key_{i}", tile_key(config)) for i in range(fetches)]
+        self.gathered = [block.view(f"fetches.gathered_{i}", counter(config)) for i in range(fetches)]
+        self.homes = [block.view(f"fetches.home_{i}", counter(config)) for i in range(fetches)]
+        self.present = [block.signal(f"fetches.present_{i}") for i in range(fetches)]
+        self.mine = Cat(self.active[i] & tile.named(key.wg, key.wf) for i, key in enumerate(self.keys))
+        self.same_set = [
+            self.active[i] & (key.wg[: config.set_bits] == tile.wg[: config.set_bits]) & ~self.mine[i]
+            for i, key in enumerate(self.keys)
+        ]
+        self.on_the_way = Signal(range(fetches + 1))
+        """Counters of other tiles of the set that were answered and are not back yet."""
+        m.d.comb += self.on_the_way.eq(
+            _population([self.same_set[i] & ~self.asked[i] & self.present[i] for i in range(fetches)])
+        )
+        for i in range(fetches):
+            to_here = answer.valid & (answer.tag == i)
+            b.assume(implies(to_here & self.mine[i], usable == self.out))
+            b.assume(implies(to_here & self.mine[i] & usable, answer.record.count == self.home))
+            b.assume(implies(to_here & self.same_set[i] & usable, self.on_the_way < self.others))
+
+
+def _claims(w: WatchedBank) -> None:
+    b, tile, count = w.b, w.tile, w.count
+    now = count.operation
+    amount = now.amount.count
+    buffered = w.mine.any()
+    b.claim(implies(w.here & count.complete, ~tile.complete))
+    b.claim(implies(w.is_message & count.complete, w.counted + amount == tile.threshold))
+    b.claim(implies(w.is_fill & count.complete, w.counted == tile.threshold))
+    b.claim(implies((w.counted == tile.threshold) & ~buffered, tile.complete))
+    b.claim(implies(tile.complete, w.counted == tile.threshold))
+    wrong = now.stale | tile.missing | tile.complete
+    past = w.counted + amount > tile.threshold
+    # What is at home while a message comes is added when it returns, and judged then.
+    b.claim(implies(w.is_message & count.refused, wrong | past))
+    b.claim(implies(w.is_message & ~count.refused, ~wrong & (buffered | w.out | ~past)))
+    b.claim(implies(w.is_fill & count.refused, (count.fault == Fault.PAST_THRESHOLD) & (w.counted > tile.threshold)))
+    b.claim(implies(count.spill, w.block.component("spills").w_rdy))
+    b.claim(implies(count.fetch, ~w.active.all()))
+
+
+def _bytes_claim(w: WatchedBank) -> None:
+    """Bytes taken in = bytes counted + bytes refused or dropped with a fault + bytes in the pipeline."""
+    b, m, tile, count = w.b, w.b.m, w.tile, w.count
+    sent, dropped = Signal(24), Signal(24)
+    with m.If(w.message):
+        m.d.sync += sent.eq(sent + w.dut.messages.payload.bytes)
+    with m.If(w.is_message & count.refused):
+        m.d.sync += dropped.eq(dropped + count.operation.amount.count)
+    with m.Elif(w.is_fill & count.refused):
+        m.d.sync += dropped.eq(dropped + w.counted - Mux(w.out, w.home, 0))
+    moving = Signal(24)
+    parts = [Mux(valid & ~stage.fill & tile.named(stage.key.wg, stage.key.wf), stage.amount.count, 0) for valid, stage in w.stages]
+    m.d.comb += moving.eq(sum(parts))
+    b.claim(sent == (w.counted + dropped + moving)[:24])
+
+
+def _cache_invariants(w: WatchedBank) -> None:
+    """The watched tile's counter is in one place; the pipeline's copies agree with the memory."""
+    b, m, config, tile, block = w.b, w.b.m, w.config, w.tile, w.block
+    ways, entry = config.tracker_ways, entry_layout(config)
+    row_layout = data.ArrayLayout(entry, ways)
+    set_number = tile.wg[: config.set_bits]
+    raw = block.word("storage.sets", set_number)
+    row = data.View(row_layout, raw)
+    spilled = block.word("storage.spills", set_number)
+    tag = Cat(tile.wf, tile.wg[config.set_bits :])
+    sweeping, swept = block.signal("storage.sweeping"), block.signal("storage.swept")
+    epoch = w.dut.epoch[:ENTRY_EPOCH_BITS]
+    used, match = Signal(ways), Signal(ways)
+    for way in range(ways):
+        m.d.comb += [
+            used[way].eq(row[way].valid & (row[way].epoch == epoch)),
+            match[way].eq(used[way] & (row[way].tag == tag)),
+        ]
+    resident = match.any()
+    buffered = w.mine.any()
+    b.invariant(implies(~sweeping, swept == 0))
+    b.invariant(implies(sweeping & (swept > set_number), (raw == 0) & (spilled == 0)))
+    b.invariant(implies(sweeping, (w.counted == 0) & ~w.out & (w.others == 0) & ~tile.complete))
+    running = block.signal("running")
+    b.invariant(implies(sweeping | ~running, ~(w.valids.any() | w.active.any())))
+    b.invariant(implies(running, ~sweeping))
+    b.invariant(block.state("sweep", "SWEEP") | block.state("sweep", "RUN"))
+    settled = ~sweeping
+    b.invariant(implies(settled, at_most_one(match)))
+    for way in range(ways):
+        b.invariant(implies(settled & match[way], row[way].count == w.counted))
+    b.invariant(implies(settled & resident, ~tile.complete & ~buffered & ~w.out))
+    b.invariant(at_most_one(w.mine))
+    b.invariant(implies(tile.complete, ~buffered & ~w.out & (w.counted == tile.threshold)))
+    b.invariant(implies(settled & ~resident & ~buffered & ~w.out & ~tile.complete, w.counted == 0))
+    b.invariant(implies(w.out, w.home < tile.threshold))
+    b.invariant(implies(~tile.complete & ~buffered, w.counted < tile.threshold))
+    b.invariant(implies(w.out & ~buffered, w.counted == w.home))
+    b.invariant(implies(settled, spilled == (w.others + w.out)[: config.tag_bits + 1]))
+    b.invariant(w.others < (1 << config.tag_bits))
+    b.invariant(w.on_the_way <= w.others)
+
+    # Stage 2 sees the set as it is in the memory.
+    v2, s2 = w.stages[1]
+    in_set = v2 & (s2.key.wg[: config.set_bits] == set_number)
+    b.invariant(implies(v2, block.signal("storage.current") == s2.key.wg[: config.set_bits]))
+    b.invariant(implies(in_set, block.read_data("storage.sets") == raw))
+    b.invariant(implies(in_set, block.read_data("storage.spills") == spilled))
+
+    # Stage 3 knows where the tile is, and takes its place only by evicting it.
+    found = w.count.selection
+    own, inside = w.here, w.in_set
+    b.invariant(implies(own, (found.hit == resident) & (found.entry.count == Mux(resident, w.counted, 0))))
+    b.invariant(implies(inside & found.hit, Mux(own, found.way == match, (found.way & match) == 0)))
+    b.invariant(implies(inside & ~found.hit, at_most_one(found.way) & found.way.any()))
+    b.invariant(implies(inside & ~found.hit, found.full == used.all()))
+    b.invariant(implies(inside & ~found.hit & ~found.full, (found.way & used) == 0))
+    b.invariant(implies(inside, found.spilled == spilled))
+    for way in range(ways):
+        evicting = inside & ~found.hit & found.full & found.way[way]
+        b.invariant(implies(evicting, found.victim.as_value() == row[way].as_value()))
+    b.invariant(implies(own, found.remaining == (tile.threshold - w.count.operation.amount.count)))
+    b.invariant(implies(own, (found.missing == tile.missing) & (found.place.as_value() == tile.place.as_value())))
+    b.invariant(implies(own, block.signal("triggers.at_entry")))
+    foreign = w.count.valid & ~own
+    place = found.place
+    b.invariant(implies(foreign, (place.index != tile.place.index) | (place.position != tile.place.position)))
+    for n in (1, 2):
+        valid, stage = w.stages[n - 1]
+        there = block.signal(f"geometry.here_{n}")
+        b.invariant(implies(valid, there == tile.named(stage.key.wg, stage.key.wf)))
+
+
+def _buffer_invariants(w: WatchedBank) -> None:
+    """Every fetch buffer in use is asked for, answered, or on its way through the pipeline as a fill."""
+    b, config, tile, count = w.b, w.config, w.tile, w.count
+    fetches = config.tracker_fetches
+    here = Mux(w.out, w.home, 0)
+    for i in range(fetches):
+        states = [w.asked[i], w.answered[i]] + [v & s.fill & s.buffer[i] for v, s in w.stages]
+        b.invariant(_population(states) == w.active[i])
+        b.invariant(implies(w.mine[i], w.counted == w.gathered[i].count + here))
+        b.invariant(implies(w.mine[i], w.gathered[i].count <= tile.threshold))
+        b.invariant(implies(w.mine[i] & ~w.asked[i], w.present[i] == w.out))
+        b.invariant(implies(w.mine[i] & w.answered[i], w.homes[i].count == here))
+        for v, s in w.stages:
+            moving = v & s.fill & s.buffer[i]
+            b.invariant(implies(moving, s.key.as_value() == w.keys[i].as_value()))
+            b.invariant(implies(moving, s.present == w.present[i]))
+            b.invariant(implies(moving & w.mine[i], s.amount.count == here))
+    for v, s in w.stages:
+        b.invariant(implies(v & s.fill, s.buffer.any() & at_most_one(s.buffer)))
+    found, now = count.selection, count.operation
+    b.invariant(implies(w.is_message, found.matches == w.mine))
+    b.invariant(implies(count.valid & now.fill, found.matches == now.buffer))
+    b.invariant(implies(count.valid & ~w.here, (found.matches & w.mine) == 0))
+    spill_room, fetch_room = w.block.signal("spill_room"), w.block.signal("fetch_room")
+    flights = _population([v for v, _ in w.stages])
+    messages = _population([v & ~s.fill for v, s in w.stages])
+    b.invariant(spill_room + flights + w.block.component("spills").level == config.spill_queue_depth)
+    b.invariant(fetch_room + messages + _population(list(w.active)) == fetches)
+
+
+@proof(
+    block="tracker.bank.TrackerBank",
+    claim="a WF tile triggers exactly once, when the bytes counted reach its threshold and never before; every byte "
+    "taken in is counted once, or refused with a fault, through evictions and fetches; no queue or buffer overflows",
+    scope="256 sets x 8 ways x 76 bits, 4 fetch buffers, any tile; one epoch (between two sweeps); geometry and trigger "
+    "table by their specification; homes in memory keep the order of the spill requests (cover and seeded bug: 4 sets x 1 way)",
+    bug="storage.same stuck at 0: an access does not see the one just before it",
+    bug_depth=14,
+    cover_depth=26,
+    time_limit=900,
+    depth=int(__import__('os').environ.get('DP','2')),
+)
+def tracker_bank(b: Bench) -> None:
+    small = {"tracker_sets": 4, "tracker_ways": 1, "tracker_fetches": 1, "trigger_blocks": 16} if b.reduced else {}
+    import os
+    if os.environ.get("TS"): small = eval(os.environ["TS"])
+    config = Configuration(**small)
+    w = WatchedBank(b, config, {"storage.same": 0})
+    b.m.d.comb += w.dut.clear.eq(0)
+    layout = operation(config)
+    w.stages = [
+        (w.block.signal(f"valid_{n}"), w.block.view(f"stage_{n}", layout)) for n in (1, 2, 3)
+    ]
+    w.valids = Cat(valid for valid, _ in w.stages)
+    _claims(w)
+    if os.environ.get("BY"): _bytes_claim(w)
+    if not b.seeded:
+        _cache_invariants(w)
+        _buffer_invariants(w)
+    b.cover(w.here & w.count.complete & (w.tile.threshold == 96))
+    b.cover(w.is_fill & w.count.complete & w.count.operation.present)

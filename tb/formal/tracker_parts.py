@@ -1,0 +1,89 @@
+"""What a Tracker bank is proved against: specifications of the two blocks beside its pipeline.
+
+They keep the interface and the latency of the block they stand for, say for one arbitrary WF tile what the block would,
+and for every other tile anything at all.
+"""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.asserts import AnySeq
+from amaranth.hdl import Assume
+from amaranth.lib import wiring
+
+from hw.config import Configuration
+from hw.dma.trigger_table import TriggerTable
+from hw.tracker.tile_geometry import TileGeometry, block_place
+
+
+class WatchedTile:
+    """The tile: wg and wf name it; place in the trigger table, threshold in bytes, and whether it exists are fixed."""
+
+    def __init__(self, config: Configuration):
+        self.wg = Signal(config.wg_bits)
+        self.wf = Signal(config.wf_bits)
+        self.place = Signal(block_place(config))
+        self.threshold = Signal(config.count_bits)
+        self.missing = Signal()
+        self.complete = Signal()
+        """The tile reached its threshold, as the trigger table would have it."""
+
+    def named(self, wg: Signal, wf: Signal) -> Signal:
+        """`wg`, `wf` name this tile."""
+        return (wg == self.wg) & (wf == self.wf)
+
+
+class SpecifiedGeometry(TileGeometry):
+    """Stands for :class:`TileGeometry`: what it says of the watched tile never changes, and no other tile has its place."""
+
+    def __init__(self, config: Configuration, tile: WatchedTile):
+        super().__init__(config)
+        self._tile = tile
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        tile = self._tile
+        here_1 = Signal()
+        here_2 = Signal()
+        m.d.sync += [here_1.eq(self.advance & tile.named(self.wg, self.wf)), here_2.eq(here_1)]
+        threshold = Signal.like(tile.threshold)
+        m.d.comb += self.remaining.eq(threshold - self.bytes)
+        with m.If(here_2):
+            m.d.comb += [self.place.eq(tile.place), threshold.eq(tile.threshold), self.missing.eq(tile.missing)]
+        with m.Else():
+            m.d.comb += [
+                self.place.as_value().eq(AnySeq(len(self.place.as_value()))),
+                threshold.eq(AnySeq(len(threshold))),
+                self.missing.eq(AnySeq(1)),
+            ]
+            same = (self.place.index == tile.place.index) & (self.place.position == tile.place.position)
+            m.d.comb += Assume(~same)
+        m.d.comb += self.right.eq(AnySeq(1))
+        return m
+
+
+class SpecifiedTriggers(TriggerTable):
+    """Stands for :class:`TriggerTable`: knows whether the watched tile is done, all completions before included."""
+
+    def __init__(self, config: Configuration, tile: WatchedTile):
+        super().__init__(config)
+        self._tile = tile
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        place = self._tile.place
+        here = Signal()
+        at_entry = Signal()
+        given = self.completion.place
+        m.d.comb += here.eq(self.complete & (given.index == place.index) & (given.position == place.position))
+        with m.If(here):
+            m.d.sync += self._tile.complete.eq(1)
+        with m.If(self.lookup):
+            m.d.sync += at_entry.eq(self.lookup_index == place.index)
+        others = AnySeq(len(self.done))
+        mask = Mux(at_entry, 1 << place.position, 0)[: len(self.done)]
+        m.d.comb += [
+            self.done.eq((others & ~mask) | (mask & self._tile.complete.replicate(len(self.done)))),
+            self.cleared.eq(AnySeq(1)),
+            self.waiting.eq(AnySeq(1)),
+            Cat(self.blocks.valid, self.launches.valid).eq(AnySeq(2)),
+        ]
+        return m
