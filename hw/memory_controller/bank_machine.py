@@ -222,7 +222,7 @@ class BankMachines(wiring.Component):
             activate_banks.eq(row_chosen & spread(activate, BANKS)),
             precharge_banks.eq(row_chosen & spread(precharge, BANKS)),
             row_read.addr.eq(encode(row_chosen)),
-            self.quiet.eq(~(occupied.any() | (ras | rtp | wtp).any())),
+            self.quiet.eq(~(occupied.any() | (ras | rtp | wtp).any() | rfc)),
             self.precharged.eq(~(rp | rc).any() & ~rfc),
             self.activated.valid.eq(self.row.valid & (self.row.command == RowCommand.ACT)),
             self.activated.bank.eq(self.row.bank),

@@ -206,10 +206,3 @@ def implies(premise: ValueLike, conclusion: ValueLike) -> Value:
 def at_most_one(vector: Value) -> Value:
     """At most one bit of `vector` is set."""
     return (vector & (vector - 1))[: len(vector)] == 0
-
-
-def saturating_age(m: Module, event: ValueLike, limit: int, name: str) -> Signal:
-    """Cycles since `event`: 1 in the cycle after it, growing up to `limit`, which also stands for never."""
-    age = Signal(range(limit + 1), name=name, init=limit)
-    m.d.sync += age.eq(Mux(event, min(1, limit), Mux(age == limit, limit, age + 1)))
-    return age

@@ -21,6 +21,9 @@ from tb.formal.bench import Bench, at_most_one, implies
 from tb.formal.proof import proof
 from tb.formal.tracker_parts import SpecifiedGeometry, SpecifiedTriggers, WatchedTile
 
+SUM_BITS = 24
+"""Width of sums of bytes."""
+
 
 def _population(bits: list[Value]) -> Value:
     return sum(bits[1:], bits[0] + 0)
@@ -64,7 +67,7 @@ class WatchedBank:
         now, found = count.operation, count.selection
         self.here = Signal()
         m.d.comb += self.here.eq(count.valid & tile.named(now.key.wg, now.key.wf))
-        self.counted = Signal(config.count_bits + 1)
+        self.counted = Signal(SUM_BITS)
         self.out = Signal()
         self.home = Signal(config.count_bits)
         self.others = Signal(config.tag_bits + 1)
@@ -77,15 +80,13 @@ class WatchedBank:
             m.d.sync += self.counted.eq(self.counted + now.amount.count)
         with m.Elif(past):
             m.d.sync += self.counted.eq(Mux(self.out, self.home, 0))
-        # Proved for the watched tile, which is any tile; so it may be assumed of the others.
-        b.claim(implies(self.is_fill, ~found.hit))
+        # Claimed of the watched tile, which is any tile; so it may be assumed of the others.
         b.assume(implies(count.valid & now.fill & ~self.here, ~found.hit))
         self.in_set = count.valid & (now.key.wg[: config.set_bits] == tile.wg[: config.set_bits])
         victim_wg = Cat(now.key.wg[: config.set_bits], found.victim.tag[config.wf_bits :])
-        evicted = count.eviction & tile.named(victim_wg, found.victim.tag[: config.wf_bits])
+        self.evicted = evicted = count.eviction & tile.named(victim_wg, found.victim.tag[: config.wf_bits])
         with m.If(evicted):
             m.d.sync += [self.out.eq(1), self.home.eq(count.spill_request.record.count)]
-            b.claim(count.spill_request.record.count == self.counted)
         with m.Elif(self.is_fill):
             m.d.sync += self.out.eq(0)
         other_left = count.eviction & self.in_set & ~evicted
@@ -147,24 +148,31 @@ def _claims(w: WatchedBank) -> None:
     b.claim(implies(w.is_message & count.refused, wrong | past))
     b.claim(implies(w.is_message & ~count.refused, ~wrong & (buffered | w.out | ~past)))
     b.claim(implies(w.is_fill & count.refused, (count.fault == Fault.PAST_THRESHOLD) & (w.counted > tile.threshold)))
+    b.claim(implies(w.is_fill, ~count.selection.hit))
+    b.claim(implies(w.evicted, count.spill_request.record.count == w.counted))
     b.claim(implies(count.spill, w.block.component("spills").w_rdy))
     b.claim(implies(count.fetch, ~w.active.all()))
 
 
 def _bytes_claim(w: WatchedBank) -> None:
-    """Bytes taken in = bytes counted + bytes refused or dropped with a fault + bytes in the pipeline."""
+    """Bytes taken in = bytes in the pipeline + bytes counted + bytes refused or dropped with a fault."""
     b, m, tile, count = w.b, w.b.m, w.tile, w.count
-    sent, dropped = Signal(24), Signal(24)
+    amount = count.operation.amount.count
+    sent, judged, dropped = (Signal(SUM_BITS, name=name) for name in ("sent", "judged", "dropped"))
     with m.If(w.message):
         m.d.sync += sent.eq(sent + w.dut.messages.payload.bytes)
+    with m.If(w.is_message):
+        m.d.sync += judged.eq(judged + amount)
     with m.If(w.is_message & count.refused):
-        m.d.sync += dropped.eq(dropped + count.operation.amount.count)
+        m.d.sync += dropped.eq(dropped + amount)
     with m.Elif(w.is_fill & count.refused):
         m.d.sync += dropped.eq(dropped + w.counted - Mux(w.out, w.home, 0))
-    moving = Signal(24)
-    parts = [Mux(valid & ~stage.fill & tile.named(stage.key.wg, stage.key.wf), stage.amount.count, 0) for valid, stage in w.stages]
-    m.d.comb += moving.eq(sum(parts))
-    b.claim(sent == (w.counted + dropped + moving)[:24])
+    moving = Value.cast(0)
+    for valid, stage in w.stages:
+        moving = moving + Mux(valid & ~stage.fill & tile.named(stage.key.wg, stage.key.wf), stage.amount.count, 0)
+    b.claim(sent == (judged + moving)[:SUM_BITS])
+    b.claim(judged == (w.counted + dropped)[:SUM_BITS])
+    b.claim(implies(w.is_message & count.refused, count.fault != Fault.LEFT_OVER))
 
 
 def _cache_invariants(w: WatchedBank) -> None:
@@ -270,34 +278,53 @@ def _buffer_invariants(w: WatchedBank) -> None:
     b.invariant(fetch_room + messages + _population(list(w.active)) == fetches)
 
 
+def _watched(b: Bench, stuck: dict[str, int]) -> WatchedBank:
+    """A bank within one epoch: full size, or small where it is run from reset."""
+    small = {"tracker_sets": 4, "tracker_ways": 1, "tracker_fetches": 2, "trigger_blocks": 16} if b.reduced else {}
+    config = Configuration(**small)
+    w = WatchedBank(b, config, stuck)
+    b.m.d.comb += w.dut.clear.eq(0)
+    layout = operation(config)
+    w.stages = [(w.block.signal(f"valid_{n}"), w.block.view(f"stage_{n}", layout)) for n in (1, 2, 3)]
+    w.valids = Cat(valid for valid, _ in w.stages)
+    b.cover(w.here & w.count.complete & (w.tile.threshold == 96) & (w.count.operation.amount.count == 32))
+    return w
+
+
+_SCOPE = (
+    "256 sets x 8 ways x 76 bits, 4 fetch buffers, any tile; one epoch (between two sweeps); geometry and trigger table "
+    "by their specification; homes keep the order of the spill requests (cover and seeded bug: 4 sets x 1 way)"
+)
+
+
 @proof(
     block="tracker.bank.TrackerBank",
-    claim="a WF tile triggers exactly once, when the bytes counted reach its threshold and never before; every byte "
-    "taken in is counted once, or refused with a fault, through evictions and fetches; no queue or buffer overflows",
-    scope="256 sets x 8 ways x 76 bits, 4 fetch buffers, any tile; one epoch (between two sweeps); geometry and trigger "
-    "table by their specification; homes in memory keep the order of the spill requests (cover and seeded bug: 4 sets x 1 way)",
+    claim="a WF tile triggers exactly once, when the bytes counted reach its threshold and never before, through "
+    "evictions and fetches; its counter is in one place and leaves it whole; no queue or buffer overflows",
+    scope=_SCOPE,
     bug="storage.same stuck at 0: an access does not see the one just before it",
     bug_depth=14,
     cover_depth=26,
+    depth=1,
     time_limit=900,
-    depth=int(__import__('os').environ.get('DP','2')),
 )
-def tracker_bank(b: Bench) -> None:
-    small = {"tracker_sets": 4, "tracker_ways": 1, "tracker_fetches": 1, "trigger_blocks": 16} if b.reduced else {}
-    import os
-    if os.environ.get("TS"): small = eval(os.environ["TS"])
-    config = Configuration(**small)
-    w = WatchedBank(b, config, {"storage.same": 0})
-    b.m.d.comb += w.dut.clear.eq(0)
-    layout = operation(config)
-    w.stages = [
-        (w.block.signal(f"valid_{n}"), w.block.view(f"stage_{n}", layout)) for n in (1, 2, 3)
-    ]
-    w.valids = Cat(valid for valid, _ in w.stages)
+def tracker_exactly_once(b: Bench) -> None:
+    w = _watched(b, {"storage.same": 0})
     _claims(w)
-    if os.environ.get("BY"): _bytes_claim(w)
     if not b.seeded:
         _cache_invariants(w)
         _buffer_invariants(w)
-    b.cover(w.here & w.count.complete & (w.tile.threshold == 96))
     b.cover(w.is_fill & w.count.complete & w.count.operation.present)
+
+
+@proof(
+    block="tracker.bank.TrackerBank",
+    claim="every byte taken in is counted once or refused with a fault: bytes in = in the pipeline + counted + refused",
+    scope=_SCOPE,
+    bug="valid_3 stuck at 0: messages are lost in the pipeline",
+    bug_depth=14,
+    cover_depth=20,
+    depth=1,
+)
+def tracker_bytes(b: Bench) -> None:
+    _bytes_claim(_watched(b, {"valid_3": 0}))
