@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test coverage mutate verilog figures lint clean distclean
+.PHONY: help setup sim test coverage formal mutate verilog figures lint clean distclean
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -43,6 +43,9 @@ sim: $(STAMP) ## every end-to-end scenario on the RTL; results in build/sim/resu
 
 test: $(STAMP) ## everything quick under pytest
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
+
+formal: .venv/.installed-formal ## proofs of every block, each with a cover run and a seeded bug; build/formal/summary.json
+	@$(BIN)/python -m tb.formal --processes $(JOBS)
 
 mutate: $(STAMP) ## mutation score of every block; score in build/mutation/summary.json; takes hours
 	@$(BIN)/python -m tb.mutation

@@ -26,7 +26,7 @@ def _arbiter(b: Bench, stuck: dict[str, int]) -> tuple[Arbiter, Block]:
 
 
 @proof(
-    block="memory_controller.arbiter.Arbiter",
+    block="arbiter",
     claim="at most one stream is taken, only when it is admissible and there is room; MCA keeps to its threshold",
     scope="full size; any policy, threshold and programming, which does not change",
     bug="starved stuck at 1: communication passes the threshold",
@@ -46,14 +46,18 @@ def arbiter_exclusion(b: Bench) -> None:
         closed = mca & dut.kernel_active & (dut.control.threshold == threshold) & (dut.occupancy >= limit)
         b.claim(implies(closed & dut.take_communication, dut.forced))
     b.claim(implies((dut.control.starvation_limit == 0), ~dut.forced))
-    b.claim(implies((dut.control.policy != Policy.ROUND_ROBIN) & dut.compute_admissible & dut.take_communication, dut.forced))
+    b.claim(
+        implies(
+            (dut.control.policy != Policy.ROUND_ROBIN) & dut.compute_admissible & dut.take_communication, dut.forced
+        )
+    )
     b.cover(dut.forced & (dut.control.starvation_limit == 3))
     b.cover(mca & dut.take_communication & ~dut.forced & (dut.control.threshold == Threshold.OCCUPANCY_5))
     b.cover(dut.take_compute & dut.communication_admissible)
 
 
 @proof(
-    block="memory_controller.arbiter.Arbiter",
+    block="arbiter",
     claim="a communication request that has waited starvation_limit cycles is taken in the next cycle with room in "
     "which it is admissible: it is refused in at most starvation_limit such cycles",
     scope="full size; any policy, threshold and programming, which does not change",
@@ -82,7 +86,7 @@ def arbiter_starvation(b: Bench) -> None:
 
 
 @proof(
-    block="memory_controller.arbiter.Arbiter",
+    block="arbiter",
     claim="after the kernel's end every policy drains communication: with no compute request admissible, each cycle "
     "with room takes one, so a queue of n is empty after n such cycles",
     scope="queue of 4 requests of 4 bits; any policy, threshold and programming",

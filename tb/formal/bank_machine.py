@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from amaranth import Cat, Mux, Signal, Value
 
-from hw.config import BANK_GROUPS, BANKS, Configuration, Timing
+from hw.config import BANKS, Configuration, Timing
 from hw.memory_controller.bank_machine import BankMachines, slot_layout
 from hw.memory_controller.refresh import Refresher
 from hw.messages import Access, RowCommand
@@ -194,7 +194,7 @@ def _rules(b: Bench, timing: Timing, stuck: dict[str, int]) -> BusMonitor:
 
 
 @proof(
-    block="memory_controller.bank_machine.BankMachines",
+    block="bank_machine",
     claim="no command violates RCD, RP, RAS, RC, CCD_S, CCD_L, RRD, FAW, RTP, RTW, WTR, WTP or RFC; no ACT to an open, "
     "no column command to a closed bank, no REF with an open bank",
     scope=_CONTRACT + "SPEC's HBM2 set (cover and seeded bug: shorter distances)",
@@ -208,7 +208,7 @@ def dram_timing(b: Bench) -> None:
 
 
 @proof(
-    block="memory_controller.bank_machine.BankMachines",
+    block="bank_machine",
     claim="the same rules with the timers FAW and RC in use, and with a refresh due as soon as the last one is over",
     scope=_CONTRACT + "FAW 24, RC 60, CCD_S 2, RFC 30, REFI 31 (cover and seeded bug: shorter)",
     bug="faw.busy stuck at 0: FAW is not kept",
@@ -225,7 +225,7 @@ def dram_timing_wide(b: Bench) -> None:
 
 
 @proof(
-    block="memory_controller.bank_machine.BankMachines",
+    block="bank_machine",
     claim="an op-and-store is atomic: its bank group sees no column command within CCDWL after an update",
     scope=_CONTRACT + "SPEC's HBM2 set (cover and seeded bug: shorter distances)",
     bug="update_select stuck at 0: only CCD_L is kept after an update",

@@ -8,7 +8,7 @@ A proof can also be built with a *seeded bug*: some inner signals cut from their
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from amaranth import Elaboratable, Module, Mux, Signal
+from amaranth import Elaboratable, Module, Signal
 from amaranth.asserts import AnyConst, AnySeq
 from amaranth.hdl import Assert, Assume, Const, Cover, Fragment, Shape, ShapeLike, Value, ValueLike
 from amaranth.hdl._ast import Assign, Switch
@@ -130,8 +130,8 @@ def _state_name(signal: Signal, code: int) -> str | None:
 
 class Bench(Elaboratable):
     """What one proof is made of; `build` fills it. With `seeded` the bug of the proof is built in and helping
-    invariants are left out, so that only the claims themselves can fail. `reduced` tells that the bench starts from reset
-    (cover run, seeded bug): what a sweep of a large memory would put out of reach is then built small."""
+    invariants are left out, so that only the claims themselves can fail. `reduced` tells that the bench is run from
+    reset (cover run, seeded bug): what a sweep of a large memory would put out of reach is then built small."""
 
     def __init__(self, build: Callable[["Bench"], None], seeded: bool = False, reduced: bool = False):
         self.m = Module()

@@ -13,8 +13,8 @@ from tb.formal.bench import implies
 
 
 class Age:
-    """Cycles since an event, up to `limit`, which also stands for longer ago and for never. `before`: in the cycle of an event, the time
-    since the previous one; `now`: 0 there."""
+    """Cycles since an event, up to `limit`, which also stands for longer ago and for never. `before`: in the cycle of
+    an event, the time since the previous one; `now`: 0 there."""
 
     def __init__(self, m: Module, event: Value, limit: int, name: str, previous: "Age | None" = None):
         """With `previous`, the age of the event before the one that it tells."""

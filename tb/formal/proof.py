@@ -1,5 +1,6 @@
 """What a proof is, and the list of all of them."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,9 +11,10 @@ from tb.formal.bench import Bench
 class Proof:
     """One property of one block.
 
-    `engine`: `k-induction` (unbounded, `depth` steps), `pdr` (unbounded, no invariants) or `bmc` (bounded: `depth`
-    cycles from reset). `scope`: parameters the block was reduced to, and what is assumed. `cover_depth`: cycles within
-    which every cover of the bench is reached. `bug`: what the seeded bug is; a claim fails on it within `bug_depth`.
+    `block` is the name of its module (the coverage page's name). `engine`: `k-induction` (unbounded, `depth` steps),
+    `pdr` (unbounded, no invariants) or `bmc` (bounded: `depth` cycles from reset). `scope`: parameters the block was
+    reduced to, and what is assumed. `cover_depth`: cycles within which every cover of the bench is reached. `bug`: what
+    the seeded bug is; a claim fails on it within `bug_depth` cycles. `time_limit`: of each of the runs, in seconds.
     """
 
     name: str
@@ -69,3 +71,14 @@ def proof(
         return build
 
     return register
+
+
+MODULES = ("queues", "arbiter", "trigger_table", "bank_machine", "tracker")
+"""Modules of this package that hold proofs, the longest last."""
+
+
+def all_proofs() -> dict[str, Proof]:
+    """Every proof by name."""
+    for name in MODULES:
+        importlib.import_module(f"tb.formal.{name}")
+    return PROOFS

@@ -66,10 +66,8 @@ def _check_queue(b: Bench, depth: int, bypass: bool, stuck: dict[str, int]) -> N
     b.cover(content == depth)
 
 
-
-
 @proof(
-    block="memory_controller.queues.Queue",
+    block="queues",
     claim="no overflow, no underflow, order and payload kept",
     scope="5 entries of 8 bits (an entry's bits are alike)",
     bug="ready stuck at 1: a full queue accepts",
@@ -81,7 +79,7 @@ def queue(b: Bench) -> None:
 
 
 @proof(
-    block="memory_controller.queues.Queue",
+    block="queues",
     claim="no overflow, no underflow, order and payload kept, with the bypass of an empty queue",
     scope="5 entries of 8 bits",
     bug="pop stuck at 0: a payload comes out twice",
@@ -93,7 +91,7 @@ def queue_bypass(b: Bench) -> None:
 
 
 @proof(
-    block="memory_controller.queues.Queue",
+    block="queues",
     claim="no overflow, no underflow, order and payload kept, at one entry",
     scope="1 entry of 8 bits",
     bug="ready stuck at 1: a full queue accepts",
@@ -105,7 +103,7 @@ def queue_of_one(b: Bench) -> None:
 
 
 @proof(
-    block="memory_controller.queues.FreeList",
+    block="queues",
     claim="a number is never with two holders, none is lost",
     scope="6 numbers; a holder returns only what it holds",
     bug="wrapped stuck at 0: returned numbers are ignored",
@@ -144,7 +142,7 @@ def free_list(b: Bench) -> None:
 
 
 @proof(
-    block="memory_controller.controller.Room",
+    block="controller",
     claim="places taken never exceed the places there are",
     scope="5 places",
     bug="available stuck at 1",
@@ -167,7 +165,7 @@ def room(b: Bench) -> None:
 
 
 @proof(
-    block="dma.ready_queue.ReadyQueue",
+    block="ready_queue",
     claim="order and payload kept, nothing lost or issued twice, until it is cleared",
     scope="4 entries of 4 bits; at most as many payloads at once as there are entries (a block becomes ready once)",
     engine="pdr",
@@ -212,7 +210,7 @@ def ready_queue(b: Bench) -> None:
 
 
 @proof(
-    block="stream_arbiter.StreamArbiter",
+    block="stream_arbiter",
     claim="passes on what it takes, keeps an offer until taken, serves a waiting input after at most one of each other",
     scope="3 inputs of 4 bits",
     bug="locked stuck at 0: an offer is replaced while it waits",

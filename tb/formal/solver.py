@@ -68,12 +68,13 @@ class Outcome:
     def row(self) -> dict[str, object]:
         """As an entry of summary.json."""
         row = asdict(self)
+        row["scope"] = f"{self.mode}; {self.scope}"
         del row["log"]
         return row
 
 
 def design(proof: Proof, kind: Kind) -> str:
-    """RTLIL of the proof. The clock must be a port: without it every register would be constant and every claim true."""
+    """RTLIL of the proof. The clock must be a port: else every register would be constant and every claim true."""
     bench = Bench(proof.build, seeded=kind == "seeded", reduced=kind != "proof")
     top = Module()
     domain = ClockDomain("sync", reset_less=True)
@@ -142,7 +143,7 @@ def model(proof: Proof, folder: Path, kind: Kind, aiger: bool = False) -> Path:
 
 def _run(arguments: list[str], log: Path, limit: float) -> str:
     """Output of a solver, or "" when it did not finish within `limit` seconds."""
-    environment = {**os.environ, "PATH": f"{_tool('').resolve()}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{_tool('yices').parent}:{os.environ['PATH']}"}
     with log.open("w") as out:
         process = subprocess.Popen(
             arguments, stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True
@@ -199,10 +200,14 @@ def prove(proof: Proof, folder: Path) -> tuple[str, float, Path]:
         return verdicts[verdict], time.monotonic() - started, log
     source = model(proof, folder, "proof")
     log = folder / "bmc.log"
-    verdict = _smtbmc(source, log, deadline - time.monotonic(), "-t", str(proof.depth), "--presat", *_trace(folder, "bmc"))
+    verdict = _smtbmc(
+        source, log, deadline - time.monotonic(), "-t", str(proof.depth), "--presat", *_trace(folder, "bmc")
+    )
     if verdict == "PASSED" and proof.engine == "k-induction":
         log = folder / "induction.log"
-        verdict = _smtbmc(source, log, deadline - time.monotonic(), "-i", "-t", str(proof.depth), *_trace(folder, "induction"))
+        verdict = _smtbmc(
+            source, log, deadline - time.monotonic(), "-i", "-t", str(proof.depth), *_trace(folder, "induction")
+        )
     return verdicts[verdict], time.monotonic() - started, log
 
 

@@ -1,8 +1,8 @@
 """Proof of a Tracker bank: each WF tile triggers once, when its last byte is counted, and no byte is lost.
 
 One arbitrary tile is watched through cache, fetch buffers, evictions and its home in memory. The environment answers
-fetches in any order, as late as it likes; to the watched tile with the counter that was last evicted (the spill queue and
-memory keep their order), to others with anything, but with no more counters than were evicted.
+fetches in any order, as late as it likes; to the watched tile with the counter that was last evicted (the spill queue
+and memory keep their order), to others with anything, but with no more counters than were evicted.
 """
 
 from unittest.mock import patch
@@ -14,7 +14,7 @@ from hw.config import Configuration
 from hw.messages import Fault
 from hw.tracker import bank as bank_module
 from hw.tracker.bank import TrackerBank
-from hw.tracker.count_stage import GENERATION_BITS, operation, selection
+from hw.tracker.count_stage import GENERATION_BITS, operation
 from hw.tracker.fetch_buffers import counter, tile_key
 from hw.tracker.storage import ENTRY_EPOCH_BITS, entry_layout
 from tb.formal.bench import Bench, at_most_one, implies
@@ -54,8 +54,10 @@ class WatchedBank:
         b.free(dut.messages.valid, dut.messages.payload, dut.blocks.ready, dut.launches.ready)
         b.free(dut.spill_requests.ready, dut.spill_response, dut.faults.ready)
 
-        self.message = self.dut.messages.valid & self.dut.messages.ready & tile.named(
-            dut.messages.payload.wg, dut.messages.payload.wf
+        self.message = (
+            self.dut.messages.valid
+            & self.dut.messages.ready
+            & tile.named(dut.messages.payload.wg, dut.messages.payload.wf)
         )
         self._specify()
         self._answer()
@@ -280,8 +282,8 @@ def _buffer_invariants(w: WatchedBank) -> None:
 
 def _watched(b: Bench, stuck: dict[str, int]) -> WatchedBank:
     """A bank within one epoch: full size, or small where it is run from reset."""
-    small = {"tracker_sets": 4, "tracker_ways": 1, "tracker_fetches": 2, "trigger_blocks": 16} if b.reduced else {}
-    config = Configuration(**small)
+    small = Configuration(tracker_sets=4, tracker_ways=1, tracker_fetches=2, trigger_blocks=16)
+    config = small if b.reduced else Configuration()
     w = WatchedBank(b, config, stuck)
     b.m.d.comb += w.dut.clear.eq(0)
     layout = operation(config)
@@ -292,13 +294,13 @@ def _watched(b: Bench, stuck: dict[str, int]) -> WatchedBank:
 
 
 _SCOPE = (
-    "256 sets x 8 ways x 76 bits, 4 fetch buffers, any tile; one epoch (between two sweeps); geometry and trigger table "
-    "by their specification; homes keep the order of the spill requests (cover and seeded bug: 4 sets x 1 way)"
+    "256 sets x 8 ways x 76 bits, 4 fetch buffers, any tile; one epoch (between two sweeps); geometry and trigger "
+    "table by their specification; homes keep the order of the spill requests (cover and seeded bug: 4 sets x 1 way)"
 )
 
 
 @proof(
-    block="tracker.bank.TrackerBank",
+    block="tracker_bank",
     claim="a WF tile triggers exactly once, when the bytes counted reach its threshold and never before, through "
     "evictions and fetches; its counter is in one place and leaves it whole; no queue or buffer overflows",
     scope=_SCOPE,
@@ -318,7 +320,7 @@ def tracker_exactly_once(b: Bench) -> None:
 
 
 @proof(
-    block="tracker.bank.TrackerBank",
+    block="tracker_bank",
     claim="every byte taken in is counted once or refused with a fault: bytes in = in the pipeline + counted + refused",
     scope=_SCOPE,
     bug="valid_3 stuck at 0: messages are lost in the pipeline",

@@ -7,7 +7,6 @@ and for every other tile anything at all.
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.asserts import AnySeq
 from amaranth.hdl import Assume
-from amaranth.lib import wiring
 
 from hw.config import Configuration
 from hw.dma.trigger_table import TriggerTable
@@ -32,7 +31,7 @@ class WatchedTile:
 
 
 class SpecifiedGeometry(TileGeometry):
-    """Stands for :class:`TileGeometry`: what it says of the watched tile never changes, and no other tile has its place."""
+    """Stands for :class:`TileGeometry`: what it says of the watched tile never changes; no other tile has its place."""
 
     def __init__(self, config: Configuration, tile: WatchedTile):
         super().__init__(config)
