@@ -73,7 +73,7 @@ def proof(
     return register
 
 
-MODULES = ("queues", "arbiter", "trigger_table", "bank_machine", "tracker")
+MODULES = ("queues", "arbiter", "trigger_table", "bank_machine", "link", "tracker")
 """Modules of this package that hold proofs, the longest last."""
 
 

@@ -32,7 +32,7 @@ def _population(bits: list[Value]) -> Value:
 class WatchedBank:
     """A bank, its environment, and what the specification says about the watched tile."""
 
-    def __init__(self, b: Bench, config: Configuration, stuck: dict[str, int]):
+    def __init__(self, b: Bench, config: Configuration, stuck: dict[str, int], counted_bits: int):
         self.b, self.config = b, config
         m = b.m
         self.tile = tile = WatchedTile(config)
@@ -59,17 +59,17 @@ class WatchedBank:
             & self.dut.messages.ready
             & tile.named(dut.messages.payload.wg, dut.messages.payload.wf)
         )
-        self._specify()
+        self._specify(counted_bits)
         self._answer()
 
-    def _specify(self) -> None:
+    def _specify(self, counted_bits: int) -> None:
         """Ghost state. `counted`: bytes counted for the tile; `out`: its counter is at home, where it is `home`;
         `others`: counters of other tiles of its set that are at home; `asked`: fetches under way."""
         m, b, config, tile, count = self.b.m, self.b, self.config, self.tile, self.count
         now, found = count.operation, count.selection
         self.here = Signal()
         m.d.comb += self.here.eq(count.valid & tile.named(now.key.wg, now.key.wf))
-        self.counted = Signal(SUM_BITS)
+        self.counted = Signal(counted_bits)
         self.out = Signal()
         self.home = Signal(config.count_bits)
         self.others = Signal(config.tag_bits + 1)
@@ -280,11 +280,11 @@ def _buffer_invariants(w: WatchedBank) -> None:
     b.invariant(fetch_room + messages + _population(list(w.active)) == fetches)
 
 
-def _watched(b: Bench, stuck: dict[str, int]) -> WatchedBank:
+def _watched(b: Bench, stuck: dict[str, int], counted_bits: int) -> WatchedBank:
     """A bank within one epoch: full size, or small where it is run from reset."""
     small = Configuration(tracker_sets=4, tracker_ways=1, tracker_fetches=2, trigger_blocks=16)
     config = small if b.reduced else Configuration()
-    w = WatchedBank(b, config, stuck)
+    w = WatchedBank(b, config, stuck, counted_bits)
     b.m.d.comb += w.dut.clear.eq(0)
     layout = operation(config)
     w.stages = [(w.block.signal(f"valid_{n}"), w.block.view(f"stage_{n}", layout)) for n in (1, 2, 3)]
@@ -308,10 +308,10 @@ _SCOPE = (
     bug_depth=14,
     cover_depth=26,
     depth=1,
-    time_limit=900,
+    time_limit=1100,
 )
 def tracker_exactly_once(b: Bench) -> None:
-    w = _watched(b, {"storage.same": 0})
+    w = _watched(b, {"storage.same": 0}, Configuration().count_bits + 1)
     _claims(w)
     if not b.seeded:
         _cache_invariants(w)
@@ -329,4 +329,4 @@ def tracker_exactly_once(b: Bench) -> None:
     depth=1,
 )
 def tracker_bytes(b: Bench) -> None:
-    _bytes_claim(_watched(b, {"valid_3": 0}))
+    _bytes_claim(_watched(b, {"valid_3": 0}, SUM_BITS))
