@@ -252,7 +252,7 @@ def register_map(config: Configuration) -> tuple[Register, ...]:
     single("done_ranges_low", min(config.ranges, 32), Kind.READ_ONLY, "bit i: range i is complete, ranges 0 to 31")
     single("done_ranges_high", max(config.ranges - 32, 1), Kind.READ_ONLY, "bit i - 32: range i is complete, from 32")
     single("pace", 8, Kind.READ_WRITE, "PACED: cycles per communication request it keeps up with", 4)
-    single("pace_lag", 16, Kind.READ_WRITE, "PACED: cycles communication may fall behind before it catches up", 256)
+    single("pace_lag", 16, Kind.READ_WRITE, "PACED: cycles communication may fall behind before it catches up", 64)
     address = 0x80
     add(
         "interrupt_status",

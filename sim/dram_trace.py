@@ -25,7 +25,7 @@ ARGUMENTS = ["--cc", "--exe", "--noassert-case", "-CFLAGS", '-DMODEL=Vdram_trace
 SOURCES = ("dram_trace.sv", "trace_player.sv", "hbm_array.sv", "clock_gate.sv", "free_running.cpp", "trace_reader.cpp")
 STREAMS = ("compute", "communication")
 WINDOW, BOUNDARIES = 4096, (3072, 2048, 1024)
-PACE, PACE_LAG = 4, 256
+PACE, PACE_LAG = 4, 64
 
 
 @dataclass(frozen=True)

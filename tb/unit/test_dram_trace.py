@@ -70,6 +70,24 @@ def test_requests_wait_for_their_cycle_and_streams_are_told_apart():
     assert 3500 <= result.figures["communication_cycles"] < 3560
 
 
+@pytest.mark.parametrize(("policy", "slowed"), [(Policy.MCA, True), (Policy.PACED, False)])
+def test_compute_that_always_waits_starves_communication_unless_it_is_paced(policy, slowed):
+    """Under MCA one communication request passes in a starvation limit; the paced policy keeps the link's rate."""
+    limit, requests, distance = 500, 400, 14
+    cycle = np.arange(requests, dtype=np.uint64) * np.uint64(distance)
+    update = np.full(requests, 2, np.uint64)
+    communication = Trace(update, np.arange(requests, dtype=np.uint64) << np.uint64(5), cycle)
+    traces = {"compute": generate("random-read", 6_000, 1), "communication": communication}
+    result = play(build(preset("paper")), traces, arbiter_control(policy, Threshold.NONE, limit, refresh=False))
+    figures = result.figures
+    assert result.passed
+    # A request that is next to enter the DRAM queue may find it full; without refresh a place is free soon.
+    assert figures["longest_hold"] <= limit + 100
+    assert (figures["communication_cycles"] > 4 * requests * distance) == slowed
+    assert (figures["communication_cycles"] < 1.2 * requests * distance) != slowed
+    assert (figures["forced"] > 0) == slowed
+
+
 @pytest.mark.parametrize(("figure", "passed"), [({}, True), ({"violation": 1, "rule": Rule.RRD}, False)])
 def test_the_verdict_is_that_of_checker_and_counts(tmp_path, figure, passed):
     for columns, reads in ((3, 3), (2, 3), (3, 2)):
