@@ -27,7 +27,7 @@ from hw.verilog import to_systemverilog
 from sim.gpu import Gpu
 from sim.prerequisites import require_waves
 from sim.ring_top import gpu_shell, gpu_slot, ring_top, visible_gpu_slot
-from tb.coverage_runs import CoverageBuild, coverage_build, coverage_mode
+from tb.coverage_runs import CoverageBuild, can_record, coverage_build, coverage_mode
 from tb.runner import BUILD, FastVerilator, SimulationError, prepare_environment, shared_runtime
 
 CONTROL = """`verilator_config
@@ -165,7 +165,7 @@ def build_ring(
     recipe = _recipe(config, gpus, storage_sectors, source_sectors, waves, coverage_mode() != "off")
     if recipe.exists():
         folder = Path(recipe.read_text())
-        if (folder / "complete").exists():
+        if (folder / "complete").exists() and can_record(folder):
             return folder
     folder = _build_ring(config, gpus, storage_sectors, source_sectors, waves)
     recipe.parent.mkdir(parents=True, exist_ok=True)

@@ -77,6 +77,12 @@ def coverage_build(component: wiring.Component, name: str, counts: bool = True) 
     return CoverageBuild(text, FLAGS if counts else (), (WRITER_SOURCE,), design.points.as_json(ROOT))
 
 
+def can_record(build: Path) -> bool:
+    """Whether what reading the coverage of runs in `build` takes is still there; true for a design not measured."""
+    name = build / DESIGN_NAME
+    return not name.exists() or (COVERAGE / "designs" / name.read_text()).exists()
+
+
 def record_run(build: Path, run: Path) -> None:
     """Keep the coverage that a run in folder `run`, which has passed, left of the design built in `build`."""
     if not (build / DESIGN_NAME).exists():

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -330,6 +331,15 @@ def test_a_simulation_leaves_its_coverage(monkeypatch, tmp_path, kind: str):
     coverage.add(points, np.array([bit == "1" for bit in entry["bits"]]))
     assert missing(coverage, "statement") == {(line_of("drop"), "")}
     assert ("keys" in entry) == (kind == "1")
+
+
+def test_a_build_knows_whether_its_design_was_deleted(monkeypatch, tmp_path):
+    monkeypatch.setattr(coverage_runs, "COVERAGE", tmp_path / "coverage")
+    assert coverage_runs.can_record(tmp_path)
+    coverage_runs.CoverageBuild("text", (), (HERE,), "[]").save(tmp_path)
+    assert coverage_runs.can_record(tmp_path)
+    shutil.rmtree(tmp_path / "coverage")
+    assert not coverage_runs.can_record(tmp_path)
 
 
 def test_a_run_that_fails_leaves_nothing(monkeypatch, tmp_path):
