@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test coverage formal mutate verilog figures lint clean distclean
+.PHONY: help setup sim test coverage formal mutate verilog synth figures lint clean distclean
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -58,6 +58,9 @@ coverage: .venv/.installed-coverage ## the quick tests measured, and one page ab
 
 verilog: $(STAMP) ## Verilog of the preset "paper" in build/verilog
 	@$(BIN)/t3rtl verilog --preset paper --out build/verilog
+
+synth: .venv/.installed-synth ## area and timing of every block: generic, ASIC (or LIBERTY=files), ECP5; README's table
+	@$(BIN)/t3rtl synth $(if $(LIBERTY),$(addprefix --liberty ,$(LIBERTY)),--record)
 
 figures: .venv/.installed-report ## the paper's figures from the RTL, beside the paper's numbers, in build/figures/index.html
 	@$(BIN)/t3rtl report --processes $(JOBS) --out build/figures

@@ -14,6 +14,7 @@ from hw import messages
 from hw.address_map import AddressMap
 from hw.config import Configuration
 from hw.dma.engine import DmaEngine
+from hw.export_files import fusesoc_core, lint_waivers
 from hw.link.link_unit import LinkUnit
 from hw.link.packetizer import StorePacketizer
 from hw.memory_controller.controller import MemoryController
@@ -21,6 +22,7 @@ from hw.near_bank.bank_group import BankGroupUnit
 from hw.node import Node
 from hw.register_documents import c_header, markdown
 from hw.register_file import RegisterFile
+from hw.register_rdl import systemrdl
 from hw.registers import counters, register_map
 from hw.tracker.spill import SpillPort
 from hw.tracker.tracker import Tracker
@@ -87,7 +89,8 @@ def export(config: Configuration, out: Path) -> list[Path]:
     """Write the export of `config` into folder `out`; returns the files. Nothing is written unless all of it can be.
 
     `t3.f` lists the Verilog files of the node with its near-bank unit, `t3.json` the parameters, ports, enumerations
-    and counters, `t3_registers.md` and `t3_registers.h` the register map.
+    and counters, `t3_registers.md`, `.h` and `.rdl` (SystemRDL) the register map; `t3.core` describes the node for
+    FuseSoC, `t3_lint.vlt` waives what Verilator's -Wall says of it, with reasons.
     """
     texts = {}
     description: dict[str, Any] = {"parameters": asdict(config), "modules": {}}
@@ -100,7 +103,10 @@ def export(config: Configuration, out: Path) -> list[Path]:
     description["registers"] = {register.name: register.address for register in register_map(config)}
     texts["t3.f"] = "t3_near_bank.sv\nt3_node.sv\n"
     texts["t3.json"] = json.dumps(description, indent=1, default=str) + "\n"
+    texts["t3.core"] = fusesoc_core(["t3_near_bank.sv", "t3_node.sv"], "t3_node")
+    texts["t3_lint.vlt"] = lint_waivers()
     texts["t3_registers.md"] = markdown(config)
+    texts["t3_registers.rdl"] = systemrdl(config)
     texts["t3_registers.h"] = c_header(config)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out) as draft:

@@ -76,6 +76,8 @@ def to_systemverilog(component: wiring.Component, name: str, locations: bool = F
         # `tee` keeps each pass from writing its log to standard output.
         for command in (
             f"read_rtlil {source}",
+            # Wires of no width (a field with only one value) are `[-1:0]` in Verilog.
+            "delete w:* s:0 %i",
             "proc -nomux -norom",
             "memory_collect",
             f"write_verilog -sv -norename {'' if locations else '-noattr '}{target}",

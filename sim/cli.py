@@ -34,6 +34,7 @@ from sim.request import (
 )
 from sim.results import ScenarioResult, figure_lines, format_row, header, summary, write_results
 from sim.sweep.command import sweep
+from sim.synth import synth
 from sim.terminal import errors, finish, show_complaints, stages
 from sim.usage import UsageError
 from sim.workload_command import calibrate, run_trace, workload
@@ -357,6 +358,7 @@ def bench(
 
 app.command("dram-trace")(dram_trace)
 app.command("sweep")(sweep)
+app.command("synth")(synth)
 app.command("report")(report)
 app.command("workload")(workload)
 app.command("calibrate")(calibrate)

@@ -1,0 +1,61 @@
+"""Files that go with an export: lint waivers, and the description of the core for FuseSoC."""
+
+from collections.abc import Sequence
+
+WAIVERS = (
+    ("DECLFILENAME", "A file holds a block with all its submodules, so that one file can be taken alone."),
+    ("UNUSEDSIGNAL", "Fields of a packed payload that a block passes over, and names kept for whoever reads waves."),
+    ("WIDTHEXPAND", "Constants in comparisons are as short as their value; Verilog widens them with zeros."),
+    ("WIDTHTRUNC", "`!` of a vector: a test for zero."),
+    (
+        "PROCASSINIT",
+        "Registers have an initial value as well as a reset to it, for FPGAs; ASIC flows ignore the former.",
+    ),
+    ("CASEINCOMPLETE", "Every process assigns all its outputs before the case statement, so nothing is latched."),
+)
+"""Rules of Verilator's `-Wall` that do not hold for the export, each with the reason."""
+
+ICARUS_NOTES = (
+    "sorry: constant selects in always_* processes are not currently supported (all bits will be included).",
+    "warning: always_comb process has no sensitivities.",
+)
+"""What `iverilog -g2012 -Wall` says of the export. The first is about which events wake a process (more than needed
+do), the second about processes that assign constants, which always_comb executes once at time zero."""
+
+
+def lint_waivers() -> str:
+    """A Verilator control file that waives :data:`WAIVERS`."""
+    lines = ["`verilator_config"]
+    for rule, reason in WAIVERS:
+        lines += [f"// {reason}", f"lint_off -rule {rule}"]
+    return "\n".join(lines) + "\n"
+
+
+def fusesoc_core(sources: Sequence[str], toplevel: str) -> str:
+    """A FuseSoC core (CAPI 2) of `sources` with a target that lints `toplevel`."""
+    files = "\n".join(f"      - {name}" for name in sources)
+    return f"""CAPI=2:
+name: ::t3:0.1.0
+description: T3 (Track & Trigger) node and near-bank unit
+filesets:
+  rtl:
+    files:
+{files}
+    file_type: systemVerilogSource
+  waivers:
+    files:
+      - t3_lint.vlt
+    file_type: vlt
+targets:
+  default:
+    filesets: [rtl]
+    toplevel: {toplevel}
+  lint:
+    default_tool: verilator
+    filesets: [waivers, rtl]
+    toplevel: {toplevel}
+    tools:
+      verilator:
+        mode: lint-only
+        verilator_options: [-Wall]
+"""

@@ -1,0 +1,160 @@
+"""Maps a design to the cells of a Liberty library with yosys and abc; memories of some size stay as macros.
+
+Runs as a process of its own (`python -m hw.synthesis.mapping JOB`), because an error inside yosys ends the process.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+
+from hw.netlist_names import merge_modules
+
+MACRO_BITS = 1024
+"""A memory of at least this many bits is a macro (an SRAM, or a register file when its read is asynchronous); a smaller
+one is made of flip-flops."""
+
+ABC_SCRIPT = (
+    "strash; ifraig; scorr; dc2; strash; if -g -K 6; strash; &get -n; &dch -f; &nf -p; &put; "
+    "topo; buffer -N 10; topo; upsize; dnsize; stime"
+)
+
+
+class SynthesisError(RuntimeError):
+    """yosys or abc failed; the message ends with the last lines of the log."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to map: `source` (RTLIL), module `top`, Liberty files; results `netlist` (JSON) and `log`."""
+
+    source: str
+    top: str
+    libraries: list[str]
+    netlist: str
+    log: str
+    driver: str
+    """Cell that stands for the drivers of inputs in abc's sizing."""
+
+
+def write_design(component: wiring.Component, name: str, folder: Path) -> Path:
+    """RTLIL of `component` as `folder/name.il`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = folder / f"{name}.il"
+    source.write_text(merge_modules(rtlil.convert(component, name=name, emit_src=False)))
+    return source
+
+
+def run(job: Job) -> dict[str, Any]:
+    """The mapped, flat netlist of a job: yosys's JSON description of module `top`."""
+    description = Path(job.netlist).with_suffix(".job")
+    description.write_text(json.dumps(asdict(job)))
+    done = subprocess.run(
+        [sys.executable, "-m", "hw.synthesis.mapping", str(description)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        log = Path(job.log)
+        tail = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
+        raise SynthesisError("\n".join([f"yosys failed on {job.top}", *tail, done.stderr[-1000:]]))
+    module: dict[str, Any] = json.loads(Path(job.netlist).read_text())["modules"][job.top]
+    return module
+
+
+def memory_sizes(source: Path, top: str) -> dict[str, int]:
+    """Bits of every memory of RTLIL file `source`, by name."""
+    from pyosys import libyosys
+
+    design = libyosys.Design()
+    for command in (f"read_rtlil {source}", f"hierarchy -check -top {top}", "proc", "flatten", "memory_collect"):
+        libyosys.Pass.call(design, f"tee -q {command}")
+    return _memories(design)
+
+
+def _memories(design: Any) -> dict[str, int]:
+    from pyosys import libyosys
+
+    def parameter(cell: Any, name: str) -> int:
+        number: int = cell.getParam(libyosys.IdString(f"\\{name}")).as_int()
+        return number
+
+    return {
+        cell.name.str().removeprefix("\\"): parameter(cell, "SIZE") * parameter(cell, "WIDTH")
+        for module in design.selected_modules()
+        for cell in module.selected_cells()
+        if cell.type.str() == "$mem_v2"
+    }
+
+
+def _map(job: Job) -> None:
+    from pyosys import libyosys
+
+    design = libyosys.Design()
+
+    def call(*commands: str) -> None:
+        for command in commands:
+            libyosys.Pass.call(design, f"tee -q -a {job.log} {command}")
+
+    call(
+        f"read_rtlil {job.source}",
+        f"hierarchy -check -top {job.top}",
+        "proc",
+        "flatten",
+        "setattr -unset init",
+        "opt_expr",
+        "opt_clean",
+        "check -assert",
+        "opt -nodffe -nosdff",
+        "wreduce",
+        "peepopt",
+        "opt_clean",
+        "booth",
+        "alumacc",
+        "opt -nodffe -nosdff",
+        "memory -nomap",
+        "opt_clean",
+    )
+    memories = _memories(design)
+    small = [name for name, bits in memories.items() if bits < MACRO_BITS]
+    if small:
+        call(f"select -set small {' '.join('*/' + name for name in small)}", "memory_map @small")
+    libraries = " ".join(f"-liberty {path}" for path in job.libraries)
+    script = Path(job.log).with_suffix(".abc")
+    script.write_text(ABC_SCRIPT.replace("; ", "\n") + "\n")
+    constraints = script.with_suffix(".constr")
+    constraints.write_text(f"set_driving_cell {job.driver}\nset_load 3\n")
+    abc = Path(libyosys.__file__).parent / "yosys-abc"
+    call(
+        "setattr -unset init",
+        "opt -nodffe -nosdff",
+        "techmap",
+        "opt -nodffe -nosdff -fast",
+        "dfflegalize -cell $_DFF_P_ x",
+        "techmap",
+        "simplemap",
+        "opt -nodffe -nosdff",
+    )
+    cells = sum(
+        not cell.type.str().startswith("$mem")
+        for module in design.selected_modules()
+        for cell in module.selected_cells()
+    )
+    described = {"cells": cells, "memory_bits": sum(memories.values()), "memories": memories}
+    Path(job.log).with_suffix(".generic").write_text(json.dumps(described, indent=1))
+    call(
+        f"dfflibmap {libraries}",
+        "opt -nodffe -nosdff",
+        f"abc -exe {abc} {libraries} -script {script} -constr {constraints}",
+        "setundef -zero",
+        "opt_clean -purge",
+        f"stat {libraries}",
+        f"write_json {job.netlist}",
+    )
+
+
+if __name__ == "__main__":
+    _map(Job(**json.loads(Path(sys.argv[1]).read_text())))

@@ -1,0 +1,112 @@
+"""Area and timing of one block: generic gates, ASIC cells, and an ECP5 FPGA."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hw.config import Configuration
+from hw.synthesis.blocks import BLOCKS
+from hw.synthesis.fpga import FpgaFigures, place_and_route
+from hw.synthesis.liberty import Library
+from hw.synthesis.logical_effort import liberty_text
+from hw.synthesis.mapping import Job, run, write_design
+from hw.synthesis.sizing import Sizer
+from hw.synthesis.timing import Analysis, Timing
+
+REPORTED_PATHS = 20
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What synthesis says of one block of one preset.
+
+    `cells`: generic gates and flip-flops; `memory_bits`: bits in memories of any size, `macro_bits` those of memories
+    that stay macros; `gate_equivalents`: area of the rest in two-input NANDs of the logical-effort library; `fo4`:
+    longest path, from `start` to `end`; with a Liberty file `square_microns` (without macros) and `picoseconds`;
+    with the FPGA flow `fpga`.
+    """
+
+    cells: int
+    memory_bits: int
+    macro_bits: int
+    gate_equivalents: int
+    fo4: float
+    start: str
+    end: str
+    square_microns: float | None = None
+    picoseconds: float | None = None
+    fpga: FpgaFigures | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures that were measured."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+def default_library(folder: Path) -> Path:
+    """The logical-effort library as a file in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "logical_effort.lib"
+    text = liberty_text()
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+    return path
+
+
+def _map(source: Path, block: str, libraries: list[Path], folder: Path, library: Library) -> tuple[Analysis, Timing]:
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"{block}.log"
+    log.unlink(missing_ok=True)
+    job = Job(
+        str(source),
+        block,
+        [str(path) for path in libraries],
+        str(folder / f"{block}.json"),
+        str(log),
+        library.inverter.name,
+    )
+    module = run(job)
+    analysis = Analysis(module, library)
+    timing = analysis.run()
+    Sizer(module, library).run()
+    rebuilt = Analysis(module, library)
+    rebuilt_timing = rebuilt.run()
+    if rebuilt_timing.critical < timing.critical:
+        analysis, timing = rebuilt, rebuilt_timing
+    lines = []
+    for path in timing.paths[:REPORTED_PATHS]:
+        lines.append(f"{path.length / timing.fo4:.1f} FO4, {path.length:.0f} ps: {path.start} -> {path.end}")
+        lines += [f"  {point.time / timing.fo4:6.1f}  {point.through:20s} {point.net}" for point in path.points]
+    (folder / f"{block}.paths.txt").write_text("\n".join(lines) + "\n")
+    return analysis, timing
+
+
+def measure(block: str, config: Configuration, folder: Path, liberty: list[Path], fpga: bool = False) -> Figures:
+    """Synthesize `block` of `config`; netlists, logs and path reports go to `folder`.
+
+    Raises :class:`hw.synthesis.mapping.SynthesisError` when a tool fails.
+    """
+    source = write_design(BLOCKS[block](config), block, folder)
+    default = default_library(folder)
+    effort = Library([default])
+    analysis, timing = _map(source, block, [default], folder, effort)
+    described = json.loads((folder / f"{block}.log").with_suffix(".generic").read_text())
+    longest = timing.paths[0] if timing.paths else None
+    square_microns = picoseconds = None
+    if liberty:
+        library = Library(liberty)
+        real, real_timing = _map(source, block, liberty, folder / "liberty", library)
+        square_microns = round(real.area, 1)
+        picoseconds = round(real_timing.paths[0].length, 1) if real_timing.paths else 0.0
+    return Figures(
+        cells=described["cells"],
+        memory_bits=described["memory_bits"],
+        macro_bits=sum(item.bits for item in analysis.macros),
+        gate_equivalents=round(analysis.area / effort.nand.area),
+        fo4=round(timing.critical, 1),
+        start=longest.start if longest else "",
+        end=longest.end if longest else "",
+        square_microns=square_microns,
+        picoseconds=picoseconds,
+        fpga=place_and_route(source, block, folder) if fpga else None,
+    )

@@ -1,0 +1,278 @@
+"""Static timing of a mapped netlist: arrival times with the loads of the fan-out, no wires, ideal clock.
+
+Every path begins at a flip-flop, a memory macro or an input port and ends at one. A block is timed as if its ports led
+to registers: an input arrives a flip-flop's delay after the edge, an output has to be there a set-up time before it.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from hw.synthesis.liberty import Arc, Cell, Library
+from hw.synthesis.memory_macros import INPUT_LOADS, SETUP, Macro, access_time, macro
+
+Net = int | str
+"""A net of yosys's JSON netlist: a number, or "0", "1", "x", "z" for a constant."""
+RISE, FALL = 0, 1
+IDEAL = ("clk", "rst")
+"""Ports that start no path: clock and reset reach the flip-flops by trees of their own."""
+PORT_LOADS = 4
+"""Load of an output port, in smallest inverters."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A step of a path: the `net` reached, through a cell of kind `through`, `time` in ps after the clock edge."""
+
+    net: str
+    through: str
+    time: float
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path from `start` to `end` and its length in ps, set-up time included."""
+
+    start: str
+    end: str
+    length: float
+    points: list[Point]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Result of an analysis: `fo4` of the library in ps, and the longest path to each register or port,
+    longest first."""
+
+    fo4: float
+    paths: list[Path]
+
+    @property
+    def critical(self) -> float:
+        """The longest path in FO4; 0 when there is no path at all."""
+        return self.paths[0].length / self.fo4 if self.paths else 0.0
+
+
+def fo4_delay(library: Library) -> float:
+    """Delay of the smallest inverter driving four like it, mean of both edges, with the slews of a chain of such."""
+    cell = library.inverter
+    arcs = next(iter(cell.arcs.values()))
+    arc, load = arcs[0], 4 * next(iter(cell.capacitance.values()))
+    slew = [0.0, 0.0]
+    for _ in range(10):
+        slew = [arc.slew[RISE].at(slew[FALL], load), arc.slew[FALL].at(slew[RISE], load)]
+    return (arc.delay[RISE].at(slew[FALL], load) + arc.delay[FALL].at(slew[RISE], load)) / 2 * library.scale
+
+
+def _sources(sense: str, edge: int) -> tuple[int, ...]:
+    """Input edges that cause output edge `edge`."""
+    if sense == "positive_unate":
+        return (edge,)
+    if sense == "negative_unate":
+        return (1 - edge,)
+    return (RISE, FALL)
+
+
+class Analysis:
+    """One netlist (`module` of yosys's JSON) against one library."""
+
+    def __init__(self, module: dict[str, Any], library: Library):
+        self._library = library
+        self._module = module
+        self.fo4 = fo4_delay(library)
+        self._unit = self.fo4 / library.scale
+        self._names: dict[Net, str] = {}
+        self._arrival: dict[Net, list[float]] = {}
+        self._slew: dict[Net, list[float]] = {}
+        self._cause: dict[Net, tuple[Net | None, str]] = {}
+        self._load: dict[Net, float] = defaultdict(float)
+        self.cells: list[tuple[str, Cell, dict[str, list[Net]]]] = []
+        self.macros: list[Macro] = []
+        for name, item in module["cells"].items():
+            if item["type"] == "$mem_v2":
+                self.macros.append(macro(name, item))
+            elif not item["type"].startswith("$"):
+                self.cells.append((name, library.cell(item["type"]), item["connections"]))
+            elif item["type"] not in ("$scopeinfo", "$assert", "$check", "$print"):
+                raise ValueError(f"cell {name} of type {item['type']} was not mapped")
+
+    @property
+    def area(self) -> float:
+        """Sum of the areas of all cells; macros have none here."""
+        return sum(cell.area for _, cell, _ in self.cells)
+
+    def run(self) -> Timing:
+        """Propagate arrival times and collect the longest path to every end point."""
+        self._name_nets()
+        self._sum_loads()
+        self._start()
+        self._propagate()
+        return Timing(self.fo4, self._ends())
+
+    def _name_nets(self) -> None:
+        def rank(item: tuple[str, dict[str, Any]]) -> tuple[bool, int]:
+            return (bool(item[1]["hide_name"]), item[0].count("."))
+
+        for name, wire in sorted(self._module["netnames"].items(), key=rank):
+            for place, net in enumerate(wire["bits"]):
+                self._names.setdefault(net, f"{name}[{place}]" if len(wire["bits"]) > 1 else name)
+
+    def _sum_loads(self) -> None:
+        inverter = next(iter(self._library.inverter.capacitance.values()))
+        for _, cell, nets in self.cells:
+            for pin, capacitance in cell.capacitance.items():
+                for net in nets.get(pin, ()):
+                    self._load[net] += capacitance
+        for item in self.macros:
+            for net in (*item.sampled, *(net for read in item.reads if not read.synchronous for net in read.address)):
+                self._load[net] += INPUT_LOADS * inverter
+        for port in self._module["ports"].values():
+            if port["direction"] == "output":
+                for net in port["bits"]:
+                    self._load[net] += PORT_LOADS * inverter
+
+    def _improve(self, net: Net, edge: int, time: float, slew: float, cause: Net | None, through: str) -> None:
+        arrival = self._arrival.setdefault(net, [-1.0, -1.0])
+        slews = self._slew.setdefault(net, [0.0, 0.0])
+        if time > max(arrival):
+            self._cause[net] = (cause, through)
+        arrival[edge] = max(arrival[edge], time)
+        slews[edge] = max(slews[edge], slew)
+
+    def _from_clock(self, net: Net, cell: Cell, through: str) -> None:
+        load = self._load[net]
+        for arc in next(iter(cell.arcs.values())):
+            if arc.related == cell.clock:
+                for edge in (RISE, FALL):
+                    self._improve(net, edge, arc.delay[edge].at(0, load), arc.slew[edge].at(0, load), None, through)
+
+    def _start(self) -> None:
+        flip_flop = self._library.flip_flop
+        assert flip_flop is not None
+        for name, port in self._module["ports"].items():
+            if port["direction"] == "input" and name not in IDEAL:
+                for net in port["bits"]:
+                    self._from_clock(net, flip_flop, "input port")
+        for _, cell, nets in self.cells:
+            if cell.clock:
+                for output in cell.arcs:
+                    for net in nets.get(output, ()):
+                        self._from_clock(net, cell, cell.name)
+        for item in self.macros:
+            for read in item.reads:
+                if read.synchronous:
+                    for net in read.data:
+                        self._from_macro(net, 0.0, None, item)
+
+    def _from_macro(self, net: Net, time: float, cause: Net | None, item: Macro) -> None:
+        """Data of a macro: the access, and the delay of a flip-flop's output stage for the load beyond its own."""
+        flip_flop = self._library.flip_flop
+        assert flip_flop is not None
+        arc = next(iter(flip_flop.arcs.values()))[0]
+        for edge in (RISE, FALL):
+            driving = arc.delay[edge].at(0, self._load[net]) - arc.delay[edge].at(0, 0)
+            delay = access_time(item.bits) * self._unit + driving
+            through = f"memory of {item.words} x {item.width}"
+            self._improve(net, edge, time + delay, arc.slew[edge].at(0, self._load[net]), cause, through)
+
+    def _propagate(self) -> None:
+        """Kahn's order over the combinational cells and the asynchronous reads."""
+        nodes: list[tuple[Cell | Macro, dict[str, list[Net]], int, list[Net], list[Net]]] = []
+        for _, cell, nets in self.cells:
+            if not cell.clock:
+                inputs = [net for pin in cell.capacitance for net in nets.get(pin, ())]
+                nodes.append((cell, nets, 0, inputs, [net for pin in cell.arcs for net in nets.get(pin, ())]))
+        for item in self.macros:
+            for number, read in enumerate(item.reads):
+                if not read.synchronous:
+                    nodes.append((item, {}, number, read.address, read.data))
+        driven = {net for *_, outputs in nodes for net in outputs}
+        waiting = [0] * len(nodes)
+        readers: dict[Net, list[int]] = defaultdict(list)
+        for index, (_, _, _, inputs, _) in enumerate(nodes):
+            for net in inputs:
+                if net in driven:
+                    waiting[index] += 1
+                    readers[net].append(index)
+        ready = [index for index, count in enumerate(waiting) if not count]
+        done = 0
+        while ready:
+            subject, nets, number, _, outputs = nodes[ready.pop()]
+            done += 1
+            if isinstance(subject, Cell):
+                self._evaluate(subject, nets)
+            else:
+                read = subject.reads[number]
+                late = max(read.address, key=lambda net: max(self._arrival.get(net, (0.0,))))
+                for net in read.data:
+                    self._from_macro(net, max(self._arrival.get(late, (0.0,))), late, subject)
+            for net in outputs:
+                for index in readers[net]:
+                    waiting[index] -= 1
+                    if not waiting[index]:
+                        ready.append(index)
+        if done != len(nodes):
+            raise ValueError("the netlist has a combinational loop")
+
+    def _evaluate(self, cell: Cell, nets: dict[str, list[Net]]) -> None:
+        for output, arcs in cell.arcs.items():
+            for target in nets.get(output, ()):
+                load = self._load[target]
+                for arc in arcs:
+                    self._along(arc, nets[arc.related][0], target, load, cell.name)
+
+    def _along(self, arc: Arc, source: Net, target: Net, load: float, through: str) -> None:
+        arrival = self._arrival.get(source)
+        if arrival is None:
+            return
+        slews = self._slew[source]
+        for edge in (RISE, FALL):
+            for cause in _sources(arc.sense, edge):
+                if arrival[cause] >= 0:
+                    time = arrival[cause] + arc.delay[edge].at(slews[cause], load)
+                    self._improve(target, edge, time, arc.slew[edge].at(slews[cause], load), source, through)
+
+    def _ends(self) -> list[Path]:
+        flip_flop = self._library.flip_flop
+        assert flip_flop is not None
+        setup = next(iter(flip_flop.setup.values()))
+        worst: dict[str, tuple[float, Net]] = {}
+
+        def end(name: str, net: Net, tables: tuple[Any, Any] | None, fixed: float = 0.0) -> None:
+            arrival = self._arrival.get(net)
+            if arrival is None:
+                return
+            slews = self._slew[net]
+            length = max(
+                arrival[edge] + (tables[edge].at(slews[edge], 0) if tables else fixed)
+                for edge in (RISE, FALL)
+                if arrival[edge] >= 0
+            )
+            if length > worst.get(name, (-1.0, 0))[0]:
+                worst[name] = (length, net)
+
+        for _, cell, nets in self.cells:
+            for pin, tables in cell.setup.items():
+                state = next((net for output in cell.arcs for net in nets.get(output, ())), None)
+                name = self._names.get(state, "?") if state is not None else "?"
+                end(name.partition("[")[0], nets[pin][0], tables)
+        for item in self.macros:
+            for net in item.sampled:
+                end(f"memory {item.words} x {item.width} {item.name}", net, None, SETUP * self._unit)
+        for name, port in self._module["ports"].items():
+            if port["direction"] == "output":
+                for net in port["bits"]:
+                    end(f"port {name}", net, setup)
+        ordered = sorted(worst.items(), key=lambda item: -item[1][0])
+        return [self._trace(name, net, length) for name, (length, net) in ordered]
+
+    def _trace(self, end: str, net: Net, length: float) -> Path:
+        points: list[Point] = []
+        current: Net | None = net
+        while current is not None:
+            cause, through = self._cause[current]
+            time = max(self._arrival[current]) * self._library.scale
+            points.append(Point(self._names.get(current, "?"), through, time))
+            current = cause
+        points.reverse()
+        return Path(points[0].net, end, length * self._library.scale, points)

