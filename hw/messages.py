@@ -192,11 +192,12 @@ LinkEvents = data.StructLayout(
         "received_packets": unsigned(1),
         "no_credit": unsigned(1),
         "no_grant": unsigned(1),
+        "all_sent": unsigned(1),
         "idle": unsigned(1),
     }
 )
-"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `idle`: no packet is queued,
-being sent, or buffered on the receive side, and no write of a received packet waits to enter a queue."""
+"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `all_sent`: no packet is
+queued or being sent; `idle`: nor is one buffered on the receive side, and no write of one waits to enter a queue."""
 
 
 class Messages:

@@ -11,10 +11,10 @@ from hw.range_table import RangeWrite, Word
 class CollectiveState(wiring.Component):
     """Takes a node through one epoch.
 
-    A pulse on `arm` clears the Tracker (`clear`, until `cleared`), then sets `armed` and pulses `grant`, which lets the
-    neighbours send in the new epoch. `done` when every range programmed with a WF_TOTAL is in `range_done`, the DMA
-    engine has sent `expected_blocks`, and nothing is in flight (`idle`); `done_rises` is its first cycle; `running`
-    from arming to done. `disarm` ends the epoch in any state.
+    A pulse on `arm` clears the Tracker (`clear`, until `cleared`), then sets `armed` and pulses `grant`, which lets
+    the neighbours send in the new epoch. `done` when every range programmed with a WF_TOTAL is in `range_done`, the
+    DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out (`idle`);
+    `done_rises` is its first cycle; `running` from arming to done. `disarm` ends the epoch in any state.
     """
 
     def __init__(self, config: Configuration):

@@ -130,7 +130,7 @@ class RequestLane(wiring.Component):
 
     Ports: `rank`: whose operands are stored; `base`: first sector of the output; `phase`: accounting class; `local`,
     `remote`: bursts; `pace`: a remote store may go, `remote_sent`: one goes; a remote store that may go goes first;
-    `requests`, `responses`: the node's; `sent_store`, `sent_slot`: a store was taken; `got_read`, `got_slot`: a read
+    `requests`, `responses`: the node's; `sent_store`: a store was taken; `got_read`, `got_slot`: a read
     came back; `error`: it was refused; `idle`. Data of the stores is the function of (rank, sector) that
     `operand_array.sv` documents.
     """
@@ -149,7 +149,6 @@ class RequestLane(wiring.Component):
                 "requests": Out(stream.Signature(messages.compute_request)),
                 "responses": In(stream.Signature(messages.compute_response)),
                 "sent_store": Out(1),
-                "sent_slot": Out(range(MAX_SLOTS)),
                 "got_read": Out(1),
                 "got_slot": Out(range(MAX_SLOTS)),
                 "error": Out(1),
@@ -219,7 +218,6 @@ class RequestLane(wiring.Component):
             self.requests.valid.eq(request_valid),
             self.responses.ready.eq(1),
             self.sent_store.eq(request_valid & self.requests.ready & (request.access == Access.STORE)),
-            self.sent_slot.eq(request.id),
             self.got_read.eq(self.responses.valid),
             self.got_slot.eq(self.responses.payload.id),
             self.error.eq(self.responses.valid & self.responses.payload.error),

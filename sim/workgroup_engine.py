@@ -1,12 +1,12 @@
 """One GPU's compute units as its memory sees them: kernels of workgroups that read, compute and store (T3 section 5).
 
-A workgroup holds one of a fixed number of slots. It works in steps; the reads of a step are issued when the step before
-it begins (double buffering), and a step begins when the one before it is over, its own reads are back, and those
-other workgroups whose fetches it shares through the last-level cache have theirs. After its last step it stores its
-tile, WF tile by WF tile, and its slot takes the next workgroup. So slower memory makes it slower, and faster memory
-does not make it faster than its arithmetic. Which reads go to memory at all was computed ahead
-(:mod:`sim.last_level_cache`). Reduce-scatter and all-gather kernels are workgroups of one step that wait for what
-arrives over the link and store to the neighbour.
+A workgroup holds one of a fixed number of slots. It works in steps; the reads of a step are issued when the step
+before it begins (double buffering), and a step begins when the one before it is over, its own reads are back, and
+those other workgroups whose fetches it shares through the last-level cache have theirs. After its last step it stores
+its tile, WF tile by WF tile; as soon as the cache has room for the tile its slot takes the next workgroup. So slower
+memory makes it slower, and faster memory does not make it faster than its arithmetic. Which reads go to memory at all
+was computed ahead (:mod:`sim.last_level_cache`). Reduce-scatter and all-gather kernels are workgroups of one step
+that wait for what arrives over the link and store to the neighbour.
 """
 
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal
@@ -15,7 +15,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect
 
-from hw.config import SECTOR_BYTES, Configuration
+from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from hw.memory_controller.queues import Queue
 from hw.messages import Messages
 from sim.burst_lanes import BurstGenerator, RequestLane, Task
@@ -26,14 +26,15 @@ STEP_LINES = 1 << 18
 PACE_BITS = 16
 """Bits after the point of the pace of remote stores, in sectors a cycle."""
 PACE_BURST = 8
+STORE_BUFFER_BYTES = 4 << 20
+"""Stores that the whole GPU can have under way: a quarter of its last-level cache, or 128 tiles."""
 
 
-class SlotState(enum.Enum, shape=2):
-    """What a slot's workgroup does: nothing, compute (or wait for its reads), wait for its stores to be taken."""
+class SlotState(enum.Enum, shape=1):
+    """What a slot's workgroup does: there is none, or it computes (or waits for its reads, or for room to store)."""
 
     FREE = 0
     RUN = 1
-    STORE = 2
 
 
 Slot = data.StructLayout(
@@ -49,7 +50,7 @@ Slot = data.StructLayout(
     }
 )
 """`workgroup`: number in its kernel; `following`: the step that begins next; `wait_a`, `wait_b`: of that step;
-`deadline`: when it may begin; `late`: it could not; `moved`: sectors asked for and stored so far by this slot."""
+`deadline`: when it may begin; `late`: it could not; `moved`: sectors asked for so far by this slot."""
 
 Spans = data.StructLayout(
     {name: data.ArrayLayout(unsigned(32), KERNELS) for name in ("begin", "end", "arrived", "retired", "link_busy")}
@@ -224,6 +225,9 @@ class WorkgroupEngine(wiring.Component):
                 new.wait_a.eq(step.wait_a),
                 new.wait_b.eq(step.wait_b),
             ]
+        tile = Signal(12)
+        m.d.comb += tile.eq(workgroup.row_sectors * kernel.rows * kernel.wfs)
+        capacity = STORE_BUFFER_BYTES * self._config.channels // (SECTOR_BYTES * TOTAL_CHANNELS)
         over = Signal()
         elapsed = Signal(32)
         m.d.comb += [elapsed.eq(now - old.deadline), over.eq(~elapsed[31])]
@@ -249,15 +253,17 @@ class WorkgroupEngine(wiring.Component):
                     with m.If(over):
                         m.d.comb += slot_write.en.eq(1)
                         with m.If(old.following == kernel.steps):
-                            m.d.comb += [
-                                new.state.eq(SlotState.STORE),
-                                task.store.eq(1),
-                                task.va.eq(workgroup.store_va),
-                                task.count.eq(workgroup.row_sectors),
-                                new.moved.eq(old.moved + workgroup.row_sectors * kernel.rows * kernel.wfs),
-                                local_tasks.i.valid.eq(~workgroup.remote),
-                                remote_tasks.i.valid.eq(workgroup.remote),
-                            ]
+                            with m.If(done.stores_under_way + tile <= capacity):
+                                m.d.comb += [
+                                    new.state.eq(SlotState.FREE),
+                                    task.store.eq(1),
+                                    task.va.eq(workgroup.store_va),
+                                    task.count.eq(workgroup.row_sectors),
+                                    done.storing.eq(tile),
+                                    local_tasks.i.valid.eq(~workgroup.remote),
+                                    remote_tasks.i.valid.eq(workgroup.remote),
+                                ]
+                                m.d.sync += retired.eq(retired + 1)
                         with m.Elif(back & shared_back):
                             m.d.comb += [
                                 issue_reads.eq(~last_step_begins(old, kernel)),
@@ -267,10 +273,6 @@ class WorkgroupEngine(wiring.Component):
                             ]
                         with m.Else():
                             m.d.comb += new.late.eq(1)
-                with m.Case(SlotState.STORE):
-                    with m.If(back):
-                        m.d.comb += [slot_write.en.eq(1), new.state.eq(SlotState.FREE)]
-                        m.d.sync += retired.eq(retired + 1)
         return m
 
     def _kernels(
@@ -341,20 +343,18 @@ class WorkgroupEngine(wiring.Component):
             connect(m, lane.requests, wiring.flipped(self.requests[channel]))
             connect(m, wiring.flipped(self.responses[channel]), lane.responses)
             lanes.append(lane)
-            # Two events of one lane in a cycle belong to different slots: a slot stores when it waits for no read.
             counts = Memory(shape=unsigned(16), depth=MAX_SLOTS, init=[])
             m.submodules[f"moved_{channel}"] = counts
             look = counts.read_port(domain="comb")
             m.d.comb += look.addr.eq(done.slot)
             done.counts.append(look.data)
-            for valid, index in ((lane.sent_store, lane.sent_slot), (lane.got_read, lane.got_slot)):
-                before, after = counts.read_port(domain="comb"), counts.write_port()
-                m.d.comb += [
-                    before.addr.eq(index),
-                    after.addr.eq(index),
-                    after.data.eq(before.data + 1),
-                    after.en.eq(valid),
-                ]
+            before, after = counts.read_port(domain="comb"), counts.write_port()
+            m.d.comb += [
+                before.addr.eq(lane.got_slot),
+                after.addr.eq(lane.got_slot),
+                after.data.eq(before.data + 1),
+                after.en.eq(lane.got_read),
+            ]
             with m.If(lane.error):
                 m.d.sync += self.error.eq(1)
             m.d.comb += [lane.rank.eq(self.rank), lane.base.eq(self._base), lane.phase.eq(kernel.phase)]
@@ -373,17 +373,21 @@ class WorkgroupEngine(wiring.Component):
         ]
         m.d.sync += tokens.eq(Mux(after > full, full, after))
         idle = Signal()
-        m.d.comb += idle.eq(Cat(lane.idle for lane in lanes).all())
+        taken = sum((lane.sent_store for lane in lanes[1:]), lanes[0].sent_store)
+        m.d.sync += done.stores_under_way.eq(done.stores_under_way + done.storing - taken)
+        m.d.comb += idle.eq(Cat(lane.idle for lane in lanes).all() & (done.stores_under_way == 0))
         return done, idle
 
 
 class _Done:
-    """Ports of the lanes as the slots see them: `moved`, sectors read and stored so far by slot `slot`; the streams of
-    tasks."""
+    """Ports of the lanes as the slots see them: `moved`, sectors that came back so far for slot `slot`; the streams of
+    tasks; `stores_under_way`: sectors whose store was not yet taken, to which `storing` come."""
 
     def __init__(self) -> None:
         self.slot = Signal(range(MAX_SLOTS))
         self.moved = Signal(16)
+        self.storing = Signal(12)
+        self.stores_under_way = Signal(20)
         self.counts: list[Signal] = []
         self.local: stream.Interface
         self.remote: stream.Interface

@@ -77,6 +77,7 @@ class LinkUnit(wiring.Component):
                 events.received_packets.eq(receiver.received),
                 events.no_credit.eq(transmitter.no_credit),
                 events.no_grant.eq(transmitter.no_grant),
+                events.all_sent.eq(transmitter.idle),
                 events.idle.eq(transmitter.idle & receiver.idle),
             ]
         for number, source in enumerate((self.dma_packets, self.store_packets)):
