@@ -58,6 +58,8 @@ def load_trace(source: str, layer: SubLayer) -> RecordedTrace:
             if chosen not in keys or (not name and len(keys) > 1):
                 raise UsageError(f"trace must be {file}:KEY with KEY one of {', '.join(keys)}; got {source}")
             rows = np.asarray(archive[chosen])
+    except UsageError:
+        raise
     except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
         raise UsageError(f"trace {file} is not a readable npz file") from error
     expected = layer.gpus * layer.workgroups
