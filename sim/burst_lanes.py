@@ -128,8 +128,9 @@ class BurstGenerator(wiring.Component):
 class RequestLane(wiring.Component):
     """Requests of one channel, one a cycle.
 
-    Ports: `rank`: whose operands are stored; `base`: first sector of the output; `phase`: accounting class; `local`,
-    `remote`: bursts; `pace`: a remote store may go, `remote_sent`: one goes; a remote store that may go goes first;
+    Ports: `rank`: whose operands are stored; `base`: first sector of the output; `phase`: accounting class; `reads`,
+    `stores`, `remote`: bursts; `pace`: a remote store may go, `remote_sent`: one goes. A remote store that may go goes
+    first, then reads, for which somebody waits, then stores, for which nobody does;
     `requests`, `responses`: the node's; `sent_store`: a store was taken; `got_read`, `got_slot`: a read
     came back; `error`: it was refused; `idle`. Data of the stores is the function of (rank, sector) that
     `operand_array.sv` documents.
@@ -142,7 +143,8 @@ class RequestLane(wiring.Component):
                 "rank": In(6),
                 "base": In(32),
                 "phase": In(Phase),
-                "local": In(stream.Signature(Burst)),
+                "reads": In(stream.Signature(Burst)),
+                "stores": In(stream.Signature(Burst)),
                 "remote": In(stream.Signature(Burst)),
                 "pace": In(1),
                 "remote_sent": Out(1),
@@ -160,7 +162,7 @@ class RequestLane(wiring.Component):
         m = Module()
         advance = Signal()
         sources = []
-        for name, port in (("local", self.local), ("remote", self.remote)):
+        for name, port in (("reads", self.reads), ("stores", self.stores), ("remote", self.remote)):
             m.submodules[f"{name}_queue"] = queue = Queue(Burst, 4)
             connect(m, flipped(port), queue.i)
             place = Signal(3, name=f"{name}_place")
@@ -171,13 +173,14 @@ class RequestLane(wiring.Component):
             with m.If(go):
                 m.d.sync += place.eq(Mux(ended, 0, place + 1))
             sources.append((queue.o.valid, burst, place, go, ended))
-        (local_valid, *_), (remote_valid, *_) = sources
+        read_valid, store_valid, remote_valid = (source[0] for source in sources)
         use_remote = Signal()
         m.d.comb += [
             use_remote.eq(remote_valid & self.pace),
-            sources[0][3].eq(advance & local_valid & ~use_remote),
-            sources[1][3].eq(advance & use_remote),
-            self.remote_sent.eq(sources[1][3]),
+            sources[0][3].eq(advance & read_valid & ~use_remote),
+            sources[1][3].eq(advance & store_valid & ~use_remote & ~read_valid),
+            sources[2][3].eq(advance & use_remote),
+            self.remote_sent.eq(sources[2][3]),
         ]
 
         draft = Signal(self._messages.compute_request)
@@ -221,6 +224,6 @@ class RequestLane(wiring.Component):
             self.got_read.eq(self.responses.valid),
             self.got_slot.eq(self.responses.payload.id),
             self.error.eq(self.responses.valid & self.responses.payload.error),
-            self.idle.eq(~draft_valid & ~request_valid & ~local_valid & ~remote_valid),
+            self.idle.eq(~draft_valid & ~request_valid & ~read_valid & ~store_valid & ~remote_valid),
         ]
         return m

@@ -26,6 +26,8 @@ STEP_LINES = 1 << 18
 PACE_BITS = 16
 """Bits after the point of the pace of remote stores, in sectors a cycle."""
 PACE_BURST = 8
+KINDS = ("reads", "stores", "remote")
+"""Of tasks, bursts and requests: each has a queue of its own."""
 STORE_BUFFER_BYTES = 4 << 20
 """Stores that the whole GPU can have under way: a quarter of its last-level cache, or 128 tiles."""
 
@@ -199,16 +201,15 @@ class WorkgroupEngine(wiring.Component):
             o_read_data_1=others[1],
         )
 
-        m.submodules.local_tasks = local_tasks = Queue(Task, MAX_SLOTS)
-        m.submodules.remote_tasks = remote_tasks = Queue(Task, MAX_SLOTS)
-        connect(m, local_tasks.o, done.local)
-        connect(m, remote_tasks.o, done.remote)
         task = Signal(Task)
+        read_tasks, store_tasks, remote_tasks = (Queue(Task, MAX_SLOTS) for _ in KINDS)
+        for kind, queue, generator in zip(KINDS, (read_tasks, store_tasks, remote_tasks), done.generators, strict=True):
+            m.submodules[f"{kind}_tasks"] = queue
+            m.d.comb += queue.i.payload.eq(task)
+            connect(m, queue.o, generator.tasks)
         read_a = fetched_a != 0
         a_va, b_va = workgroup.a_va + ahead * workgroup.a_sectors, workgroup.b_va + ahead * workgroup.b_sectors
         m.d.comb += [
-            local_tasks.i.payload.eq(task),
-            remote_tasks.i.payload.eq(task),
             task.slot.eq(slot),
             task.va.eq(Mux(read_a, a_va, b_va)),
             task.count.eq(Mux(read_a, fetched_a, fetched_b)),
@@ -220,7 +221,7 @@ class WorkgroupEngine(wiring.Component):
         issue_reads = Signal()
         with m.If(issue_reads):
             m.d.comb += [
-                local_tasks.i.valid.eq(fetched != 0),
+                read_tasks.i.valid.eq(fetched != 0),
                 new.moved.eq(old.moved + fetched),
                 new.wait_a.eq(step.wait_a),
                 new.wait_b.eq(step.wait_b),
@@ -260,7 +261,7 @@ class WorkgroupEngine(wiring.Component):
                                     task.va.eq(workgroup.store_va),
                                     task.count.eq(workgroup.row_sectors),
                                     done.storing.eq(tile),
-                                    local_tasks.i.valid.eq(~workgroup.remote),
+                                    store_tasks.i.valid.eq(~workgroup.remote),
                                     remote_tasks.i.valid.eq(workgroup.remote),
                                 ]
                                 m.d.sync += retired.eq(retired + 1)
@@ -332,14 +333,14 @@ class WorkgroupEngine(wiring.Component):
         config = self._config
         done = _Done()
         lanes = []
-        m.submodules.local_bursts = local = BurstGenerator(config)
-        m.submodules.remote_bursts = remote = BurstGenerator(config)
-        m.d.comb += [local.kernel.eq(kernel), remote.kernel.eq(kernel)]
-        done.local, done.remote = local.tasks, remote.tasks
+        for kind in KINDS:
+            m.submodules[f"{kind}_bursts"] = generator = BurstGenerator(config)
+            m.d.comb += generator.kernel.eq(kernel)
+            done.generators.append(generator)
         for channel in range(config.channels):
             m.submodules[f"lane_{channel}"] = lane = RequestLane(config)
-            connect(m, local.bursts[channel], lane.local)
-            connect(m, remote.bursts[channel], lane.remote)
+            for kind, generator in zip(KINDS, done.generators, strict=True):
+                connect(m, generator.bursts[channel], getattr(lane, kind))
             connect(m, lane.requests, wiring.flipped(self.requests[channel]))
             connect(m, wiring.flipped(self.responses[channel]), lane.responses)
             lanes.append(lane)
@@ -380,8 +381,8 @@ class WorkgroupEngine(wiring.Component):
 
 
 class _Done:
-    """Ports of the lanes as the slots see them: `moved`, sectors that came back so far for slot `slot`; the streams of
-    tasks; `stores_under_way`: sectors whose store was not yet taken, to which `storing` come."""
+    """Ports of the lanes as the slots see them: `moved`, sectors that came back so far for slot `slot`; generators of
+    bursts by kind; `stores_under_way`: sectors whose store was not yet taken, to which `storing` come."""
 
     def __init__(self) -> None:
         self.slot = Signal(range(MAX_SLOTS))
@@ -389,8 +390,7 @@ class _Done:
         self.storing = Signal(12)
         self.stores_under_way = Signal(20)
         self.counts: list[Signal] = []
-        self.local: stream.Interface
-        self.remote: stream.Interface
+        self.generators: list[BurstGenerator] = []
 
 
 def last_step_begins(slot: data.View, kernel: data.View) -> Signal:
