@@ -43,13 +43,16 @@ THRESHOLDS = {
 
 def node_configuration(point: Point) -> Configuration:
     """The hardware of `point`: preset `paper` (`quad` with more channels), more room for fetches of evicted counters,
-    and their home table spread over all channels of the GPU."""
+    their home table spread over all channels of the GPU, and packet buffers in proportion to the channels."""
     return configuration(
         "paper" if point.channels == 1 else "quad",
         {},
         channels=point.channels,
         link_bandwidth=float(point.link_bandwidth),
         tracker_ways=point.tracker_ways,
+        dma_packets=8 * point.channels,
+        store_packets=2 * point.channels,
+        link_receive_packets=32 * point.channels,
         tracker_fetches=16,
         spill_queue_depth=16,
         far_homes=True,
