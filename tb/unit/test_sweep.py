@@ -251,6 +251,20 @@ def test_cluster_of_two_workers_completes_though_one_is_killed(tmp_path: Path, s
     }
 
 
+@pytest.mark.slow
+def test_simulation_of_a_sub_layer_is_the_same_on_a_cluster_and_here(tmp_path: Path, store: PointStore) -> None:
+    points = grid(["workload=t-nlg/op/tp16", "configuration=gemm,rs-nmc"])
+    with cluster(tmp_path, workers=2) as address:
+        found = outcomes_of(run_points(points, store, sim.experiment.simulate_point, scheduler=address))
+    assert [complaint for outcome in found.values() for complaint in outcome.complaints] == []
+    for point in points:
+        here, there = sim.experiment.simulate_point(point), found[point].result
+        # Wall time aside; JSON has no tuples.
+        for result in (here, there):
+            del result["seconds"]
+        assert json.loads(json.dumps(here)) == json.loads(json.dumps(there))
+
+
 def test_local_worker_that_is_killed_is_replaced(
     tmp_path: Path, store: PointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
