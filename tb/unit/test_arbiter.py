@@ -7,7 +7,7 @@ import cocotb
 import pytest
 from amaranth import Module
 from cocotb.clock import Clock
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.memory_controller.arbiter import Arbiter
 from hw.memory_controller.intensity import IntensityDetector
@@ -91,7 +91,7 @@ async def arbiter_follows_the_golden(dut):
                 waiting = [random.random() < busy, random.random() < 0.8]
                 admissible = [is_there and random.random() < 0.9 for is_there in waiting]
                 room, active = random.random() < 0.8, random.random() < 0.9
-                occupancy = random.choice([0, 4, 5, 9, 10, 29, 30, 64])
+                occupancy = random.choice([0, 4, 5, 9, 10, 29, 30, 64, random.randrange(65)])
                 dut.compute_waiting.value, dut.communication_waiting.value = waiting
                 dut.compute_admissible.value, dut.communication_admissible.value = admissible
                 dut.room.value, dut.kernel_active.value, dut.occupancy.value = room, active, occupancy
@@ -148,6 +148,56 @@ async def detector_measures_the_start_of_the_kernel(dut):
         await RisingEdge(dut.clk)
 
 
+@cocotb.test()
+async def a_long_window_is_counted_in_full(dut):
+    """Windows and numbers of requests that use all 16 bits, with a number of requests just at or below a boundary."""
+    dut.kernel_active.value = 0
+    dut.accepted.value = 0
+    await start(dut)
+    for window, boundaries in ((0x5A5A, (0x5555, 0x2AAA, 0x1234)), (0xA5A5, (0x9FFF, 0x8000, 0x7FFF))):
+        names = ("boundary_10", "boundary_30", "boundary_none")
+        at = random.randrange(3)
+        below = random.randrange(2)
+        dut.control.value = control(threshold=Threshold.AUTO, window=window, **dict(zip(names, boundaries, strict=True)))
+        count = boundaries[at] - below
+        dut.kernel_active.value = 1
+        dut.accepted.value = 1
+        await ClockCycles(dut.clk, count)
+        dut.accepted.value = 0
+        await ClockCycles(dut.clk, window - count)
+        await ReadOnly()
+        assert int(dut.threshold.value) == Threshold.OCCUPANCY_5.value, "the window has ended too early"
+        await ClockCycles(dut.clk, 1)
+        await ReadOnly()
+        assert int(dut.threshold.value) == at + below, (window, count)
+        await RisingEdge(dut.clk)
+        dut.kernel_active.value = 0
+        await RisingEdge(dut.clk)
+
+
+@cocotb.test()
+async def a_starved_stream_waits_exactly_the_limit(dut):
+    await start(dut)
+    for limit in (1, 0x155, 0x2AAA, 0x5555, 0xFFFF):
+        for room_comes_late in (False, True)[: 1 + (limit == 0xFFFF)]:
+            dut.communication_waiting.value = 0
+            dut.communication_admissible.value = 0
+            dut.control.value = control(policy=Policy.COMPUTE_FIRST, starvation_limit=limit)
+            dut.compute_waiting.value, dut.compute_admissible.value, dut.occupancy.value = 1, 1, 64
+            dut.room.value = not room_comes_late
+            await ClockCycles(dut.clk, 2)
+            dut.communication_waiting.value = 1
+            dut.communication_admissible.value = 1
+            await ClockCycles(dut.clk, limit - 1)
+            await ReadOnly()
+            assert not int(dut.forced.value), "communication is forced before it has waited long enough"
+            await ClockCycles(dut.clk, 9 if room_comes_late else 1)
+            dut.room.value = 1
+            await ReadOnly()
+            assert int(dut.forced.value) and int(dut.take_communication.value) and not int(dut.take_compute.value)
+            await RisingEdge(dut.clk)
+
+
 class CarelessArbiter(Arbiter):
     """Lets communication in at any occupancy."""
 
@@ -168,5 +218,12 @@ def test_an_arbiter_without_threshold_is_noticed():
         simulate(CarelessArbiter(), "careless_arbiter", __name__, "arbiter_follows_the_golden")
 
 
-def test_detector():
-    simulate(IntensityDetector(), "intensity_detector", __name__, "detector_measures_the_start_of_the_kernel")
+def test_starvation():
+    simulate(Arbiter(), "arbiter", __name__, "a_starved_stream_waits_exactly_the_limit")
+
+
+@pytest.mark.parametrize("testcase", ["detector_measures_the_start_of_the_kernel", "a_long_window_is_counted_in_full"])
+@pytest.mark.parametrize("kind", [Arbiter, IntensityDetector])
+def test_detector(kind, testcase):
+    """By itself, and in the arbiter, whose threshold is the detector's."""
+    simulate(kind(), "arbiter" if kind is Arbiter else "intensity_detector", __name__, testcase)

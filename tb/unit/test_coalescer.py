@@ -41,15 +41,13 @@ async def start(dut, source_pauses: int, sink_pauses: int) -> tuple[StreamSource
 async def sums_are_kept(dut):
     source, sink = await start(dut, 20, random.choice((10, 50, 90)))
     sent = []
-    key = {"range": 0, "wg": 0, "wf": 0, "epoch": 1}
+    names = ("range", "wg", "wf", "epoch")
+    key = {name: random.getrandbits(LAYOUT[name].width) for name in names}
     for _ in range(3000):
         if random.random() < 0.3:
-            key = {
-                "range": random.randrange(2),
-                "wg": random.randrange(2),
-                "wf": random.randrange(2),
-                "epoch": random.randint(1, 2),
-            }
+            # The next WF tile differs in one bit, so that every bit of the key matters once.
+            name = random.choice(names)
+            key = {**key, name: key[name] ^ 1 << random.randrange(LAYOUT[name].width)}
         sent.append({**key, "va": random.getrandbits(43), "bytes": random.choice((32, 32, 2, 127, 255))})
         source.queue.append(pack(**sent[-1]))
     await source.drain()
