@@ -13,3 +13,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     """Say how to repeat a simulation with the same random choices."""
     seed = os.environ.get("T3_SEED")
     return f"simulations: seed {seed}" if seed else "simulations: random seeds (set T3_SEED to repeat one)"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sample the operands of the ALU's benches, when functional coverage is collected."""
+    if os.environ.get("T3_COVERAGE", "0") not in ("", "0"):
+        import sim.vectors
+        from tb.functional_coverage import collection
+
+        sim.vectors.observers.append(collection.observe_vectors)

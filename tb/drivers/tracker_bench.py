@@ -14,6 +14,8 @@ from hw.messages import Fault, Mapping, Messages, TrackerEvents
 from hw.range_table import Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.drivers.sweep import swept
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_tracker
 from tb.golden.tracker import TiledRange
 
 
@@ -104,6 +106,7 @@ class TrackerBench:
         dut.rst.value = 0
         cocotb.start_soon(self.home())
         cocotb.start_soon(self.watch())
+        observe(watch_tracker, dut, self.config)
 
     async def program(self, areas: list[TiledRange]) -> None:
         """Write the range table."""

@@ -16,6 +16,8 @@ from hw.config import preset
 from hw.messages import Fault, Messages
 from hw.range_table import RangeWrite, Word
 from tb.drivers.stream import StreamSink, StreamSource, never, pauses
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_address_map
 from tb.runner import SimulationError, simulate
 
 READ, STORE, UPDATE = 0, 1, 2
@@ -193,6 +195,7 @@ async def start(dut):
     dut.rst.value = 1
     await ClockCycles(dut.clk, 2)
     dut.rst.value = 0
+    observe(watch_address_map, dut, configuration())
 
 
 def configuration():

@@ -12,6 +12,8 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from hw.memory_controller.arbiter import Arbiter
 from hw.memory_controller.intensity import IntensityDetector
 from hw.messages import ArbiterControl, Policy, Threshold
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_arbiter
 from tb.runner import SimulationError, simulate
 
 POLICY = os.environ.get("ARBITER_POLICY", "MCA")
@@ -71,8 +73,9 @@ async def start(dut):
 @cocotb.test()
 async def arbiter_follows_the_golden(dut):
     await start(dut)
+    observe(watch_arbiter, dut)
     for threshold in LIMIT:
-        for starvation in (0, 1, 12):
+        for starvation in (0, 1, 3, 12):
             pace, lag = random.choice([(1, 1), (3, 12), (6, 5), (4, 30)])
             golden = Golden(POLICY, threshold, starvation, pace, lag)
             dut.rst.value = 1
@@ -87,10 +90,10 @@ async def arbiter_follows_the_golden(dut):
             await RisingEdge(dut.clk)
             dut.rst.value = 0
             busy = random.choice([0.5, 0.9, 1.0])
-            for _ in range(300):
+            for _ in range(400):
                 waiting = [random.random() < busy, random.random() < 0.8]
                 admissible = [is_there and random.random() < 0.9 for is_there in waiting]
-                room, active = random.random() < 0.8, random.random() < 0.9
+                room, active = random.random() < 0.8, random.random() < 0.6
                 occupancy = random.choice([0, 4, 5, 9, 10, 29, 30, 64, random.randrange(65)])
                 dut.compute_waiting.value, dut.communication_waiting.value = waiting
                 dut.compute_admissible.value, dut.communication_admissible.value = admissible
@@ -158,7 +161,9 @@ async def a_long_window_is_counted_in_full(dut):
         names = ("boundary_10", "boundary_30", "boundary_none")
         at = random.randrange(3)
         below = random.randrange(2)
-        dut.control.value = control(threshold=Threshold.AUTO, window=window, **dict(zip(names, boundaries, strict=True)))
+        dut.control.value = control(
+            threshold=Threshold.AUTO, window=window, **dict(zip(names, boundaries, strict=True))
+        )
         count = boundaries[at] - below
         dut.kernel_active.value = 1
         dut.accepted.value = 1

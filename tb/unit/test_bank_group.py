@@ -12,6 +12,8 @@ import sim
 from hw.config import PRESETS, Timing, preset
 from hw.near_bank.bank_group import ArrayRead, BankGroupUnit, array_write_layout
 from tb.drivers.column_commands import random_commands
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_bank_group
 from tb.golden.sector_store import SectorStore, hashed_sector
 from tb.runner import SimulationError, simulate
 from tb.unit.test_hbm import Bench
@@ -62,6 +64,7 @@ async def random_traffic_matches_golden(dut):
         await RisingEdge(dut.clk)
     dut.rst.value = 0
     cocotb.start_soon(write_first_array(dut, config))
+    observe(watch_bank_group, dut, config)
     await bench.run(list(random_commands(2500, config.timing, [0, 4, 8, 256])))
 
 

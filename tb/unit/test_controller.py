@@ -27,6 +27,8 @@ from hw.messages import (
 from tb.drivers import dram_stub
 from tb.drivers.memory_traffic import MemoryBench, RateBench
 from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_controller
 from tb.runner import SimulationError, simulate
 
 PAUSE = float(os.environ.get("CONTROLLER_PAUSE", "0"))
@@ -127,7 +129,7 @@ class Stream:
             "alu": AluOperation.ADD,
             "dtype": DataType.INT32,
             "source": self.source_name,
-            "phase": Phase.RS,
+            "phase": random.choice((Phase.GEMM, Phase.RS)),
             "va": va,
             "mask": mask,
             "data": data,
@@ -155,6 +157,7 @@ class Stream:
 
 @cocotb.test()
 async def memory_keeps_data_order_and_commits(dut):
+    observe(watch_controller, dut, preset("paper"))
     dut.control.value = control(POLICY)
     dut.fault.value = FAULT
     dut.kernel_active.value = 1

@@ -15,6 +15,8 @@ from hw.dma.engine import DmaEngine
 from hw.messages import Access, Messages, Phase, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
 from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_dma
 from tb.golden.packets import Tile, block_rows, row_packets
 from tb.runner import SimulationError, simulate
 
@@ -66,6 +68,7 @@ class Bench:
             await RisingEdge(self.dut.clk)
         self.dut.rst.value = 0
         cocotb.start_soon(self._count())
+        observe(watch_dma, self.dut, self.config)
         for channel in range(self.config.channels):
             cocotb.start_soon(self._serve(channel))
 

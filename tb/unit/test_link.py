@@ -19,6 +19,8 @@ from hw.messages import Access, Fault, Messages
 from hw.range_table import Control, RangeWrite, Word
 from sim.link import LinkModel
 from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_link_pair
 from tb.golden.packets import header_check
 from tb.runner import SimulationError, simulate
 
@@ -170,6 +172,7 @@ class PairBench:
                 await RisingEdge(dut.clk)
         dut.ranges.value = 0
         cocotb.start_soon(self._watch())
+        observe(watch_link_pair, dut, self.config)
         if armed:
             await self.arm()
 

@@ -12,6 +12,8 @@ from hw.config import Configuration, preset
 from hw.link.packetizer import StorePacketizer
 from hw.messages import Access, AluOperation, Messages, Phase
 from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_packetizer
 from tb.runner import SimulationError, simulate
 
 SIZES = {
@@ -47,6 +49,7 @@ class PacketizerBench:
         for _ in range(2):
             await RisingEdge(self.dut.clk)
         self.dut.rst.value = 0
+        observe(watch_packetizer, self.dut, self.config)
 
     def store(self, **store):
         channel = (store["va"] >> 3) % self.config.channels

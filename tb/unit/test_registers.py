@@ -23,6 +23,8 @@ from hw.registers import (
     find_register,
     register_map,
 )
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_registers
 from tb.runner import SimulationError, simulate
 
 
@@ -45,6 +47,7 @@ class Bench:
         dut.rst.value = 1
         await ClockCycles(dut.clk, 2)
         dut.rst.value = 0
+        observe(watch_registers, dut, self.config)
         return self
 
     async def watch_protocol(self):

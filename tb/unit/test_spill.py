@@ -13,6 +13,8 @@ from hw.config import Configuration, preset
 from hw.messages import Access, Messages, Phase, Source
 from hw.tracker.spill import SpillPort
 from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_spill
 from tb.runner import SimulationError, simulate
 
 CONFIGS = {1: preset("paper"), 4: preset("quad", tracker_banks=2)}
@@ -88,6 +90,7 @@ async def last_write_is_fetched(dut):
     for _ in range(2):
         await RisingEdge(dut.clk)
     dut.rst.value = 0
+    observe(watch_spill, dut, config)
 
     outstanding: dict[int, int] = {}
     golden: dict[int, int] = {}

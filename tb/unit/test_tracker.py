@@ -24,8 +24,11 @@ from tb.runner import SimulationError, simulate
 LATENCY = 5
 
 
-def random_ranges(config: Configuration, tiles: int) -> list[TiledRange]:
-    """Ranges of random geometry with about `tiles` WF tiles in all, wg and blocks on multiples of the banks."""
+def random_ranges(config: Configuration, tiles: int, action: str) -> list[TiledRange]:
+    """Ranges of random geometry with about `tiles` WF tiles in all, wg and blocks on multiples of the banks.
+
+    `action`: complete blocks start the DMA (`dma`), an event (`launch`) or, from range to range, either or `both`.
+    """
     result: list[TiledRange] = []
     wg = config.tracker_banks * random.randrange(4)
     block = 0
@@ -49,8 +52,8 @@ def random_ranges(config: Configuration, tiles: int) -> list[TiledRange]:
             wfs=wfs,
             block_wfs=block_wfs,
             updates=random.choice((1, 2)),
-            dma=not result or random.random() < 0.7,
-            launch=random.random() < 0.4,
+            dma=action == "dma" or (action == "both" and (not result or random.random() < 0.7)),
+            launch=action == "launch" or (action == "both" and (not result or random.random() < 0.4)),
             block_base=block,
             block_shift=shift,
         )
@@ -126,7 +129,8 @@ async def every_block_triggers_once(dut):
     await bench.start(epoch=3)
     await swept(dut)
     for epoch in (3, 4)[: parameters.get("epochs", 2)]:
-        areas = random_ranges(config, parameters["tiles"]) if parameters["tiles"] else many_tiles()
+        action = parameters.get("actions", ["both", "both"])[epoch - 3]
+        areas = random_ranges(config, parameters["tiles"], action) if parameters["tiles"] else many_tiles()
         await bench.program(areas)
         golden = GoldenTracker({area.index: area for area in areas}, epoch)
         for index, wg, wf, va, size in interleave(areas, parameters["spread"]):
@@ -227,8 +231,8 @@ async def refused_accesses(dut):
         wfs=4,
         block_wfs=2,
         updates=1,
-        dma=True,
-        launch=False,
+        dma=case()["dma"],
+        launch=case()["launch"],
         block_base=8,
         block_shift=1,
     )
@@ -253,6 +257,7 @@ async def refused_accesses(dut):
     assert bench.received_faults() == golden.faults
     assert {name for name, _, _ in golden.faults} == {"PAST_THRESHOLD", "TILE", "EPOCH"}
     assert sorted(bench.received_blocks()) == sorted(golden.blocks)
+    assert sorted(bench.received_launches()) == sorted(golden.launches)
     bench.faults.received.clear()
     bench.commit(0, 2, 9, 0, 1, 5, 2)
     await bench.settle()
@@ -268,11 +273,12 @@ SMALL = {"name": "paper", "ranges": 8, "tracker_sets": 8, "tracker_ways": 2, "tr
 TINY = {"name": "tiny", "ranges": 4, "tracker_sets": 4, "tracker_ways": 1, "trigger_blocks": 256}
 QUAD = {"name": "quad", "ranges": 8, "tracker_sets": 16, "tracker_ways": 2, "tracker_banks": 4, "trigger_blocks": 1024}
 PAPER = {"name": "paper"}
+OVERFLOWING = {"overflow": True}
 CASES = {
-    "small": ({"config": SMALL, "pauses": 20, "tiles": 300, "spread": 150, "overflow": True}),
-    "small_no_pauses": ({"config": SMALL, "pauses": 0, "tiles": 300, "spread": 60, "overflow": True}),
-    "tiny": ({"config": TINY, "pauses": 30, "tiles": 80, "spread": 40, "overflow": True}),
-    "four_banks": ({"config": QUAD, "pauses": 20, "tiles": 400, "spread": 200, "overflow": True}),
+    "small": {"config": SMALL, "pauses": 20, "tiles": 300, "spread": 150, "actions": ["dma", "both"]},
+    "small_no_pauses": {"config": SMALL, "pauses": 0, "tiles": 300, "spread": 60, "actions": ["both", "launch"]},
+    "tiny": {"config": TINY, "pauses": 30, "tiles": 80, "spread": 40, "actions": ["launch", "dma"]},
+    "four_banks": {"config": QUAD, "pauses": 20, "tiles": 400, "spread": 200},
 }
 
 
@@ -288,7 +294,7 @@ def run(name: str, test: str, parameters: dict) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_block_triggers_once(name):
-    run("tracker", "every_block_triggers_once", CASES[name])
+    run("tracker", "every_block_triggers_once", CASES[name] | OVERFLOWING)
 
 
 def test_more_tiles_than_the_papers_tracker_holds():
@@ -300,8 +306,10 @@ def test_rate_and_latency():
     run("tracker", "one_access_a_cycle_and_fixed_latency", {"config": PAPER})
 
 
-def test_refused_accesses():
-    run("tracker", "refused_accesses", {"config": SMALL})
+@pytest.mark.parametrize("dma", [True, False])
+@pytest.mark.parametrize("launch", [True, False])
+def test_refused_accesses(dma, launch):
+    run("tracker", "refused_accesses", {"config": SMALL, "dma": dma, "launch": launch})
 
 
 class ForgetfulCount(CountStage):

@@ -14,6 +14,8 @@ from hw.dma.trigger_table import TriggerTable, completion
 from hw.messages import Messages
 from tb.drivers.stream import StreamSink, pauses
 from tb.drivers.sweep import swept
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_trigger_table
 from tb.runner import SimulationError, simulate
 
 CONFIG = preset("paper", trigger_blocks=64)
@@ -40,6 +42,7 @@ class Bench:
         for _ in range(2):
             await RisingEdge(self.dut.clk)
         self.dut.rst.value = 0
+        observe(watch_trigger_table, self.dut, CONFIG)
         await swept(self.dut)
 
     async def play(self, items: list[dict]) -> list[int]:
