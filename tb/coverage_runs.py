@@ -31,9 +31,9 @@ _OWN_SIGNAL = re.compile(r"^(\s*(?:reg|wire|input|output) [^\n]*source_coverage_
 
 
 def coverage_mode() -> str:
-    """`off`, `source` (Amaranth source only) or `all`, by T3_COVERAGE."""
+    """`off` (also for `functional` coverage alone), `source` (Amaranth source only) or `all`, by T3_COVERAGE."""
     value = os.environ.get("T3_COVERAGE", "")
-    return {"": "off", "0": "off", "source": "source"}.get(value, "all")
+    return {"": "off", "0": "off", "functional": "off", "source": "source"}.get(value, "all")
 
 
 @dataclass(frozen=True)

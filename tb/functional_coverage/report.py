@@ -1,6 +1,6 @@
 """Merges the files of a regression and says what is missing."""
 
-import re
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,7 +18,7 @@ class GroupResult:
     name: str
     bins: int
     hit: int
-    holes: tuple[tuple[str, ...], ...]
+    holes: tuple[tuple[Hashable, ...], ...]
     unreachable: int
 
     @property
@@ -48,9 +48,7 @@ def merge(folder: Path, merged: Path, groups: tuple[Group, ...]) -> list[GroupRe
     for group in groups:
         wanted = [values for values in product(*group.axes.values()) if values not in group.unreachable]
         holes = tuple(values for values in wanted if not hits.get((f"{group.name}.cross", str(values))))
-        answer.append(
-            GroupResult(group.name, len(wanted), len(wanted) - len(holes), holes, len(group.unreachable))  # type: ignore[arg-type]
-        )
+        answer.append(GroupResult(group.name, len(wanted), len(wanted) - len(holes), holes, len(group.unreachable)))
     return answer
 
 
@@ -60,7 +58,7 @@ def lines(results: list[GroupResult]) -> list[str]:
     for result in results:
         argued = f", {result.unreachable} argued to be unreachable" if result.unreachable else ""
         text.append(f"{result.name:28} {result.hit:5} of {result.bins:5} bins  {result.percent:5.1f} %{argued}")
-        text += [f"    hole: {re.sub(r'[()]', '', ' x '.join(hole))}" for hole in result.holes]
+        text += [f"    hole: {' x '.join(map(str, hole))}" for hole in result.holes]
     total, hit = sum(result.bins for result in results), sum(result.hit for result in results)
     text.append(f"{'total':28} {hit:5} of {total:5} bins  {100 * hit / total:5.1f} %")
     return text

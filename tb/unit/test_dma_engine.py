@@ -9,11 +9,13 @@ import pytest
 from amaranth import Module
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
+from hypothesis import strategies
 
 from hw.config import Configuration, preset
 from hw.dma.engine import DmaEngine
 from hw.messages import Access, Messages, Phase, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
+from tb.drivers.property import holds_for_all
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_dma
@@ -235,6 +237,57 @@ async def random_blocks(dut):
     assert int(dut.sent_blocks.value) == 0
 
 
+@strategies.composite
+def tiles_with_blocks(draw):
+    """A tile geometry and up to four of its blocks, as (wf, va, bottom, right)."""
+    number = strategies.integers
+    wfs = draw(number(1, 8))
+    bottom_wfs = draw(number(1, wfs))
+    tile = Tile(
+        wfs=wfs,
+        block_wfs=draw(number(1, wfs)),
+        rows_full=draw(number(2, 4)),
+        rows_partial=draw(number(1, 3)),
+        bottom_wfs=bottom_wfs,
+        bottom_full=draw(number(bottom_wfs - 1, bottom_wfs)),
+        bytes_body=draw(number(1, 600)),
+        bytes_right=draw(number(1, 600)),
+        pitch=draw(number(1, (1 << 31) - 1)),
+        wf_stride=draw(number(1, (1 << 31) - 1)),
+    )
+    blocks = []
+    for _ in range(draw(number(1, 4))):
+        bottom = draw(number(0, 1))
+        last = ((bottom_wfs if bottom else wfs) - 1) // tile.block_wfs
+        blocks.append(
+            (draw(number(0, last)) * tile.block_wfs, draw(number(0, (1 << 40) - 1)), bottom, draw(number(0, 1)))
+        )
+    return tile, blocks
+
+
+@cocotb.test()
+async def any_geometry(dut):
+    """Whatever the geometry, the reads and packets of its blocks are those of the golden."""
+    bench = Bench(dut, SIZES["paper"], 0, 3)
+    await bench.reset()
+    sent = 0
+
+    async def geometry_is_right(example) -> None:
+        nonlocal sent
+        tile, places = example
+        bench.reads.clear()
+        bench.packets.received.clear()
+        await bench.program(1, tile, 8, 2)
+        blocks = [(1, 7, *place) for place in places]
+        for block in blocks:
+            bench.block(*block)
+        sent += len(blocks)
+        await bench.finish(sent)
+        bench.check(blocks)
+
+    await holds_for_all(tiles_with_blocks(), geometry_is_right)
+
+
 @cocotb.test()
 async def rate_and_latency(dut):
     """A 128-sector WF tile: first read 2 cycles after the block, then one read a cycle, 9 cycles per packet out."""
@@ -292,6 +345,18 @@ def test_random_blocks(size, pause, latency):
 
 def test_rate_and_latency():
     simulate(DmaEngine(SIZES["many_packets"]), "dma_engine", __name__, "rate_and_latency")
+
+
+def test_any_geometry():
+    simulate(DmaEngine(SIZES["paper"]), "dma_engine", __name__, "any_geometry")
+
+
+def test_wrong_geometry_is_shrunk():
+    """For an engine that forgets ragged rows, hypothesis finds the smallest tile in which there is one to forget."""
+    with pytest.raises(SimulationError, match="Failing test case") as failure:
+        simulate(ForgetsRaggedRows(SIZES["paper"]), "dma_engine", __name__, "any_geometry", seed=1)
+    smallest = ("wfs=2,", "rows_full=2,", "rows_partial=1,", "bytes_body=1,", "[(0, 0, 1, 0)]")
+    assert all(part in str(failure.value) for part in smallest)
 
 
 def test_wrong_engine_is_caught():

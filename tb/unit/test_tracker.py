@@ -10,12 +10,14 @@ import cocotb
 import pytest
 from amaranth import Module
 from cocotb.triggers import ReadOnly, RisingEdge
+from hypothesis import strategies
 
 from hw.config import Configuration, preset
 from hw.messages import TrackerEvents
 from hw.tracker.count_stage import CountStage
 from hw.tracker.storage import CounterStorage
 from hw.tracker.tracker import Tracker
+from tb.drivers.property import holds_for_all
 from tb.drivers.sweep import swept
 from tb.drivers.tracker_bench import TrackerBench, field
 from tb.golden.tracker import GoldenTracker, TiledRange
@@ -269,6 +271,39 @@ async def refused_accesses(dut):
     assert len(bench.faults.received) == 1
 
 
+@cocotb.test()
+async def any_order_of_accesses(dut):
+    """Whatever accesses arrive, in whatever order, in part, too often or for no tile: the golden agrees."""
+    config = preset(**case()["config"])
+    bench = TrackerBench(dut, config, 0, memory_latency=5)
+    await bench.start(epoch=1)
+    await swept(dut)
+    area = plain(wgs=6, wfs=2, bytes_each=64)
+    await bench.program([area])
+    epoch = 1
+
+    async def agrees(accesses_made) -> None:
+        nonlocal epoch
+        golden = GoldenTracker({0: area}, epoch)
+        for wg, wf, size in accesses_made:
+            golden.access(0, wg, wf, epoch, 100 * wg + wf, size)
+            bench.commit(0, 0, wg, wf, epoch, 100 * wg + wf, size)
+            # Apart, so that the coalescer does not merge what the golden counts one by one.
+            await bench.sources[0].drain()
+            await RisingEdge(dut.clk)
+            await RisingEdge(dut.clk)
+        await bench.settle()
+        assert sorted(bench.received_blocks()) == sorted(golden.blocks)
+        assert sorted(bench.received_faults()) == sorted(golden.faults)
+        epoch = epoch % 14 + 1
+        await bench.clear(epoch)
+        for stream in (bench.blocks, bench.faults):
+            stream.received.clear()
+
+    one = strategies.tuples(strategies.integers(0, 6), strategies.integers(0, 2), strategies.sampled_from((2, 30, 32)))
+    await holds_for_all(strategies.lists(one, min_size=1, max_size=40), agrees, examples=40)
+
+
 SMALL = {"name": "paper", "ranges": 8, "tracker_sets": 8, "tracker_ways": 2, "trigger_blocks": 1024}
 TINY = {"name": "tiny", "ranges": 4, "tracker_sets": 4, "tracker_ways": 1, "trigger_blocks": 256}
 QUAD = {"name": "quad", "ranges": 8, "tracker_sets": 16, "tracker_ways": 2, "tracker_banks": 4, "trigger_blocks": 1024}
@@ -304,6 +339,10 @@ def test_more_tiles_than_the_papers_tracker_holds():
 
 def test_rate_and_latency():
     run("tracker", "one_access_a_cycle_and_fixed_latency", {"config": PAPER})
+
+
+def test_any_order_of_accesses():
+    run("tracker", "any_order_of_accesses", {"config": TINY})
 
 
 @pytest.mark.parametrize("dma", [True, False])
