@@ -23,7 +23,6 @@ from filelock import FileLock
 
 from hw.verilog import to_systemverilog
 from tb.coverage_runs import coverage_build, coverage_mode, record_run
-from tb.drivers.stream_checker import checked
 
 BUILD = Path(os.environ.get("T3_BUILD", Path(__file__).resolve().parent.parent / "build"))
 
@@ -80,12 +79,11 @@ def build(
     sources: Sequence[Path] = (),
     waves: bool = False,
 ) -> Path:
-    """Build `component`, its streams checked, as module `name`; returns the build folder.
+    """Build `component` as module `name`; returns the build folder.
 
     Only the ports can be accessed from Python: exposing every signal doubles build time and slows simulation down.
     Raises :class:`SimulationError` when Verilator or the C++ compiler fails.
     """
-    component = checked(component)
     if coverage_mode() == "off":
         return build_text(to_systemverilog(component, name), name, sources, waves)
     measured = coverage_build(component, name)

@@ -1,7 +1,7 @@
-"""RTL around a design under test that checks the protocol of every stream port, in both directions, in every test.
+"""RTL around a design under test that checks the protocol of every stream port, in both directions.
 
 The rules: once `valid` is high it stays high until the payload is taken (so it cannot wait for `ready` either way), and
-the payload does not change meanwhile. :func:`tb.runner.simulate` puts every design behind it.
+the payload does not change meanwhile. Usage: `simulate(checked(Design(...)), ...)`.
 """
 
 from collections.abc import Iterator

@@ -17,6 +17,7 @@ from hw.messages import Access, Messages, Phase, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
 from tb.drivers.property import holds_for_all
 from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.drivers.stream_checker import checked
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_dma
 from tb.golden.packets import Tile, block_rows, row_packets
@@ -335,7 +336,7 @@ class ForgetsRaggedRows(DmaEngine):
 )
 def test_random_blocks(size, pause, latency):
     simulate(
-        DmaEngine(SIZES[size]),
+        checked(DmaEngine(SIZES[size])),
         "dma_engine",
         __name__,
         "random_blocks",
@@ -348,7 +349,7 @@ def test_rate_and_latency():
 
 
 def test_any_geometry():
-    simulate(DmaEngine(SIZES["paper"]), "dma_engine", __name__, "any_geometry")
+    simulate(checked(DmaEngine(SIZES["paper"])), "dma_engine", __name__, "any_geometry")
 
 
 def test_wrong_geometry_is_shrunk():

@@ -12,6 +12,7 @@ from hw.config import Configuration, preset
 from hw.link.packetizer import StorePacketizer
 from hw.messages import Access, AluOperation, Messages, Phase
 from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.drivers.stream_checker import checked
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_packetizer
 from tb.runner import SimulationError, simulate
@@ -187,7 +188,7 @@ class MixesWavefronts(StorePacketizer):
 )
 def test_random_stores(size, pause):
     environment = {"SIZE": size, "PAUSE": str(pause)}
-    simulate(StorePacketizer(SIZES[size]), "packetizer", __name__, "random_stores", environment=environment)
+    simulate(checked(StorePacketizer(SIZES[size])), "packetizer", __name__, "random_stores", environment=environment)
 
 
 def test_mixed_wavefronts_are_caught():
