@@ -79,6 +79,7 @@ class BankMachines(wiring.Component):
         timing = self._config.timing
         occupied = Signal(BANKS)
         writing = Signal(BANKS)
+        updating = Signal(BANKS)
         is_open = Signal(BANKS)
         fresh = Signal(BANKS)
         """The row was opened and no column command has used it."""
@@ -89,7 +90,8 @@ class BankMachines(wiring.Component):
         m.submodules.slots = slots = Memory(shape=slot_layout(self._config), depth=BANKS, init=[])
         m.submodules.rows = rows = Memory(shape=unsigned(ROW_BITS), depth=BANKS, init=[])
         slot_write = slots.write_port()
-        slot_read = slots.read_port(domain="comb")
+        read_slot = slots.read_port(domain="comb")
+        write_slot = slots.read_port(domain="comb")
         row_write = rows.write_port()
         row_read = rows.read_port(domain="comb")
         row_lookup = rows.read_port(domain="comb")
@@ -182,24 +184,38 @@ class BankMachines(wiring.Component):
                 read_select.eq(read_ready & ~turn_over),
                 write_select.eq(write_ready & (turn_over | ~read_ready)),
             ]
+        # The bank and its slot are found for both directions while the direction is being decided.
         chosen = Signal(BANKS)
+        chosen_read = Signal(BANKS)
+        chosen_write = Signal(BANKS)
+        slot = Signal(slot_layout(self._config))
         m.d.comb += [
-            chosen.eq(rotating(Mux(write_select, writes, reads), column_above)),
-            read_banks.eq(chosen & spread(read_select, BANKS)),
-            write_banks.eq(chosen & spread(write_select, BANKS)),
-            slot_read.addr.eq(encode(chosen)),
-            update_select.eq(write_select & (slot_read.data.access == Access.UPDATE)),
+            chosen_read.eq(rotating(reads, column_above)),
+            chosen_write.eq(rotating(writes, column_above)),
+            read_slot.addr.eq(encode(chosen_read)),
+            write_slot.addr.eq(encode(chosen_write)),
+            chosen.eq(Mux(write_select, chosen_write, chosen_read)),
+            slot.eq(Mux(write_select, write_slot.data, read_slot.data)),
+            read_banks.eq(chosen_read & spread(read_select, BANKS)),
+            write_banks.eq(chosen_write & spread(write_select, BANKS)),
+            update_select.eq(write_select & (chosen_write & updating).any()),
             self.select.eq(read_select | write_select),
-            self.select_index.eq(slot_read.data.index),
+            self.select_index.eq(slot.index),
             self.released.eq(self.issue),
         ]
         m.d.sync += self.issue.valid.eq(self.select)
         with m.If(self.select):
             m.d.sync += [
-                self.issue.bank.eq(slot_read.addr),
-                self.issue_slot.eq(slot_read.data),
+                self.issue.bank.eq(Mux(write_select, write_slot.addr, read_slot.addr)),
+                self.issue_slot.eq(slot),
                 self.issue_hit.eq(~(chosen & fresh).any()),
-                column_above.eq(~(chosen | (chosen - 1))),
+                column_above.eq(
+                    Mux(
+                        write_select,
+                        ~(chosen_write | (chosen_write - 1)),
+                        ~(chosen_read | (chosen_read - 1)),
+                    )
+                ),
                 direction.eq(write_select),
             ]
             with m.If((direction != write_select) | ~other_waits):
@@ -211,17 +227,19 @@ class BankMachines(wiring.Component):
         activates = Signal(BANKS)
         precharges = Signal(BANKS)
         row_above = Signal(BANKS)
-        row_chosen = Signal(BANKS)
+        to_activate = Signal(BANKS)
+        to_precharge = Signal(BANKS)
         precharge = Signal()
         m.d.comb += [
             activates.eq(wanted & ~is_open & ~rp & ~rc),
             precharges.eq(wanted & is_open & ~occupied & ~ras & ~rtp & ~wtp),
             activate.eq(activates.any() & ~activates_busy & ~self.hold_rows),
             precharge.eq(precharges.any() & ~activate & ~self.hold_rows),
-            row_chosen.eq(rotating(Mux(activate, activates, precharges), row_above)),
-            activate_banks.eq(row_chosen & spread(activate, BANKS)),
-            precharge_banks.eq(row_chosen & spread(precharge, BANKS)),
-            row_read.addr.eq(encode(row_chosen)),
+            to_activate.eq(rotating(activates, row_above)),
+            to_precharge.eq(rotating(precharges, row_above)),
+            activate_banks.eq(to_activate & spread(activate, BANKS)),
+            precharge_banks.eq(to_precharge & spread(precharge, BANKS)),
+            row_read.addr.eq(encode(to_activate)),
             self.quiet.eq(~(occupied.any() | (ras | rtp | wtp).any() | rfc)),
             self.precharged.eq(~(rp | rc).any() & ~rfc),
             self.activated.valid.eq(self.row.valid & (self.row.command == RowCommand.ACT)),
@@ -238,9 +256,9 @@ class BankMachines(wiring.Component):
             m.d.sync += [
                 self.row.command.eq(Mux(activate, RowCommand.ACT, RowCommand.PRE)),
                 self.row.all.eq(0),
-                self.row.bank.eq(row_read.addr),
+                self.row.bank.eq(Mux(activate, row_read.addr, encode(to_precharge))),
                 self.row.row.eq(row_read.data),
-                row_above.eq(~(row_chosen | (row_chosen - 1))),
+                row_above.eq(Mux(activate, ~(to_activate | (to_activate - 1)), ~(to_precharge | (to_precharge - 1)))),
             ]
 
         arriving = Mux(self.dispatch.valid, (1 << self.dispatch.bank)[:BANKS], 0)
@@ -252,7 +270,12 @@ class BankMachines(wiring.Component):
             wanted.eq(((wanted & ~activate_banks) | requested) & ~spread(self.precharge_all, BANKS)),
         ]
         with m.If(self.dispatch.valid):
-            m.d.sync += writing.eq(
-                Mux(self.slot.access == Access.READ, writing & ~arriving, (writing | arriving) & every_bank)
-            )
+            m.d.sync += [
+                writing.eq(
+                    Mux(self.slot.access == Access.READ, writing & ~arriving, (writing | arriving) & every_bank)
+                ),
+                updating.eq(
+                    Mux(self.slot.access == Access.UPDATE, (updating | arriving) & every_bank, updating & ~arriving)
+                ),
+            ]
         return m

@@ -162,6 +162,7 @@ class BankBench:
             slot = slot_layout(self.config)(self.block.word("slots", number))
             there = self.block.signal("occupied")[number]
             b.invariant(implies(there, self.block.signal("writing")[number] == (slot.access != Access.READ)))
+            b.invariant(implies(there, self.block.signal("updating")[number] == (slot.access == Access.UPDATE)))
             b.invariant(implies(there, slot.access.as_value() <= Access.UPDATE.value))
         b.invariant(implies(self.dut.issue.valid, self.dut.issue_slot.access.as_value() <= Access.UPDATE.value))
         precharging = self.refresh_block.state("refresh", "Precharge")
