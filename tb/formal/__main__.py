@@ -17,11 +17,6 @@ from tb.formal.solver import Outcome
 from tb.runner import BUILD
 
 
-def _prove(name: str, folder: Path) -> Outcome:
-    """In a process of its own."""
-    return solver.run(all_proofs()[name], folder)
-
-
 def _table(outcomes: list[Outcome]) -> Table:
     table = Table("block", "proof", "engine", "mode", "depth", "status", "s", "cover", "seeded bug", box=None)
     for outcome in outcomes:
@@ -66,7 +61,7 @@ def main(
         Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar,
     ):
         task = bar.add_task("formal", total=len(names))
-        for future in as_completed([pool.submit(_prove, name, out / name) for name in order]):
+        for future in as_completed([pool.submit(solver.run_named, name, out / name) for name in order]):
             outcome = future.result()
             found[outcome.name] = outcome
             bar.update(task, advance=1, description=f"formal: {outcome.name} {outcome.status}")

@@ -20,7 +20,7 @@ from amaranth.back import rtlil
 from amaranth.hdl import Module
 
 from tb.formal.bench import Bench
-from tb.formal.proof import Proof
+from tb.formal.proof import Proof, all_proofs
 
 Kind = Literal["proof", "cover", "seeded"]
 
@@ -251,3 +251,8 @@ def run(proof: Proof, folder: Path) -> Outcome:
         seeded_bug_seconds=round(bug_seconds, 2),
         log=str(log),
     )
+
+
+def run_named(name: str, folder: Path) -> Outcome:
+    """:func:`run` in another process, which can be given the proof's name only."""
+    return run(all_proofs()[name], folder)
