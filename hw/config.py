@@ -115,7 +115,7 @@ class Configuration:
     dram_queue_depth: int = field(default=64, metadata=_one_of(1, 2, 4, 8, 16, 32, 64))
     response_depth: int = field(default=32, metadata=_between(1, 1024))
     commit_queue_depth: int = field(default=64, metadata=_between(1, 1024))
-    spill_queue_depth: int = field(default=4, metadata=_between(1, 64))
+    spill_queue_depth: int = field(default=8, metadata=_between(1, 64))
     remote_queue_depth: int = field(default=16, metadata=_between(1, 1024))
     dma_packets: int = field(default=8, metadata=_one_of(1, 2, 4, 8, 16, 32))
     store_packets: int = field(default=2, metadata=_one_of(1, 2, 4, 8))
@@ -124,7 +124,7 @@ class Configuration:
     tracker_sets: int = field(default=256, metadata=_one_of(*_POWERS[2:11]))
     tracker_ways: int = field(default=8, metadata=_one_of(1, 2, 4, 8, 16))
     tracker_banks: int = field(default=1, metadata=_one_of(1, 2, 4, 8))
-    tracker_fetches: int = field(default=4, metadata=_one_of(1, 2, 4, 8, 16))
+    tracker_fetches: int = field(default=8, metadata=_one_of(1, 2, 4, 8, 16))
     trigger_blocks: int = field(default=4096, metadata=_one_of(*_POWERS[4:17]))
 
     wg_bits: int = field(default=16, metadata=_between(9, 20))

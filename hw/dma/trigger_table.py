@@ -36,7 +36,7 @@ def completion(config: Configuration) -> data.StructLayout:
 class TriggerTable(wiring.Component):
     """`trigger_blocks / tracker_banks` entries: done mask and lowest address of a block.
 
-    Ports: `lookup` with `lookup_index`; in the next cycle `done` is the entry's mask, every earlier completion
+    Ports: `lookup` with `lookup_index`; two cycles later `done` is the entry's mask, every earlier completion
     included, and `complete` with `completion` (same entry) may mark a WF tile. One lookup and one completion a cycle.
     The block that becomes complete is offered on `blocks` (when `dma` is set) and on `launches` (when `launch` is
     set) 2 cycles after `complete`. `doubled`: a WF tile was completed that was complete already (it changes nothing);
@@ -73,7 +73,7 @@ class TriggerTable(wiring.Component):
         entry = data.StructLayout({"done": unsigned(MAX_WFS), "va": unsigned(config.va_sector_bits)})
         m.submodules.entries = entries = Memory(shape=entry, depth=depth, init=[])
         write = entries.write_port()
-        read = entries.read_port(transparent_for=[write])
+        read = entries.read_port()
 
         sweeping = Signal(init=1)
         swept = Signal(index_bits)
@@ -85,23 +85,40 @@ class TriggerTable(wiring.Component):
         with m.Elif(self.clear):
             m.d.sync += sweeping.eq(1)
 
-        # The entry as the completion before it leaves it.
+        # The entry as the completions before it leave it: one is being marked, one was written in the cycle before. The
+        # memory may return anything for an address that is written in the same cycle.
         marking = Signal()
+        written = Signal()
         marked = Signal(completion(config))
         before = Signal(entry)
         after = Signal(entry)
-        current_index = Signal(index_bits)
+        written_index = Signal(index_bits)
+        written_entry = Signal(entry)
+        read_index = Signal(index_bits)
+        captured = Signal(entry)
+        captured_index = Signal(index_bits)
         current = Signal(entry)
         m.d.comb += [read.en.eq(self.lookup), read.addr.eq(self.lookup_index), self.done.eq(current.done)]
-        with m.If(self.lookup):
-            m.d.sync += current_index.eq(self.lookup_index)
-        with m.If(marking & (marked.place.index == current_index)):
+        m.d.sync += [
+            marking.eq(self.complete),
+            written.eq(marking),
+            read_index.eq(self.lookup_index),
+            captured_index.eq(read_index),
+        ]
+        with m.If(marking):
+            m.d.sync += [written_index.eq(marked.place.index), written_entry.eq(after)]
+        with m.If(marking & (marked.place.index == read_index)):
+            m.d.sync += captured.eq(after)
+        with m.Elif(written & (written_index == read_index)):
+            m.d.sync += captured.eq(written_entry)
+        with m.Else():
+            m.d.sync += captured.eq(read.data)
+        with m.If(marking & (marked.place.index == captured_index)):
             m.d.comb += current.eq(after)
         with m.Else():
-            m.d.comb += current.eq(read.data)
-        m.d.sync += marking.eq(self.complete)
-        with m.If(self.complete):
-            m.d.sync += [marked.eq(self.completion), before.eq(current)]
+            m.d.comb += current.eq(captured)
+        # Whether a tile is complete comes late: what is marked is taken in every cycle, and used if it is.
+        m.d.sync += [marked.eq(self.completion), before.eq(current)]
 
         # Mark the tile and see whether its block is complete.
         bit = Signal(MAX_WFS)

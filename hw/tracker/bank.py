@@ -1,10 +1,11 @@
 """One Tracker bank: a cache of counters behind a pipeline that takes one message a cycle and never stalls inside.
 
-Stages: 0 accept, range words; 1 divisibility product, trigger index, set address; 2 set out of the memory, way
-select, threshold minus bytes; 3 add, compare, write back; then the trigger table marks the tile. Stage 2 sees what
-stage 3 writes in the same cycle, so accesses to one set follow each other at full rate. A message enters only with
-room reserved for the one fetch buffer and the one spill request it may need; room counters make that a matter of
-registers.
+Stages: 0 accept; 1 range words; 2 trigger index, set address, partial products of the divisibility test; 3 set out of
+the memory, threshold minus bytes; 4 way select; 5 add, compare; then the trigger table marks the tile and the storage
+writes back. Stage 4 works out what it will find for each of the three things that stage 5 may do to the same set (leave
+it, write a counter, take one out) and only then selects, so accesses to one set follow each other at full rate. A
+message enters only with room reserved for the one fetch buffer and the one spill request it may need; room counters
+make that a matter of registers.
 
 Overflow (SPEC section 3, position 1). A miss in a full set evicts a counter to its home; a miss in a set that has
 spilled counters asks the home, gathering in a fetch buffer meanwhile, and the answer re-enters the pipeline as a
@@ -15,7 +16,7 @@ because spill requests keep their order. Records of earlier epochs are told apar
 stored with the epoch. Source: T3 section 4.2.1, Fig 9.
 """
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -26,11 +27,10 @@ from hw.dma.trigger_table import TriggerTable
 from hw.messages import Access, Messages
 from hw.range_table import RangeWrite
 from hw.tracker.count_stage import GENERATION_BITS, CountStage, operation, selection
-from hw.tracker.fetch_buffers import FetchBuffers, one_of
+from hw.tracker.fetch_buffers import FetchBuffers
 from hw.tracker.storage import ENTRY_EPOCH_BITS, CounterStorage
 from hw.tracker.tile_geometry import TileGeometry, bank_bits
-
-LFSR_TAPS = 0xB400
+from hw.tracker.way_select import WaySelect
 
 BankEvents = data.StructLayout(
     {
@@ -52,8 +52,8 @@ class TrackerBank(wiring.Component):
 
     Ports: `ranges`; `epoch`; `generation`, the number of sweeps; `clear` (pulse): finish what is under way, then
     sweep; `cleared`: accepting; `left_over` (pulse, with the start of the sweep): counters or ready blocks of the old
-    epoch were dropped. `messages`: counted accesses. `blocks`, `launches`: from the trigger table, 5 cycles after the
-    message that completes the block. `completed` with `completed_range`: a WF tile was completed (4 cycles).
+    epoch were dropped. `messages`: counted accesses. `blocks`, `launches`: from the trigger table, 7 cycles after the
+    message that completes the block. `completed` with `completed_range`: a WF tile was completed (6 cycles).
     `spill_requests`, `spill_response` (`tag` holds the bank above the buffer). `faults`: TILE, EPOCH, PAST_THRESHOLD;
     the access is refused and changes nothing; a fault that meets an untaken one is dropped. A fill past the threshold
     keeps the home's part. `events`: one cycle late.
@@ -95,9 +95,8 @@ class TrackerBank(wiring.Component):
         wiring.connect(m, triggers.blocks, wiring.flipped(self.blocks))
         wiring.connect(m, triggers.launches, wiring.flipped(self.launches))
 
-        valid_1 = Signal()
-        valid_2 = Signal()
-        valid_3 = Signal()
+        stage_valid = Signal(6)
+        """Bit n: an operation is in stage n."""
         running = Signal()
 
         # Stage 0: a fill goes before a message; both need a place for the spill request they may make.
@@ -133,83 +132,68 @@ class TrackerBank(wiring.Component):
                 incoming.amount.va.eq(message.va),
                 incoming.stale.eq(message.epoch != self.epoch),
             ]
+
+        # Stages 1 to 3: the range's words, the set's address, the set out of the memory.
+        operations = [incoming, *(Signal(operation(config), name=f"stage_{number}") for number in range(1, 6))]
+        m.d.sync += stage_valid[1:].eq(stage_valid)
+        m.d.comb += stage_valid[0].eq(accept)
+        for number in range(5):
+            with m.If(stage_valid[number]):
+                m.d.sync += operations[number + 1].eq(operations[number])
+        _, stage_1, stage_2, stage_3, stage_4, stage_5 = operations
         m.d.comb += [
             geometry.ranges.eq(self.ranges),
-            geometry.advance.eq(accept),
-            geometry.range.eq(incoming.key.range),
-            geometry.wg.eq(incoming.key.wg),
-            geometry.wf.eq(incoming.key.wf),
+            geometry.advance.eq(stage_valid[1]),
+            geometry.range.eq(stage_1.key.range),
+            geometry.wg.eq(stage_1.key.wg),
+            geometry.wf.eq(stage_1.key.wf),
+            geometry.bytes.eq(stage_3.amount.count),
+            storage.read_enable.eq(stage_valid[2]),
+            storage.read_set.eq(stage_2.key.wg[low:high]),
+            triggers.lookup.eq(stage_valid[3]),
+            triggers.lookup_index.eq(geometry.index),
         ]
 
-        # Stage 1: the set's address.
-        stage_1 = Signal(operation(config))
-        stage_2 = Signal(operation(config))
-        m.d.sync += [valid_1.eq(accept), valid_2.eq(valid_1), valid_3.eq(valid_2)]
-        with m.If(accept):
-            m.d.sync += stage_1.eq(incoming)
-        with m.If(valid_1):
-            m.d.sync += stage_2.eq(stage_1)
-        m.d.comb += [storage.read_enable.eq(valid_1), storage.read_set.eq(stage_1.key.wg[low:high])]
-
-        # Stage 2: way select, victim, fetch buffers.
-        stage_3 = Signal(operation(config))
+        # Stages 4 and 5: way select; count, write back.
         found = Signal(selection(config))
-        hits = Signal(ways)
-        used = Signal(ways)
-        chosen = Signal(ways)
-        victim = Signal(ways)
-        lfsr = Signal(16, init=1)
-        tag = Cat(stage_2.key.wf, stage_2.key.wg[high:])
+        m.submodules.count = count = CountStage(config, self._bank)
+        m.submodules.ways = select = WaySelect(config)
         m.d.comb += [
-            geometry.bytes.eq(stage_2.amount.count),
-            buffers.lookup.eq(stage_2.key),
-            triggers.lookup.eq(valid_2),
-            triggers.lookup_index.eq(geometry.place.index),
-            victim.eq(1 << lfsr[: (ways - 1).bit_length()]),
+            buffers.lookup.eq(stage_4.key),
+            select.valid.eq(stage_valid[4]),
+            select.key.eq(stage_4.key),
+            select.key_before.eq(stage_5.key),
+            select.epoch.eq(self.epoch[:ENTRY_EPOCH_BITS]),
+            select.entries.eq(storage.entries),
+            select.spilled_now.eq(storage.spilled),
+            select.way_before.eq(found.way),
+            select.writes.eq(count.allocation | count.hit),
+            select.written.eq(count.write_entry),
+            select.writes_spilled.eq(count.write_spilled),
+            select.spilled_written.eq(count.spilled_value),
         ]
-        counters = []
-        for way in range(ways):
-            entry = storage.entries[way]
-            counters.append(Cat(entry.count, entry.va))
-            m.d.comb += [
-                used[way].eq(entry.valid & (entry.epoch == self.epoch[:ENTRY_EPOCH_BITS])),
-                hits[way].eq(used[way] & (entry.tag == tag)),
-            ]
-        with m.If(hits.any()):
-            m.d.comb += chosen.eq(hits)
-        with m.Elif(used.all()):
-            m.d.comb += chosen.eq(victim)
-        with m.Else():
-            m.d.comb += chosen.eq(~used & (used + 1))
-        with m.If(valid_2):
+        with m.If(stage_valid[4]):
             m.d.sync += [
-                lfsr.eq((lfsr >> 1) ^ Mux(lfsr[0], LFSR_TAPS, 0)),
-                stage_3.eq(stage_2),
                 found.place.eq(geometry.place),
                 found.right.eq(geometry.right),
                 found.missing.eq(geometry.missing),
                 found.remaining.eq(geometry.remaining),
-                found.hit.eq(hits.any()),
-                found.full.eq(used.all()),
-                found.way.eq(chosen),
-                found.matches.eq(Mux(stage_2.fill, stage_2.buffer, buffers.matches)),
-                found.spilled.eq(storage.spilled),
-                found.entry.eq(one_of(hits, counters)),
-                found.victim.eq(storage.entries[lfsr[: (ways - 1).bit_length()]] if ways > 1 else storage.entries[0]),
+                found.matches.eq(Mux(stage_4.fill, stage_4.buffer, buffers.matches)),
+                *(
+                    found[name].eq(getattr(select, name))
+                    for name in ("hit", "full", "way", "entry", "victim", "spilled")
+                ),
             ]
-
-        # Stage 3: count, write back.
-        m.submodules.count = count = CountStage(config, self._bank)
         m.d.comb += [
-            count.valid.eq(valid_3),
-            count.operation.eq(stage_3),
+            count.valid.eq(stage_valid[5]),
+            count.operation.eq(stage_5),
             count.selection.eq(found),
             count.gathered.eq(buffers.gathered),
             count.done.eq(triggers.done),
             count.epoch.eq(self.epoch),
             count.generation.eq(self.generation),
             count.allocated.eq(buffers.allocated),
-            storage.write_set.eq(stage_3.key.wg[low:high]),
+            storage.write_set.eq(stage_5.key.wg[low:high]),
             storage.write_ways.eq(count.write_ways),
             storage.write_entry.eq(count.write_entry),
             storage.write_spilled.eq(count.write_spilled),
@@ -218,38 +202,35 @@ class TrackerBank(wiring.Component):
             buffers.update.eq(count.update),
             buffers.free.eq(count.free),
             buffers.allocate.eq(count.fetch),
-            buffers.key.eq(stage_3.key),
+            buffers.key.eq(stage_5.key),
             buffers.value.eq(count.value),
             triggers.complete.eq(count.complete),
             triggers.completion.place.eq(found.place),
-            triggers.completion.range.eq(stage_3.key.range),
-            triggers.completion.wg.eq(stage_3.key.wg),
+            triggers.completion.range.eq(stage_5.key.range),
+            triggers.completion.wg.eq(stage_5.key.wg),
             triggers.completion.va.eq(count.value.va),
             triggers.completion.right.eq(found.right),
         ]
         m.d.sync += self.completed.eq(count.complete)
-        with m.If(count.complete):
-            m.d.sync += self.completed_range.eq(stage_3.key.range)
-        with m.If(count.refused & (~self.faults.valid | self.faults.ready)):
+        m.d.sync += self.completed_range.eq(stage_5.key.range)
+        with m.If(~self.faults.valid | self.faults.ready):
             record = self.faults.payload
             m.d.sync += [
-                self.faults.valid.eq(1),
+                self.faults.valid.eq(count.refused),
                 record.fault.eq(count.fault),
                 record.link.eq(0),
                 record.access.eq(Access.UPDATE),
-                record.va.eq(Mux(stage_3.fill, count.value.va, stage_3.amount.va)),
-                record.wg.eq(stage_3.key.wg),
-                record.wf.eq(stage_3.key.wf),
+                record.va.eq(Mux(stage_5.fill, count.value.va, stage_5.amount.va)),
+                record.wg.eq(stage_5.key.wg),
+                record.wf.eq(stage_5.key.wf),
             ]
-        with m.Elif(self.faults.ready):
-            m.d.sync += self.faults.valid.eq(0)
 
         spilled = self._connect_home(m, count, buffers)
 
         # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
         m.d.sync += [
-            spill_room.eq(spill_room - accept + (valid_3 & ~count.spill) + spilled),
-            fetch_room.eq(fetch_room - accept_message + (valid_3 & ~count.fetch)),
+            spill_room.eq(spill_room - accept + (stage_valid[5] & ~count.spill) + spilled),
+            fetch_room.eq(fetch_room - accept_message + (stage_valid[5] & ~count.fetch)),
         ]
 
         busy = Signal()
@@ -257,15 +238,15 @@ class TrackerBank(wiring.Component):
         appeared = Signal()
         vanished = Signal()
         m.d.comb += [
-            busy.eq(valid_1 | valid_2 | valid_3 | buffers.busy),
+            busy.eq(stage_valid[1:].any() | buffers.busy),
             appeared.eq(count.allocation & ~count.eviction),
             vanished.eq(count.complete & count.hit),
         ]
         with m.If(appeared | vanished):
             m.d.sync += live.eq(live + appeared - vanished)
         homes = Signal(config.wg_bits + config.wf_bits)
-        with m.If(count.eviction | (count.free & stage_3.present)):
-            m.d.sync += homes.eq(homes + count.eviction - (count.free & stage_3.present))
+        with m.If(count.eviction | (count.free & stage_5.present)):
+            m.d.sync += homes.eq(homes + count.eviction - (count.free & stage_5.present))
         m.d.sync += [
             self.events.access.eq(accept_message),
             self.events.hit.eq(count.hit),
@@ -312,9 +293,12 @@ class TrackerBank(wiring.Component):
         m.submodules.spills = spills = SyncFIFO(width=layout.size, depth=config.spill_queue_depth)
         answer = self.spill_response
         usable = Signal()
+        spill = Signal()
+        request = Signal(layout)
+        m.d.sync += [spill.eq(count.spill), request.eq(count.spill_request)]
         m.d.comb += [
-            spills.w_en.eq(count.spill),
-            spills.w_data.eq(count.spill_request),
+            spills.w_en.eq(spill),
+            spills.w_data.eq(request),
             self.spill_requests.valid.eq(spills.r_rdy),
             self.spill_requests.payload.eq(spills.r_data),
             spills.r_en.eq(self.spill_requests.ready),

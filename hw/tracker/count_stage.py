@@ -1,4 +1,4 @@
-"""Stage 3 of a Tracker bank: add an access to its counter and decide what follows. Combinational, no state.
+"""Stage 5 of a Tracker bank: add an access to its counter and decide what follows. Combinational, no state.
 
 Source: T3 section 4.2.1; overflow: SPEC section 3, position 1; accesses past the threshold: position 9.
 """
@@ -34,7 +34,7 @@ def operation(config: Configuration) -> data.StructLayout:
 
 
 def selection(config: Configuration) -> data.StructLayout:
-    """What stage 2 found for the operation: geometry of the tile (`remaining` = threshold minus amount), the `way` it
+    """What stage 4 found for the operation: geometry of the tile (`remaining` = threshold minus amount), the `way` it
     hit or may take, its `entry` (zero on a miss), the `victim` should the set be `full`, the fetch buffer that
     `matches` (one-hot; a fill's own), and how many counters of the set are `spilled`."""
     return data.StructLayout(

@@ -53,8 +53,8 @@ class FetchBuffers(wiring.Component):
     """The `tracker_fetches` buffers of one bank.
 
     Ports: `response_valid` with `response_buffer` (index), `response_present` and `response`: the home's answer;
-    `fills`: answered buffers, lowest first (no message may be accepted while one waits, so none starves). Stage 2:
-    `lookup`, `matches` (one-hot, 0 cycles, sees what stage 3 does in the same cycle). Stage 3: `select` reads
+    `fills`: answered buffers, lowest first (no message may be accepted while one waits, so none starves). Stage 4:
+    `lookup`, `matches` (one-hot, 0 cycles, sees what stage 5 does in the same cycle). Stage 5: `select` reads
     `gathered`; `update` stores `value` in it, `free` gives it up; `allocate` puts `key` and `value` in buffer
     `allocated` (index), which must exist: the owner counts them. `busy`: a buffer is in use.
     """

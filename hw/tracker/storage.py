@@ -4,7 +4,7 @@ Source: T3 section 4.2.1, Fig 9 (256 sets x 8 ways x 76 bits = 19 KB over all ba
 """
 
 from amaranth import Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -27,14 +27,31 @@ def entry_layout(config: Configuration) -> data.StructLayout:
     )
 
 
+def write_layout(config: Configuration) -> data.StructLayout:
+    """A write to one set of a bank: `ways` take `entry`; with `spills` its number of spilled counters is `spilled`."""
+    return data.StructLayout(
+        {
+            "set": unsigned((config.tracker_sets // config.tracker_banks - 1).bit_length()),
+            "ways": unsigned(config.tracker_ways),
+            "entry": entry_layout(config),
+            "spills": unsigned(1),
+            "spilled": unsigned(config.tag_bits + 1),
+        }
+    )
+
+
 class CounterStorage(wiring.Component):
     """Sets of counters, read whole and written by way.
 
-    Ports: `read_enable`, `read_set`: the set to read; `entries`, `spilled`: its content in the next cycle and until the
-    next read, including every write up to and in that very cycle. `write_set`; `write_ways`: the ways that take
+    Ports: `read_enable`, `read_set`: the set to read in cycle c; `entries`, `spilled`: its content in cycle c + 2,
+    including every write before that cycle, but not one in it. `write_set`; `write_ways`: the ways that take
     `write_entry`; `write_spilled`: the set's number of spilled counters becomes `spilled_value`. `clear` starts a sweep
     that empties every set (one a cycle; also after reset); `cleared` is low until it is done, nothing else may write
     meanwhile.
+
+    A write passes a register before it reaches the memory, and data read passes one behind it: nothing but the memory
+    itself stands in the cycle of its access. Reads meet the three writes under way by comparison of sets; the memories
+    may return anything for an address that is written in the same cycle.
     """
 
     def __init__(self, config: Configuration):
@@ -43,6 +60,7 @@ class CounterStorage(wiring.Component):
         self._entry = entry_layout(config)
         self._spilled_bits = config.tag_bits + 1
         set_shape = range(self._sets)
+        self._write = write_layout(config)
         super().__init__(
             {
                 "read_enable": In(1),
@@ -64,9 +82,9 @@ class CounterStorage(wiring.Component):
         m.submodules.sets = sets = Memory(shape=data.ArrayLayout(self._entry, self._ways), depth=self._sets, init=[])
         m.submodules.spills = spills = Memory(shape=unsigned(self._spilled_bits), depth=self._sets, init=[])
         set_write = sets.write_port(granularity=1)
-        set_read = sets.read_port(transparent_for=[set_write])
+        set_read = sets.read_port()
         spill_write = spills.write_port()
-        spill_read = spills.read_port(transparent_for=[spill_write])
+        spill_read = spills.read_port()
 
         sweeping = Signal(init=1)
         swept = Signal(range(self._sets))
@@ -78,30 +96,53 @@ class CounterStorage(wiring.Component):
         with m.Elif(self.clear):
             m.d.sync += sweeping.eq(1)
 
+        # Two writes back: the one entering the memory, and the one that entered it in the cycle before.
+        entering = Signal(self._write)
+        entered = Signal(self._write)
+        m.d.sync += [
+            entering.set.eq(self.write_set),
+            entering.ways.eq(self.write_ways),
+            entering.entry.eq(self.write_entry),
+            entering.spills.eq(self.write_spilled),
+            entering.spilled.eq(self.spilled_value),
+            entered.eq(entering),
+        ]
         m.d.comb += [
             set_read.en.eq(self.read_enable),
             set_read.addr.eq(self.read_set),
             spill_read.en.eq(self.read_enable),
             spill_read.addr.eq(self.read_set),
-            set_write.addr.eq(Mux(sweeping, swept, self.write_set)),
-            set_write.en.eq(self.write_ways | sweeping.replicate(self._ways)),
-            spill_write.addr.eq(Mux(sweeping, swept, self.write_set)),
-            spill_write.data.eq(Mux(sweeping, 0, self.spilled_value)),
-            spill_write.en.eq(self.write_spilled | sweeping),
+            set_write.addr.eq(Mux(sweeping, swept, entering.set)),
+            set_write.en.eq(entering.ways | sweeping.replicate(self._ways)),
+            spill_write.addr.eq(Mux(sweeping, swept, entering.set)),
+            spill_write.data.eq(Mux(sweeping, 0, entering.spilled)),
+            spill_write.en.eq(entering.spills | sweeping),
         ]
         with m.If(~sweeping):
             for way in range(self._ways):
-                m.d.comb += set_write.data[way].eq(self.write_entry)
+                m.d.comb += set_write.data[way].eq(entering.entry)
 
-        current = Signal(range(self._sets))
-        with m.If(self.read_enable):
-            m.d.sync += current.eq(self.read_set)
-        same = Signal()
-        m.d.comb += [same.eq(current == self.write_set), self.spilled.eq(spill_read.data)]
-        with m.If(same & self.write_spilled):
-            m.d.comb += self.spilled.eq(self.spilled_value)
-        for way in range(self._ways):
-            m.d.comb += self.entries[way].eq(set_read.data[way])
-            with m.If(same & self.write_ways[way]):
-                m.d.comb += self.entries[way].eq(self.write_entry)
+        # What the memory gives, brought up to date with what entered it since: the newest write last.
+        reading = Signal(range(self._sets))
+        held = Signal(range(self._sets))
+        held_entries = Signal.like(self.entries)
+        held_spilled = Signal(self._spilled_bits)
+        m.d.sync += [reading.eq(self.read_set), held.eq(reading)]
+        read_entries, read_spilled = set_read.data, spill_read.data
+        for write in (entered, entering):
+            read_entries, read_spilled = self._merge(m, write, reading, read_entries, read_spilled)
+        m.d.sync += [held_entries.eq(read_entries), held_spilled.eq(read_spilled)]
+        entries, spilled = self._merge(m, entering, held, held_entries, held_spilled)
+        m.d.comb += [self.entries.eq(entries), self.spilled.eq(spilled)]
         return m
+
+    def _merge(
+        self, m: Module, write: data.View, at: Signal, entries: data.View, spilled: Value
+    ) -> tuple[data.View, Value]:
+        """`entries` and `spilled` of set `at` with `write` done to them, if it is to that set."""
+        same = Signal()
+        merged = Signal.like(self.entries)
+        m.d.comb += same.eq(write.set == at)
+        for way in range(self._ways):
+            m.d.comb += merged[way].eq(Mux(same & write.ways[way], write.entry.as_value(), entries[way].as_value()))
+        return merged, Mux(same & write.spills, write.spilled, spilled)

@@ -43,11 +43,12 @@ def block_place(config: Configuration) -> data.StructLayout:
 
 
 class TileGeometry(wiring.Component):
-    """Three-stage lookup beside the Tracker pipeline.
+    """Four-stage lookup beside stages 1 to 4 of the Tracker pipeline.
 
-    Ports: `ranges`, the programming bus. Stage 0: `advance` with `range`, `wg`, `wf`. Two cycles later (stage 2):
-    `place`; `right`: the WG is in the last tile column; `missing`: no such WF tile in the range; `remaining`: threshold
-    minus `bytes` (In, of stage 2), in bytes, negative when `bytes` alone goes past the threshold.
+    Ports: `ranges`, the programming bus. Stage 1: `advance` with `range`, `wg`, `wf`. Stage 3, two cycles later:
+    `index` of the tile's block, early for the trigger table; `bytes` (In). Stage 4: `place`; `right`: the WG is in the
+    last tile column; `missing`: no such WF tile in the range; `remaining`: threshold minus `bytes` of the cycle
+    before, in bytes, negative when `bytes` alone goes past the threshold.
     """
 
     def __init__(self, config: Configuration):
@@ -60,6 +61,7 @@ class TileGeometry(wiring.Component):
                 "wg": In(config.wg_bits),
                 "wf": In(config.wf_bits),
                 "bytes": In(config.count_bits),
+                "index": Out(bank_block_bits(config)),
                 "place": Out(block_place(config)),
                 "right": Out(1),
                 "missing": Out(1),
@@ -82,43 +84,41 @@ class TileGeometry(wiring.Component):
             tile_words.index.eq(self.range),
         ]
 
-        # Stage 0: the range's words, and the wg relative to its first one.
-        valid_1 = Signal()
-        range_1 = Signal(config.range_bits)
-        wf_1 = Signal(config.wf_bits)
-        relative_1 = Signal(max(config.wg_bits, 16) + 1)
-        count_1 = Signal(16)
-        bottom_1 = Signal(16)
-        inverse_1 = Signal(16)
-        grouping_1 = Signal(Grouping)
-        blocks_1 = Signal(Blocks)
-        valid_range_1 = Signal()
-        dma_1 = Signal()
-        launch_1 = Signal()
-        m.d.sync += valid_1.eq(self.advance)
+        # Stage 1: the range's words, and the wg relative to its first one.
+        valid_2 = Signal()
+        range_2 = Signal(config.range_bits)
+        wf_2 = Signal(config.wf_bits)
+        relative_2 = Signal(max(config.wg_bits, 16) + 1)
+        count_2 = Signal(16)
+        bottom_2 = Signal(16)
+        inverse_2 = Signal(16)
+        grouping_2 = Signal(Grouping)
+        blocks_2 = Signal(Blocks)
+        valid_range_2 = Signal()
+        dma_2 = Signal()
+        launch_2 = Signal()
+        m.d.sync += valid_2.eq(self.advance)
         with m.If(self.advance):
             m.d.sync += [
-                range_1.eq(self.range),
-                wf_1.eq(self.wf),
-                relative_1.eq(self.wg - tile_words.workgroups.base),
-                count_1.eq(tile_words.workgroups.count),
-                bottom_1.eq(tile_words.ragged.bottom),
-                inverse_1.eq(tile_words.ragged.inverse),
-                grouping_1.eq(tile_words.grouping),
-                blocks_1.eq(tile_words.blocks),
-                valid_range_1.eq(tile_words.control.valid),
-                dma_1.eq(tile_words.control.mapping == Mapping.DMA),
-                launch_1.eq(tile_words.control.launch),
+                range_2.eq(self.range),
+                wf_2.eq(self.wf),
+                relative_2.eq(self.wg - tile_words.workgroups.base),
+                count_2.eq(tile_words.workgroups.count),
+                bottom_2.eq(tile_words.ragged.bottom),
+                inverse_2.eq(tile_words.ragged.inverse),
+                grouping_2.eq(tile_words.grouping),
+                blocks_2.eq(tile_words.blocks),
+                valid_range_2.eq(tile_words.control.valid),
+                dma_2.eq(tile_words.control.mapping == Mapping.DMA),
+                launch_2.eq(tile_words.control.launch),
             ]
 
-        # Stage 1: tile row and block of the tile; first half of the divisibility test.
-        m.d.comb += thresholds.index.eq(range_1)
+        # Stage 2: tile row and block of the tile; partial products of the divisibility test.
+        m.d.comb += thresholds.index.eq(range_2)
         is_bottom = Signal()
-        wfs = Signal(4)
-        ragged_row = Signal()
         block = Signal(3)
         first = Signal(3)
-        with m.Switch(Cat(wf_1, grouping_1.block_wfs)):
+        with m.Switch(Cat(wf_2, grouping_2.block_wfs)):
             for size in range(2, MAX_WFS + 1):
                 for wf in range(size, MAX_WFS):
                     with m.Case(size * MAX_WFS + wf):
@@ -126,56 +126,87 @@ class TileGeometry(wiring.Component):
             for wf in range(MAX_WFS):
                 with m.Case(MAX_WFS + wf):
                     m.d.comb += [block.eq(wf), first.eq(wf)]
+        m.d.comb += is_bottom.eq(relative_2 >= bottom_2)
+        valid_3 = Signal()
+        index_3 = Signal(22)
+        parts_3 = [Signal(16 - 4 * place, name=f"part_{place}") for place in range(4)]
+        inverse_3 = Signal(16)
+        grouping_3 = Signal(Grouping)
+        blocks_3 = Signal(Blocks)
+        wf_3 = Signal(config.wf_bits)
+        first_3 = Signal(3)
+        outside_3 = Signal()
+        bottom_3 = Signal()
+        dma_3 = Signal()
+        launch_3 = Signal()
+        body_3, right_3, ragged_3, corner_3 = (Signal(config.count_bits, name=f"threshold_{n}") for n in range(4))
+        m.d.comb += self.index.eq(index_3)
+        m.d.sync += valid_3.eq(valid_2)
+        with m.If(valid_2):
+            m.d.sync += [
+                index_3.eq(
+                    (blocks_2.base >> bank_bits(config))
+                    + (((relative_2 >> bank_bits(config)) << grouping_2.block_shift) | block)
+                ),
+                *(part.eq(relative_2.word_select(place, 4) * inverse_2) for place, part in enumerate(parts_3)),
+                inverse_3.eq(inverse_2),
+                grouping_3.eq(grouping_2),
+                blocks_3.eq(blocks_2),
+                wf_3.eq(wf_2),
+                first_3.eq(first),
+                outside_3.eq(~valid_range_2 | (relative_2 >= count_2)),
+                bottom_3.eq(is_bottom),
+                dma_3.eq(dma_2),
+                launch_3.eq(launch_2),
+                body_3.eq(thresholds.threshold_body),
+                right_3.eq(thresholds.threshold_right),
+                ragged_3.eq(thresholds.threshold_bottom),
+                corner_3.eq(thresholds.threshold_corner),
+            ]
+
+        # Stage 3: which WF tiles the block has; both thresholds are reduced, so that the last column only selects.
+        wfs = Signal(4)
+        ragged_row = Signal()
         left = Signal(4)
         members = Signal(4)
-        index = Signal(22)
+        product_4 = Signal(16)
+        limit_4 = Signal(16)
+        shift_4 = Signal(4)
+        plain_4 = Signal(signed(config.count_bits + 1))
+        right_4 = Signal(signed(config.count_bits + 1))
         m.d.comb += [
-            is_bottom.eq(relative_1 >= bottom_1),
-            wfs.eq(Mux(is_bottom, blocks_1.bottom_wfs, grouping_1.wfs)),
-            ragged_row.eq(is_bottom & (wf_1 == blocks_1.bottom_full) & (blocks_1.bottom_wfs > blocks_1.bottom_full)),
-            left.eq(wfs - first),
-            members.eq(Mux(left < grouping_1.block_wfs, left, grouping_1.block_wfs)),
-            index.eq(
-                (blocks_1.base >> bank_bits(config))
-                + (((relative_1 >> bank_bits(config)) << grouping_1.block_shift) | block)
-            ),
+            wfs.eq(Mux(bottom_3, blocks_3.bottom_wfs, grouping_3.wfs)),
+            ragged_row.eq(bottom_3 & (wf_3 == blocks_3.bottom_full) & (blocks_3.bottom_wfs > blocks_3.bottom_full)),
+            left.eq(wfs - first_3),
+            members.eq(Mux(left < grouping_3.block_wfs, left, grouping_3.block_wfs)),
         ]
-        product_2 = Signal(16)
-        limit_2 = Signal(16)
-        shift_2 = Signal(4)
-        plain_2 = Signal(config.count_bits)
-        right_2 = Signal(config.count_bits)
-        with m.If(valid_1):
+        with m.If(valid_3):
             m.d.sync += [
-                product_2.eq(relative_1[:16] * inverse_1 + inverse_1),
-                limit_2.eq(grouping_1.limit),
-                shift_2.eq(grouping_1.shift),
-                plain_2.eq(Mux(ragged_row, thresholds.threshold_bottom, thresholds.threshold_body)),
-                right_2.eq(Mux(ragged_row, thresholds.threshold_corner, thresholds.threshold_right)),
+                product_4.eq(sum((part << 4 * place for place, part in enumerate(parts_3)), inverse_3)),
+                limit_4.eq(grouping_3.limit),
+                shift_4.eq(grouping_3.shift),
+                plain_4.eq(Mux(ragged_row, ragged_3, body_3) - self.bytes),
+                right_4.eq(Mux(ragged_row, corner_3, right_3) - self.bytes),
                 self.missing.eq(
-                    ~valid_range_1
-                    | (relative_1 >= count_1)
-                    | (wf_1 >= wfs)
-                    | (wf_1 >= grouping_1.wfs)
-                    | index[bank_block_bits(config) :].any()
+                    outside_3 | (wf_3 >= wfs) | (wf_3 >= grouping_3.wfs) | index_3[bank_block_bits(config) :].any()
                 ),
-                self.place.index.eq(index),
-                self.place.position.eq(wf_1 - first),
-                self.place.first_wf.eq(first),
-                self.place.bottom.eq(is_bottom),
-                self.place.dma.eq(dma_1),
-                self.place.launch.eq(launch_1),
+                self.place.index.eq(index_3),
+                self.place.position.eq(wf_3 - first_3),
+                self.place.first_wf.eq(first_3),
+                self.place.bottom.eq(bottom_3),
+                self.place.dma.eq(dma_3),
+                self.place.launch.eq(launch_3),
             ]
             with m.Switch(members):
                 for number in range(MAX_WFS + 1):
                     with m.Case(number):
                         m.d.sync += self.place.needed.eq((1 << number) - 1)
 
-        # Stage 2: last tile column? Both thresholds are reduced meanwhile, so that the answer only selects.
+        # Stage 4: last tile column?
         rotated = Signal(16)
         m.d.comb += [
-            rotated.eq(Cat(product_2, product_2) >> shift_2),
-            self.right.eq(rotated <= limit_2),
-            self.remaining.eq(Mux(self.right, right_2 - self.bytes, plain_2 - self.bytes)),
+            rotated.eq(Cat(product_4, product_4) >> shift_4),
+            self.right.eq(rotated <= limit_4),
+            self.remaining.eq(Mux(self.right, right_4, plain_4)),
         ]
         return m

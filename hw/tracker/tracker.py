@@ -77,8 +77,8 @@ class Tracker(wiring.Component):
     LEFT_OVER once for a sweep that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does
     not say), and commits merged while they waited are refused together. `events`: see TrackerEvents, one cycle late;
     an access gathered in a fetch buffer is neither hit nor allocation, a fill that stays is an allocation. Latency of
-    an idle Tracker: commit in cycle c, block offered in cycle c + 5. One commit a cycle and bank, if `tracker_fetches`
-    and `spill_queue_depth` are at least 4 (room for the pipeline); with both at 1, one in 4 cycles.
+    an idle Tracker: commit in cycle c, block offered in cycle c + 7. One commit a cycle and bank, if `tracker_fetches`
+    and `spill_queue_depth` are at least 6 (room for the pipeline); with both at 1, one in 6 cycles.
     """
 
     def __init__(self, config: Configuration):

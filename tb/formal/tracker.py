@@ -16,7 +16,7 @@ from hw.tracker import bank as bank_module
 from hw.tracker.bank import TrackerBank
 from hw.tracker.count_stage import GENERATION_BITS, operation
 from hw.tracker.fetch_buffers import counter, tile_key
-from hw.tracker.storage import ENTRY_EPOCH_BITS, entry_layout
+from hw.tracker.storage import ENTRY_EPOCH_BITS, entry_layout, write_layout
 from tb.formal.bench import Bench, at_most_one, implies
 from tb.formal.proof import proof
 from tb.formal.tracker_parts import SpecifiedGeometry, SpecifiedTriggers, WatchedTile
@@ -152,27 +152,32 @@ def _claims(w: WatchedBank) -> None:
     b.claim(implies(w.is_fill & count.refused, (count.fault == Fault.PAST_THRESHOLD) & (w.counted > tile.threshold)))
     b.claim(implies(w.is_fill, ~count.selection.hit))
     b.claim(implies(w.evicted, count.spill_request.record.count == w.counted))
-    b.claim(implies(count.spill, w.block.component("spills").w_rdy))
+    b.claim(implies(w.block.signal("spill"), w.block.component("spills").w_rdy))
     b.claim(implies(count.fetch, ~w.active.all()))
 
 
 def _bytes_claim(w: WatchedBank) -> None:
-    """Bytes taken in = bytes in the pipeline + bytes counted + bytes refused or dropped with a fault."""
+    """Bytes taken in = bytes in the pipeline + bytes counted + bytes refused or dropped with a fault.
+
+    Stage by stage: what came into a stage is what left it and what is in it, so the sum over all stages follows.
+    """
     b, m, tile, count = w.b, w.b.m, w.tile, w.count
     amount = count.operation.amount.count
-    sent, judged, dropped = (Signal(SUM_BITS, name=name) for name in ("sent", "judged", "dropped"))
+    sent = Signal(SUM_BITS)
+    dropped = Signal(SUM_BITS)
     with m.If(w.message):
         m.d.sync += sent.eq(sent + w.dut.messages.payload.bytes)
-    with m.If(w.is_message):
-        m.d.sync += judged.eq(judged + amount)
     with m.If(w.is_message & count.refused):
         m.d.sync += dropped.eq(dropped + amount)
     with m.Elif(w.is_fill & count.refused):
         m.d.sync += dropped.eq(dropped + w.counted - Mux(w.out, w.home, 0))
-    moving = Value.cast(0)
-    for valid, stage in w.stages:
-        moving = moving + Mux(valid & ~stage.fill & tile.named(stage.key.wg, stage.key.wf), stage.amount.count, 0)
-    b.claim(sent == (judged + moving)[:SUM_BITS])
+    judged = sent
+    for number, (valid, stage) in enumerate(w.stages, 1):
+        came, judged = judged, Signal(SUM_BITS, name=f"left_{number}")
+        inside = valid & ~stage.fill & tile.named(stage.key.wg, stage.key.wf)
+        moving = Mux(inside, stage.amount.count, 0)
+        m.d.sync += judged.eq(judged + moving)
+        b.claim(came == (judged + moving)[:SUM_BITS])
     b.claim(judged == (w.counted + dropped)[:SUM_BITS])
     b.claim(implies(w.is_message & count.refused, count.fault != Fault.LEFT_OVER))
 
@@ -184,8 +189,24 @@ def _cache_invariants(w: WatchedBank) -> None:
     row_layout = data.ArrayLayout(entry, ways)
     set_number = tile.wg[: config.set_bits]
     raw = block.word("storage.sets", set_number)
-    row = data.View(row_layout, raw)
-    spilled = block.word("storage.spills", set_number)
+    spills = block.word("storage.spills", set_number)
+    # A write is in a register for a cycle before it enters the memory; the set is the memory's word with it.
+    entering, entered = (block.view(f"storage.{name}", write_layout(config)) for name in ("entering", "entered"))
+
+    def written(write: data.View, ways_before: Value) -> Value:
+        before = data.View(row_layout, ways_before)
+        return Cat(
+            Mux((write.set == set_number) & write.ways[way], write.entry.as_value(), before[way].as_value())
+            for way in range(ways)
+        )
+
+    def counted(write: data.View, spills_before: Value) -> Value:
+        return Mux((write.set == set_number) & write.spills, write.spilled, spills_before)
+
+    content = Signal(row_layout)
+    row = data.View(row_layout, content.as_value())
+    spilled = Signal(len(spills))
+    m.d.comb += [content.as_value().eq(written(entering, raw)), spilled.eq(counted(entering, spills))]
     tag = Cat(tile.wf, tile.wg[config.set_bits :])
     sweeping, swept = block.signal("storage.sweeping"), block.signal("storage.swept")
     epoch = w.dut.epoch[:ENTRY_EPOCH_BITS]
@@ -198,10 +219,11 @@ def _cache_invariants(w: WatchedBank) -> None:
     resident = match.any()
     buffered = w.mine.any()
     b.invariant(implies(~sweeping, swept == 0))
-    b.invariant(implies(sweeping & (swept > set_number), (raw == 0) & (spilled == 0)))
+    b.invariant(implies(sweeping & (swept > set_number), (raw == 0) & (spills == 0)))
     b.invariant(implies(sweeping, (w.counted == 0) & ~w.out & (w.others == 0) & ~tile.complete))
     running = block.signal("running")
     b.invariant(implies(sweeping | ~running, ~(w.valids.any() | w.active.any())))
+    b.invariant(implies(sweeping | ~running, ~(entering.ways.any() | entering.spills)))
     b.invariant(implies(running, ~sweeping))
     b.invariant(block.state("sweep", "SWEEP") | block.state("sweep", "RUN"))
     settled = ~sweeping
@@ -219,14 +241,17 @@ def _cache_invariants(w: WatchedBank) -> None:
     b.invariant(w.others < (1 << config.tag_bits))
     b.invariant(w.on_the_way <= w.others)
 
-    # Stage 2 sees the set as it is in the memory.
-    v2, s2 = w.stages[1]
-    in_set = v2 & (s2.key.wg[: config.set_bits] == set_number)
-    b.invariant(implies(v2, block.signal("storage.current") == s2.key.wg[: config.set_bits]))
-    b.invariant(implies(in_set, block.read_data("storage.sets") == raw))
-    b.invariant(implies(in_set, block.read_data("storage.spills") == spilled))
+    # Stage 3 has what the memory gave, stage 4 that with the writes since; what enters the memory now is still missing.
+    for n, held in ((3, "storage.reading"), (4, "storage.held")):
+        valid, stage = w.stages[n - 1]
+        b.invariant(implies(valid, block.signal(held) == stage.key.wg[: config.set_bits]))
+    in_set_3, in_set_4 = (v & (s.key.wg[: config.set_bits] == set_number) for v, s in w.stages[2:4])
+    b.invariant(implies(in_set_3, written(entered, block.read_data("storage.sets")) == raw))
+    b.invariant(implies(in_set_3, counted(entered, block.read_data("storage.spills")) == spills))
+    b.invariant(implies(in_set_4, block.signal("storage.held_entries") == raw))
+    b.invariant(implies(in_set_4, block.signal("storage.held_spilled") == spills))
 
-    # Stage 3 knows where the tile is, and takes its place only by evicting it.
+    # Stage 5 knows where the tile is, and takes its place only by evicting it.
     found = w.count.selection
     own, inside = w.here, w.in_set
     b.invariant(implies(own, (found.hit == resident) & (found.entry.count == Mux(resident, w.counted, 0))))
@@ -244,10 +269,20 @@ def _cache_invariants(w: WatchedBank) -> None:
     foreign = w.count.valid & ~own
     place = found.place
     b.invariant(implies(foreign, (place.index != tile.place.index) | (place.position != tile.place.position)))
-    for n in (1, 2):
+    # Stages 2 to 4 of the geometry know the tile; at stage 4 its place and the bytes that are left are there.
+    for n in (2, 3, 4):
         valid, stage = w.stages[n - 1]
         there = block.signal(f"geometry.here_{n}")
         b.invariant(implies(valid, there == tile.named(stage.key.wg, stage.key.wf)))
+    geometry = block.component("geometry")
+    v4, s4 = w.stages[3]
+    own_4 = v4 & tile.named(s4.key.wg, s4.key.wf)
+    place_4 = geometry.place
+    b.invariant(implies(own_4, geometry.remaining == (tile.threshold - s4.amount.count)))
+    b.invariant(implies(own_4, place_4.as_value() == tile.place.as_value()))
+    b.invariant(implies(own_4, block.signal("triggers.looked_up_entry")))
+    foreign_4 = v4 & ~own_4
+    b.invariant(implies(foreign_4, (place_4.index != tile.place.index) | (place_4.position != tile.place.position)))
 
 
 def _buffer_invariants(w: WatchedBank) -> None:
@@ -276,19 +311,20 @@ def _buffer_invariants(w: WatchedBank) -> None:
     spill_room, fetch_room = w.block.signal("spill_room"), w.block.signal("fetch_room")
     flights = _population([v for v, _ in w.stages])
     messages = _population([v & ~s.fill for v, s in w.stages])
-    b.invariant(spill_room + flights + w.block.component("spills").level == config.spill_queue_depth)
+    queued = w.block.signal("spill") + w.block.component("spills").level
+    b.invariant(spill_room + flights + queued == config.spill_queue_depth)
     b.invariant(fetch_room + messages + _population(list(w.active)) == fetches)
 
 
 def _watched(b: Bench, stuck: dict[str, int], counted_bits: int) -> WatchedBank:
     """A bank within one epoch: full size, or small where it is run from reset."""
     small = Configuration(tracker_sets=4, tracker_ways=1, tracker_fetches=2, trigger_blocks=16)
-    config = small if b.reduced else Configuration()
+    config = small if b.reduced else Configuration(tracker_fetches=4)
     w = WatchedBank(b, config, stuck, counted_bits)
     b.m.d.comb += w.dut.clear.eq(0)
     layout = operation(config)
-    w.stages = [(w.block.signal(f"valid_{n}"), w.block.view(f"stage_{n}", layout)) for n in (1, 2, 3)]
-    w.valids = Cat(valid for valid, _ in w.stages)
+    w.valids = w.block.signal("stage_valid")[1:]
+    w.stages = [(w.valids[n - 1], w.block.view(f"stage_{n}", layout)) for n in range(1, 6)]
     b.cover(w.here & w.count.complete & (w.tile.threshold == 96) & (w.count.operation.amount.count == 32))
     return w
 
@@ -304,14 +340,14 @@ _SCOPE = (
     claim="a WF tile triggers exactly once, when the bytes counted reach its threshold and never before, through "
     "evictions and fetches; its counter is in one place and leaves it whole; no queue or buffer overflows",
     scope=_SCOPE,
-    bug="storage.same stuck at 0: an access does not see the one just before it",
-    bug_depth=14,
-    cover_depth=26,
+    bug="ways.same_set stuck at 0: an access does not see the one just before it",
+    bug_depth=18,
+    cover_depth=30,
     depth=1,
     time_limit=1100,
 )
 def tracker_exactly_once(b: Bench) -> None:
-    w = _watched(b, {"storage.same": 0}, Configuration().count_bits + 1)
+    w = _watched(b, {"ways.same_set": 0}, Configuration().count_bits + 1)
     _claims(w)
     if not b.seeded:
         _cache_invariants(w)
@@ -323,10 +359,10 @@ def tracker_exactly_once(b: Bench) -> None:
     block="tracker_bank",
     claim="every byte taken in is counted once or refused with a fault: bytes in = in the pipeline + counted + refused",
     scope=_SCOPE,
-    bug="valid_3 stuck at 0: messages are lost in the pipeline",
-    bug_depth=14,
-    cover_depth=20,
+    bug="stage_valid stuck at 0: messages are lost in the pipeline",
+    bug_depth=16,
+    cover_depth=24,
     depth=1,
 )
 def tracker_bytes(b: Bench) -> None:
-    _bytes_claim(_watched(b, {"valid_3": 0}, SUM_BITS))
+    _bytes_claim(_watched(b, {"stage_valid": 0}, SUM_BITS))

@@ -40,21 +40,21 @@ class SpecifiedGeometry(TileGeometry):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         tile = self._tile
-        here_1 = Signal()
         here_2 = Signal()
-        m.d.sync += [here_1.eq(self.advance & tile.named(self.wg, self.wf)), here_2.eq(here_1)]
+        here_3 = Signal()
+        here_4 = Signal()
+        m.d.sync += [here_2.eq(self.advance & tile.named(self.wg, self.wf)), here_3.eq(here_2), here_4.eq(here_3)]
+        place = Signal.like(self.place)
         threshold = Signal.like(tile.threshold)
-        m.d.comb += self.remaining.eq(threshold - self.bytes)
-        with m.If(here_2):
-            m.d.comb += [self.place.eq(tile.place), threshold.eq(tile.threshold), self.missing.eq(tile.missing)]
+        m.d.comb += self.index.eq(place.index)
+        m.d.sync += [self.place.eq(place), self.remaining.eq(threshold - self.bytes)]
+        with m.If(here_3):
+            m.d.comb += [place.eq(tile.place), threshold.eq(tile.threshold)]
         with m.Else():
-            m.d.comb += [
-                self.place.as_value().eq(AnySeq(len(self.place.as_value()))),
-                threshold.eq(AnySeq(len(threshold))),
-                self.missing.eq(AnySeq(1)),
-            ]
-            same = (self.place.index == tile.place.index) & (self.place.position == tile.place.position)
+            m.d.comb += [place.as_value().eq(AnySeq(len(place.as_value()))), threshold.eq(AnySeq(len(threshold)))]
+            same = (place.index == tile.place.index) & (place.position == tile.place.position)
             m.d.comb += Assume(~same)
+        m.d.comb += self.missing.eq(Mux(here_4, tile.missing, AnySeq(1)))
         m.d.comb += self.right.eq(AnySeq(1))
         return m
 
@@ -70,13 +70,13 @@ class SpecifiedTriggers(TriggerTable):
         m = Module()
         place = self._tile.place
         here = Signal()
+        looked_up_entry = Signal()
         at_entry = Signal()
         given = self.completion.place
         m.d.comb += here.eq(self.complete & (given.index == place.index) & (given.position == place.position))
         with m.If(here):
             m.d.sync += self._tile.complete.eq(1)
-        with m.If(self.lookup):
-            m.d.sync += at_entry.eq(self.lookup_index == place.index)
+        m.d.sync += [looked_up_entry.eq(self.lookup_index == place.index), at_entry.eq(looked_up_entry)]
         others = AnySeq(len(self.done))
         mask = Mux(at_entry, 1 << place.position, 0)[: len(self.done)]
         m.d.comb += [

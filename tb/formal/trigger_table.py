@@ -19,19 +19,19 @@ class Watched:
         b.free(dut.blocks.ready, dut.launches.ready)
         self.entry = b.any_const(len(dut.lookup_index), "entry")
         self.place = b.any_const(dut.completion.place.shape(), "place")
-        looked_up = b.past(dut.lookup, "looked_up")
-        index = b.past(dut.lookup_index, "index")
+        reading, read_index = b.past(dut.lookup, "reading"), b.past(dut.lookup_index, "reading_index")
+        looked_up, index = b.past(reading, "looked_up"), b.past(read_index, "index")
         given = dut.completion
         bit = Signal(8)
         m.d.comb += bit.eq(1 << given.place.position)
         self.here = Signal()
         m.d.comb += self.here.eq(dut.complete & (index == self.entry))
         self.done = Signal(8)
-        # How the bank uses the table: the entry looked up a cycle before, a tile not done yet, nothing in a sweep.
+        # How the bank uses the table: the entry looked up two cycles before, a tile not done yet, nothing in a sweep.
         b.assume(implies(dut.complete, looked_up & (given.place.index == index)))
         b.assume(implies(dut.complete, (dut.done & bit) == 0))
         b.assume(implies(dut.clear | ~dut.cleared, ~dut.complete & ~dut.lookup))
-        b.assume(implies(dut.clear, dut.cleared))
+        b.assume(implies(dut.clear, dut.cleared & ~reading))
         for field in ("needed", "dma", "launch", "first_wf"):
             b.assume(implies(self.here, given.place[field] == self.place[field]))
         b.assume(implies(self.here, (bit & self.place.needed) != 0))
@@ -42,7 +42,7 @@ class Watched:
             m.d.sync += self.done.eq(self.done | bit)
         b.claim(implies(looked_up & (index == self.entry), dut.done == self.done))
 
-        # The entry is in the memory but for the completion on its way there.
+        # The entry is in the memory but for the completion on its way there; what was read before one is replaced.
         marking, marked = self.block.signal("marking"), self.block.view("marked", completion(config))
         self.marked_here = Signal()
         sweeping, swept = self.block.signal("sweeping"), self.block.signal("swept")
@@ -60,9 +60,14 @@ class Watched:
         b.invariant(implies(self.marked_here, (marked.place.needed == self.place.needed)))
         b.invariant(implies(self.marked_here, (marked.place.dma == self.place.dma)))
         b.invariant((self.done & ~self.place.needed) == 0)
-        b.invariant(implies(looked_up, self.block.signal("current_index") == index))
-        b.invariant(implies(looked_up & (index == self.entry), self.block.read_data("entries")[:8] == word))
-        b.invariant(implies(looked_up, ~sweeping))
+        written = self.block.signal("written") & (self.block.signal("written_index") == self.entry)
+        b.invariant(implies(written & ~sweeping, self.block.signal("written_entry")[:8] == word))
+        b.invariant(implies(reading, self.block.signal("read_index") == read_index))
+        stale = self.block.read_data("entries")[:8]
+        b.invariant(implies(reading & (read_index == self.entry) & ~written, stale == word))
+        b.invariant(implies(looked_up, self.block.signal("captured_index") == index))
+        b.invariant(implies(looked_up & (index == self.entry), self.block.signal("captured")[:8] == word))
+        b.invariant(implies(reading | looked_up, ~sweeping))
         b.invariant(implies(marking & sweeping, swept == 0))
 
 

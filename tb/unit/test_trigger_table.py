@@ -49,8 +49,8 @@ class Bench:
         """Complete `items` one after the other, a lookup each cycle unless paused; returns the done masks seen."""
         dut = self.dut
         seen = []
-        previous = None
-        for item in [*items, None]:
+        previous = between = None
+        for item in [*items, None, None]:
             while True:
                 paused = item is not None and random.random() < 0.2
                 dut.lookup.value = int(item is not None and not paused)
@@ -61,7 +61,7 @@ class Bench:
                 if previous is not None:
                     seen.append(int(dut.done.value))
                 await RisingEdge(dut.clk)
-                previous = None if paused else item
+                previous, between = between, None if paused else item
                 if not paused:
                     break
         dut.complete.value = 0
@@ -146,6 +146,7 @@ async def doubled_completions_are_reported(dut):
     dut.lookup_index.value = 7
     await RisingEdge(dut.clk)
     dut.lookup.value = 0
+    await RisingEdge(dut.clk)
     dut.complete.value = 1
     dut.completion.value = LAYOUT.const({"place": {**place, "position": 0}, "va": 5}).as_value().value
     for cycle in range(10):
