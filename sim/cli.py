@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from hw.config import PRESETS
@@ -35,7 +35,7 @@ from sim.request import (
 from sim.results import ScenarioResult, figure_lines, format_row, header, summary, write_results
 from sim.sweep.command import sweep
 from sim.synth import synth
-from sim.terminal import errors, finish, show_complaints, stages
+from sim.terminal import counted_columns, errors, finish, show_complaints, stages
 from sim.usage import UsageError
 from sim.workload_command import calibrate, run_trace, workload
 from sim.workloads import WORKLOADS
@@ -299,15 +299,8 @@ def regress(
         )
     started = time.monotonic()
     results: dict[int, ScenarioResult] = {}
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     typer.echo(header())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with Progress(*counted_columns(), console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("scenarios", total=len(chosen))
         for index, result in run_all(chosen, processes):
             results[index] = result

@@ -5,11 +5,25 @@ from contextlib import contextmanager
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from sim.results import ScenarioResult
 
 errors = Console(stderr=True, highlight=False)
+
+
+def counted_columns() -> tuple[ProgressColumn, ...]:
+    """Columns of a progress bar over a known number of pieces of work."""
+    text = TextColumn("{task.description}")
+    return SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
 
 
 @contextmanager

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, TextColumn
 
 from sim.arrays import check_writable, replaced
 from sim.prerequisites import require_simulator
-from sim.terminal import errors, finish
+from sim.terminal import counted_columns, errors, finish
 from sim.usage import UsageError
 
 if TYPE_CHECKING:
@@ -97,14 +97,7 @@ def check_processes(processes: int) -> None:
 @contextmanager
 def progress_of(title: str, total: int) -> Iterator[Callable[["Outcome"], None]]:
     """A progress bar on the terminal, to be told each outcome; nothing when standard error is not a terminal."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[last]}"),
-    )
+    columns = (*counted_columns(), TextColumn("{task.fields[last]}"))
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(title, total=total, last="")
         yield lambda outcome: bar.update(task, advance=1, last=label(outcome.point))
