@@ -97,7 +97,7 @@ _POWERS = tuple(1 << n for n in range(17))
 class Configuration:
     """All parameters of a node and of the ring it stands in.
 
-        Depths are in entries; each may be 1 (SPEC section 3, position 5). Widths are in bits. `link_bandwidth` is GB/s
+        Depths are in entries; each may be 1: nothing deadlocks. Widths are in bits. `link_bandwidth` is GB/s
     per direction of the whole GPU; a slice gets `channels / 32` of it. `link_latency` is in cycles. `far_homes`: the
     channels that are not in the slice keep their share of the Tracker's home table, behind a port of the node.
     `gated_clocks` gates the clocks of idle blocks (:mod:`hw.clock_gate`; for simulation). `seeded_bug` builds the

@@ -24,7 +24,7 @@ class Access(enum.Enum, shape=2):
 
 
 class AluOperation(enum.Enum, shape=2):
-    """Reduction done by the near-bank ALU for an update (SPEC section 2, near-bank op-and-store)."""
+    """Reduction done by the near-bank ALU for an update (T3 section 4.3)."""
 
     ADD = 0
     MIN = 1

@@ -1,7 +1,7 @@
 """One GPU's memory-side hardware: the blocks in the order in which a sector meets them, wired together.
 
 Ports are listed in :class:`Node`. Everything else (GPU, DRAM, links) stands on the other side of them.
-Source: T3 (ASPLOS 2024) Fig 8; SPEC section 2.
+Source: T3 (ASPLOS 2024) Fig 8.
 """
 
 from amaranth import Cat, Module, Signal

@@ -84,7 +84,7 @@ class TriggerLatency(wiring.Component):
 
     `commit`, `read`: a tracked access was committed, a DMA read was issued to the DRAM, this cycle; `busy`: the DMA
     engine has a block in work. `value` is the latency in the cycle of that read, 0 in every other. It is the trigger
-    latency when the engine was idle and nothing was committed between (SPEC section 6); under load it is a lower bound.
+    latency when the engine was idle and nothing was committed between; under load it is a lower bound.
     """
 
     commit: In(1)

@@ -2,7 +2,7 @@
 
 An entry is twenty 32-bit words (:data:`WORDS`). Writes are broadcast on a :class:`RangeWrite` bus and every block keeps
 only the words it needs, in small memories read by range index, so no wide bundle of registers crosses the design.
-Source: T3 sections 4.2.2 and 4.4 (`remote_map`, `dma_map`); SPEC section 2, address map.
+Source: T3 sections 4.2.2 and 4.4 (`remote_map`, `dma_map`).
 """
 
 from amaranth import Cat, Module, Signal

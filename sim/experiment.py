@@ -3,7 +3,7 @@
 :func:`simulate_point` turns a :class:`sim.point.Point` into a dictionary that JSON can hold. Figures over many points
 (speedups, ideal overlap, geomeans) are computed from these dictionaries by whoever draws them.
 
-Source: T3 (ASPLOS 2024) sections 5 and 6; SPEC sections 4 to 6.
+Source: T3 (ASPLOS 2024) sections 5 and 6.
 """
 
 import time
@@ -115,7 +115,7 @@ def sublayer_task(point: Point) -> SubLayerTask:
 
 
 def closed_forms(point: Point, layer: SubLayer, kernels: tuple[KernelPlan, ...]) -> dict[str, int]:
-    """Sectors per GPU that must be counted (SPEC section 4), and other numbers that are known.
+    """Sectors per GPU that must be counted, and other numbers that are known.
 
     `gemm_read`: what the last-level cache leaves; `output_store`, `output_update`: writes of the output by GEMM and
     reduce-scatter; `arrived`: sectors from the link in all; `triggers`: WF tiles completed.
@@ -182,7 +182,7 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
     - `analytic_gemm_cycles`: what machine PAPER's formula gives (`calibrated`: whether the lead time of its workgroups
       was calibrated to it, see :mod:`sim.calibration`); `rs_wire_cycles`: N - 1 chunks over the link;
     - `dram_sectors`: {gemm, rs, ag, other: {read, store, update}}, per GPU (mean over the nodes of a ring);
-    - `closed_forms`: name -> {expected, counted, matches}, sectors per GPU (SPEC section 4);
+    - `closed_forms`: name -> {expected, counted, matches}, sectors per GPU;
     - `link_utilisation`: share of `rs_cycles` during which the outgoing link moves bytes, in the reduce-scatter;
     - `tracker`: accesses, hits, misses, evictions, refetches, peak_occupancy, triggers (the worst node of a ring);
     - `arbiter`: held_compute, held_communication (cycles), forced (requests), communication_wait_peak: most cycles in

@@ -3,7 +3,7 @@
 A :class:`Point` holds plain values only, so that a grid of points can be written down, hashed, and sent to another
 process or machine. :mod:`sim.experiment` simulates it.
 
-Source: T3 (ASPLOS 2024) sections 5 and 6; SPEC sections 5 and 6.
+Source: T3 (ASPLOS 2024) sections 5 and 6.
 """
 
 from dataclasses import dataclass

@@ -70,7 +70,7 @@ class ScenarioResult:
 
 
 def overlap_figures(overall: int, gemm_alone: int, rs_alone: int, ag: int = 0) -> dict[str, float]:
-    """Speedup over running one after the other, and what follows from it (SPEC's definitions, see above)."""
+    """Speedup over running one after the other, and what follows from it (definitions: see above)."""
     sequential = gemm_alone + rs_alone + ag
     speedup = sequential / overall if overall else 0.0
     ideal = sequential / (max(gemm_alone, rs_alone) + ag)

@@ -33,7 +33,7 @@ LATE_MARGIN = 2000
 """Cycles that arming a rank may take besides sweeping the trigger table."""
 PATTERN = {DataType.FP16: np.uint16, DataType.BF16: np.uint16, DataType.FP32: np.uint32, DataType.INT32: np.uint32}
 PEAK_FLOPS = 114.7e12 * 0.9
-"""Machine PAPER: a GEMM alone takes 2MNK / (PEAK_FLOPS * K / (K + 200)) seconds (SPEC section 5)."""
+"""Machine PAPER: a GEMM alone takes 2MNK / (PEAK_FLOPS * K / (K + 200)) seconds: `sim/calibration.py`."""
 
 
 @dataclass(frozen=True)

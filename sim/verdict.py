@@ -35,7 +35,7 @@ def golden_chunks(task: RingTask) -> np.ndarray:
 
 
 def expected_sectors(task: RingTask) -> dict[str, int]:
-    """DRAM sectors per GPU of the reduce-scatter, by the closed forms of SPEC section 4, T3 column.
+    """DRAM sectors per GPU of the reduce-scatter, by the closed forms of the ring: N-2 chunks read, 2N-2 written.
 
     In chunks: RS reads N - 2; output writes and updates 2N - 2, half of them arriving (N - 1 local, N - 1 from the
     neighbour: one remote-mapped by its GEMM, the others from its DMA engine). Zeroing stores N - 1 more.

@@ -1,8 +1,7 @@
 """DMA engine: turns ready blocks into reads of their sectors and link packets to the neighbour (T3 section 4.2.2).
 
 A block is 1..8 WF tiles; a tile is rows of bytes at a pitch. The engine walks tiles, rows and sectors, one read a
-cycle, and only while a packet buffer is open for the data, so egress never blocks a read that was issued
-(SPEC section 3.5).
+cycle, and only while a packet buffer is open for the data, so egress never blocks a read that was issued.
 """
 
 from amaranth import Cat, Const, Module, Mux, Signal

@@ -1,6 +1,6 @@
 """The ready set: blocks that are complete and wait for the DMA engine or for the WG launcher.
 
-SPEC section 3, position 5 proposes a bit vector, because it can never be full. A queue with one place per block has the
+A bit vector would do, because it can never be full. A queue with one place per block has the
 same property (a block becomes ready once an epoch), needs no search, and keeps the order of completion: what a block
 carries to the DMA engine has to be stored either way.
 """

@@ -1,7 +1,6 @@
 """Receiving side of one link port: packet buffers, header checks, writes to the communication stream.
 
-Ingress never waits: credits guarantee a free buffer to every packet, and the writes wait only on the memory (SPEC
-section 3.5).
+Ingress never waits: credits guarantee a free buffer to every packet, and the writes wait only on the memory.
 """
 
 from amaranth import Cat, Module, Mux, Signal

@@ -1,7 +1,7 @@
-"""Memory controller of one channel: queues, arbiter, DRAM queue, bank machines, commits and data (SPEC section 2).
+"""Memory controller of one channel: queues, arbiter, DRAM queue, bank machines, commits and data (T3 section 4.5).
 
 An access is committed to the Tracker when its column command is on the bus, that is when it is ordered at its bank
-(SPEC section 3, position 2). Everything a request needs later is reserved when it enters the DRAM queue: room for its
+(hw/DECISIONS.md 2). Everything a request needs later is reserved when it enters the DRAM queue: room for its
 commit and, for a read of the compute stream, room for its data. So nothing in the DRAM queue ever waits for anybody.
 """
 

@@ -12,7 +12,7 @@ UPDATE      array read in cycle d - 1, ALU from d to d + 4, array write in cycle
 An UPDATE four cycles (CCDWL) behind another to the same sector takes its result from the ALU; any other order that the
 timing allows is right because the array gives a read the data of a write in the same cycle.
 
-First touch (SPEC section 3, position 3): each sector has a tag, the epoch that last filled it. An UPDATE with
+First touch (hw/DECISIONS.md 8): each sector has a tag, the epoch that last filled it. An UPDATE with
 `first_touch` whose epoch differs from the tag acts as a store, sets the elements outside its mask to the identity of
 the operation, and leaves its epoch in the tag. A WR of the whole sector leaves its epoch too. A WR of part of it leaves
 the tag alone, so that nothing is ever added to stale elements; the price is that a first touch later in the same epoch

@@ -9,7 +9,7 @@ that one comparator, shifter and adder serve every format:
 4. :class:`Round` rounds to nearest, ties to even, and packs.
 
 In the frame of steps 2 and 3 the top bit takes the carry, the hidden bit stands below it, and at least four bits below
-the significand keep guard, round and sticky. Sources: IEEE 754-2019 sections 4.3.1 and 9.6; SPEC section 2.
+the significand keep guard, round and sticky. Sources: IEEE 754-2019 sections 4.3.1 and 9.6.
 """
 
 from amaranth import C, Cat, Module, Mux, Signal, Value

@@ -7,7 +7,7 @@ it, write a counter, take one out) and only then selects, so accesses to one set
 message enters only with room reserved for the one fetch buffer and the one spill request it may need; room counters
 make that a matter of registers.
 
-Overflow (SPEC section 3, position 1). A miss in a full set evicts a counter to its home; a miss in a set that has
+Overflow (hw/DECISIONS.md 4). A miss in a full set evicts a counter to its home; a miss in a set that has
 spilled counters asks the home, gathering in a fetch buffer meanwhile, and the answer re-enters the pipeline as a
 fill. A home keeps its record after a fetch. It is never counted twice: a key is asked for only when it is neither
 resident, nor in a fetch buffer, nor complete (done mask); a key that was fetched is resident or being fetched until

@@ -1,4 +1,4 @@
-"""Merges runs of commits of one WF tile into one counted message (SPEC section 3, position 6).
+"""Merges runs of commits of one WF tile into one counted message.
 
 A run is merged only while it has to wait anyway, so an idle Tracker sees every commit in the cycle it is made.
 """

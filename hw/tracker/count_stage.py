@@ -1,6 +1,6 @@
 """Stage 5 of a Tracker bank: add an access to its counter and decide what follows. Combinational, no state.
 
-Source: T3 section 4.2.1; overflow: SPEC section 3, position 1; accesses past the threshold: position 9.
+Source: T3 section 4.2.1; overflow and accesses past the threshold: hw/DECISIONS.md 1, 4 and 5.
 """
 
 from amaranth import Cat, Const, Module, Mux, Signal

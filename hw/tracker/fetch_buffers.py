@@ -1,4 +1,4 @@
-"""Counters on their way back from their homes (SPEC section 3, position 1).
+"""Counters on their way back from their homes (hw/DECISIONS.md 4).
 
 Like the miss-status registers of a cache: a buffer holds the key of a counter being fetched and gathers what is counted
 under that key meanwhile, so no access waits for the memory.

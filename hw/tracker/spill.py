@@ -1,4 +1,4 @@
-"""Homes of the Tracker's counters: a table in memory, two 16-byte records to a sector (SPEC section 3, position 1)."""
+"""Homes of the Tracker's counters: a table in memory, two 16-byte records to a sector (hw/DECISIONS.md 4)."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import unsigned

@@ -1,7 +1,7 @@
 """What the range table says of one WF tile: its trigger-table entry, its threshold and whether it exists at all.
 
 Ragged tiles: the last tile column is found by the divisibility test described at :data:`hw.range_table.Ragged`, the
-last tile row by comparison, so that no wg is ever divided. Source: T3 section 4.2.1 (threshold), SPEC section 3.
+last tile row by comparison, so that no wg is ever divided. Source: T3 section 4.2.1 (threshold), hw/DECISIONS.md 9.
 """
 
 from amaranth import Cat, Module, Mux, Signal

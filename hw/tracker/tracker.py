@@ -1,7 +1,8 @@
 """The Tracker: counts the committed accesses of every WF tile and triggers what follows when a tile is complete.
 
 Channels' commits -> coalescers -> crossbar -> banks (by wg LSBs), each with its part of the trigger table. Source: T3
-sections 4.2.1 and 4.2.2; many channels: SPEC section 3, position 6; end of the collective: position 7.
+sections 4.2.1 and 4.2.2. The paper leaves open how many channels share
+one Tracker, and how the terminal chunk, which is not sent on, is known to be complete: it has an event of its own.
 """
 
 from amaranth import Cat, Module, Signal

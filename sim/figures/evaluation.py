@@ -228,7 +228,7 @@ def _against_sequential(runs: Mapping[str, dict[str, Any]], sequential: dict[str
 
 
 def _saved(sequential: Mapping[str, Any], t3: Mapping[str, Any]) -> dict[str, float]:
-    """How many times fewer RS reads and output writes T3 needs (SPEC section 4; the paper: 2.5x and 1.14x at TP 8)."""
+    """How many times fewer RS reads and output writes T3 needs (the paper: 2.5x and 1.14x at TP 8)."""
 
     def writes(sectors: Mapping[str, Any]) -> int:
         return sum(count for phase in ("gemm", "rs") for access, count in sectors[phase].items() if access != "read")

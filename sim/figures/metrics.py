@@ -1,4 +1,4 @@
-"""Formulas of the evaluation (SPEC section 6; T3, ASPLOS 2024, sections 5.3 and 6). Times in cycles, all of one unit.
+"""Formulas of the evaluation (T3, ASPLOS 2024, sections 5.3 and 6). Times in cycles, all of one unit.
 
 `gemm`, `rs` and `ag` are the spans of the three phases when they run one after the other.
 """

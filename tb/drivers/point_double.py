@@ -92,7 +92,7 @@ def analytic(point: Point) -> dict[str, Any]:
 
 
 def _sectors(work: Workload, overlapped: bool) -> dict[str, dict[str, int]]:
-    """DRAM sectors by the closed forms of SPEC section 4; the GEMM reads each input once."""
+    """DRAM sectors by the ring's closed forms; the GEMM reads each input once."""
     chunk = work.m * work.n * 2 // 32 // work.tp
     inputs = (work.m + work.n) * work.k * 2 // 32
     gathered = (work.tp - 1) * chunk

@@ -95,7 +95,7 @@ class BusMonitor:
         self._timing = timing
 
     def timing_rules(self) -> Iterator[Value]:
-        """One condition per rule of SPEC's timing set but CCDWL; all must hold in every cycle."""
+        """One condition per rule of the timing set but CCDWL; all must hold in every cycle."""
         t = self._timing
         yield implies(self.act, ~self.open)
         yield implies(self.act, self.since_act.at_least(t.rc))

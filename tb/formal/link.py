@@ -1,4 +1,4 @@
-"""Proofs of the link: credits, and that ingress never waits on egress (SPEC section 3, position 5)."""
+"""Proofs of the link: credits, and that ingress never waits on egress."""
 
 from amaranth import Signal
 from amaranth.lib import stream

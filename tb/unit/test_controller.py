@@ -247,7 +247,7 @@ async def latency_of_an_idle_controller(dut):
 
 @cocotb.test()
 async def rates_of_the_reference(dut):
-    """Requests as fast as accepted, against the independent simulator of SPEC section 5."""
+    """Requests as fast as accepted, against an independent cycle-accurate simulator."""
     Clock(dut.clk, 1, unit="ns").start()
     count = 20_000
     problems = []

@@ -18,7 +18,7 @@ from sim.usage import UsageError
 from tb.runner import SimulationError
 
 REFERENCE = {"sequential-read": 1_116_034, "sequential-write": 1_114_267, "random-read": 4_485_933}
-"""Cycles an independent cycle-accurate simulator takes for a million requests (SPEC section 5)."""
+"""Cycles an independent cycle-accurate simulator takes for a million requests (1 GiB, open page, all-bank refresh)."""
 TOLERANCE = 0.05
 CONTROL: dict[str, Any] = {"policy": Policy.MCA, "threshold": Threshold.NONE, "starvation_limit": 2000, "refresh": True}
 

@@ -107,7 +107,7 @@ def test_a_shape_that_does_not_come_out_even_is_refused(m: int, n: int, gpus: in
 
 
 def test_the_analytic_model_gives_the_published_ideal_overlap() -> None:
-    """Geomean 1.351 and maximum 1.490 over the sub-layers of TP 8 and 16 (SPEC section 5)."""
+    """Geomean 1.351 and maximum 1.490 over the sub-layers of TP 8 and 16."""
     speedups = []
     for work in WORKLOADS:
         if work.tp <= 16:
