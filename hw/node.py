@@ -12,10 +12,11 @@ from hw.address_map import AddressMap
 from hw.clock_gate import gated_submodule
 from hw.config import Configuration
 from hw.dma.engine import DmaEngine
+from hw.events import ControllerEvents
 from hw.link.link_unit import LinkUnit
 from hw.link.packetizer import StorePacketizer
 from hw.memory_controller.controller import MemoryController
-from hw.messages import Access, ControllerEvents, Messages, Phase
+from hw.messages import Access, Messages, Phase
 from hw.node_monitor import CollectiveState, TriggerLatency
 from hw.register_file import RegisterFile
 from hw.stream_arbiter import StreamArbiter

@@ -11,7 +11,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.config import SECTOR_BYTES, Configuration
 from hw.dma.packet_buffer import PacketBuffer, slot_bits
-from hw.messages import Access, DmaEvents, Messages, Source
+from hw.events import DmaEvents
+from hw.messages import Access, Messages, Source
 from hw.range_table import Control, RangeTable, RangeWrite, Word
 
 SECTORS_BITS = 12

@@ -6,9 +6,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.clock_gate import gated_submodule
 from hw.config import Configuration
+from hw.events import LinkEvents
 from hw.link.receiver import Receiver
 from hw.link.transmitter import Transmitter
-from hw.messages import LinkEvents, Messages
+from hw.messages import Messages
 from hw.range_table import RangeWrite
 from hw.stream_arbiter import StreamArbiter
 

@@ -12,12 +12,13 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.config import ROW_BITS, Configuration
+from hw.events import ControllerEvents
 from hw.memory_controller.arbiter import Arbiter
 from hw.memory_controller.bank_machine import BankMachines, slot_layout
 from hw.memory_controller.dram_queue import DramQueue
 from hw.memory_controller.queues import FreeList, Queue, memory_depth
 from hw.memory_controller.refresh import Refresher
-from hw.messages import Access, ArbiterControl, ColumnCommand, ControllerEvents, Messages, RowCommand, Source
+from hw.messages import Access, ArbiterControl, ColumnCommand, Messages, RowCommand, Source
 
 
 def count_ones(mask: Value) -> Value:

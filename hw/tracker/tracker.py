@@ -10,7 +10,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import Configuration
-from hw.messages import Access, Fault, Messages, TrackerEvents
+from hw.events import TrackerEvents
+from hw.messages import Access, Fault, Messages
 from hw.range_table import RangeWrite, Word
 from hw.stream_arbiter import StreamArbiter
 from hw.tracker.bank import GENERATION_BITS, TrackerBank

@@ -10,7 +10,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
-from hw.messages import Fault, Mapping, Messages, TrackerEvents
+from hw.events import TrackerEvents
+from hw.messages import Fault, Mapping, Messages
 from hw.range_table import Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.drivers.sweep import swept

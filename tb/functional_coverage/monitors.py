@@ -6,18 +6,8 @@ from amaranth.lib import data
 
 from hw.config import Configuration
 from hw.dma.trigger_table import completion
-from hw.messages import (
-    Access,
-    ArbiterControl,
-    ColumnCommand,
-    DmaEvents,
-    Mapping,
-    Messages,
-    Phase,
-    Policy,
-    Threshold,
-    TrackerEvents,
-)
+from hw.events import DmaEvents, TrackerEvents
+from hw.messages import Access, ArbiterControl, ColumnCommand, Mapping, Messages, Phase, Policy, Threshold
 from hw.range_table import Control, Grouping, RangeWrite, Word
 from hw.registers import WINDOW_BASE, Kind, register_map
 from tb.functional_coverage import plan

@@ -12,18 +12,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
 from hw.config import Timing, preset
-from hw.messages import (
-    Access,
-    AluOperation,
-    ArbiterControl,
-    ControllerEvents,
-    DataType,
-    Messages,
-    Phase,
-    Policy,
-    Source,
-    Threshold,
-)
+from hw.events import ControllerEvents
+from hw.messages import Access, AluOperation, ArbiterControl, DataType, Messages, Phase, Policy, Source, Threshold
 from tb.drivers import dram_stub
 from tb.drivers.memory_traffic import MemoryBench, RateBench
 from tb.drivers.stream import StreamSink, StreamSource, pauses

@@ -13,7 +13,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hypothesis import strategies
 
 from hw.config import Configuration, preset
-from hw.messages import TrackerEvents
+from hw.events import TrackerEvents
 from hw.tracker.count_stage import CountStage
 from hw.tracker.storage import CounterStorage
 from hw.tracker.tracker import Tracker
