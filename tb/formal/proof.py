@@ -73,7 +73,18 @@ def proof(
     return register
 
 
-MODULES = ("queues", "arbiter", "trigger_table", "bank_machine", "link", "tracker")
+MODULES = (
+    "queues",
+    "arbiter",
+    "refresh",
+    "coalescer",
+    "packet_buffer",
+    "trigger_table",
+    "dram_queue",
+    "bank_machine",
+    "link",
+    "tracker",
+)
 """Modules of this package that hold proofs, the longest last."""
 
 
