@@ -1,7 +1,6 @@
 """Builds a stand-alone simulator, one that runs without Python, from SystemVerilog and C++."""
 
 import hashlib
-import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ def build_executable(top: str, texts: Mapping[str, str], arguments: Sequence[str
     `arguments` are Verilator's, `optimize` the C++ compiler's for what runs often. The build is named after all that it
     is made from. Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
     """
-    prepare_environment()
+    prepare_environment(optimize)
     digest = hashlib.sha256(repr((sorted(texts.items()), FLAGS, list(arguments), optimize)).encode()).hexdigest()
     folder = BUILD / top / digest[:16]
     folder.mkdir(parents=True, exist_ok=True)
@@ -30,8 +29,7 @@ def build_executable(top: str, texts: Mapping[str, str], arguments: Sequence[str
                 (folder / name).write_text(text)
             files = [str(folder / name) for name in texts]
             command = ["verilator", *FLAGS, *arguments, "--top-module", top, "--Mdir", str(folder), *files]
-            environment = os.environ | {"MAKEFLAGS": os.environ["MAKEFLAGS"].replace("-O1", optimize)}
-            outcome = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+            outcome = subprocess.run(command, capture_output=True, text=True, check=False)
             if outcome.returncode:
                 raise SimulationError(f"{top} does not build:\n{(outcome.stdout + outcome.stderr)[-2000:]}")
     return executable

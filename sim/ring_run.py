@@ -118,13 +118,13 @@ class RingOutcome:
 def sized_for(config: Configuration, gpus: int, tiling: Tiling, block_wfs: int) -> Configuration:
     """`config` with as many ranges and trigger-table entries as this ring needs.
 
-    The ring's size it is made for is rounded up, so that rings of 2 to 8 run on one build.
+    The ring's size it is made for is what its ranges suffice for, so that rings of 2 to 8 run on one build.
     """
     ranges = max(config.ranges, 1 << (gpus + 1).bit_length() if gpus + 2 > config.ranges else config.ranges)
     per_wg = 1 << (-(-tiling.wfs // block_wfs) - 1).bit_length()
     entries = (gpus - 1) * workgroup_stride(config, tiling) * per_wg
     blocks = max(config.trigger_blocks, 1 << (entries - 1).bit_length())
-    return replace(config, gpus=max(8, 1 << (gpus - 1).bit_length()), ranges=ranges, trigger_blocks=blocks)
+    return replace(config, gpus=ranges // 2, ranges=ranges, trigger_blocks=blocks)
 
 
 def gemm_words(task: RingTask, rank: int) -> dict[str, int]:

@@ -13,16 +13,12 @@ from hw.config import Configuration
 from hw.events import TrackerEvents
 from hw.messages import Fault, Mapping, Messages
 from hw.range_table import Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
+from tb.drivers.payload import pack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.drivers.sweep import swept
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_tracker
 from tb.golden.tracker import TiledRange
-
-
-def pack(layout: data.StructLayout, **values: Any) -> int:
-    """Bits of a struct with these fields."""
-    return layout.const(values).as_value().value
 
 
 def field(layout: data.StructLayout, value: int, name: str) -> int:

@@ -1,7 +1,7 @@
 """A ring of GPUs end to end: the recorded NCCL reduction, seeded bugs, the Tracker's overflow, skew, trigger latency.
 
-The hardware of a test is built once and kept. All runs of the right design share one build (but 16 GPUs, which need
-more ranges); the seeded bugs share another (but counting at enqueue).
+The hardware of a test is built once and kept. All runs of the right design share one build, that of the preset for 16
+GPUs; the seeded bugs share another (but counting at enqueue).
 """
 
 from dataclasses import replace
@@ -23,6 +23,7 @@ from sim.verdict import judge
 from tb.golden.ring import ring_reduce_scatter
 
 RECORDING = Path(__file__).parent.parent / "data" / "nccl_ring_rs_n4.npz"
+PRESET = "wide"
 TRACKER_ENTRIES = 2048
 TRIGGER_LATENCY_LIMIT = 16
 """Cycles from last commit to first DMA read when the controller is idle."""
@@ -51,7 +52,7 @@ def test_recorded_nccl_reduction(content: str) -> None:
     recording = np.load(RECORDING)
     inputs, expected = (recording[f"fp16_{content}_sum_n4_{side}"].view(np.uint16) for side in ("in", "out"))
     with quiet():
-        result, reduced = run_ring_with_output(reduce_request(inputs, "fp16"))
+        result, reduced = run_ring_with_output(reduce_request(inputs, "fp16", preset=PRESET))
     assert result.complaints == ()
     reduced = chunk_elements(reduced, expected.shape[1])
     nans = is_nan(expected)
@@ -60,7 +61,7 @@ def test_recorded_nccl_reduction(content: str) -> None:
     np.testing.assert_array_equal(reduced[~nans], expected[~nans])
 
 
-BALANCED = RingRequest(gpus=4, shape=(128, 128, 64), tile=(16, 64))
+BALANCED = RingRequest(gpus=4, shape=(128, 128, 64), tile=(16, 64), preset=PRESET)
 
 SEEDED_BUGS = {
     "no_first_touch": "elements differ",
@@ -80,7 +81,7 @@ def overtaking(bug: str = "") -> RingTask:
     tiling = Tiling(rows=256, columns=16, tile_rows=32, tile_columns=16, wfs=8, pitch_sectors=256)
     partials = np.random.default_rng(1).standard_normal((3, 3 * tiling.rows, 16)).astype(np.float16)
     return RingTask(
-        config=preset("paper", seeded_bug=bug),
+        config=preset(PRESET, seeded_bug=bug),
         partials=partials.view(np.uint16),
         tiling=tiling,
         block_wfs=1,
@@ -113,7 +114,7 @@ def test_seeded_bug_fails(bug: str) -> None:
 
 def test_more_live_wf_tiles_than_the_tracker_holds() -> None:
     """Over three times as many counters as entries: the result is right, each WF tile triggers exactly once."""
-    request = RingRequest(gpus=3, shape=(3 * 200, 512, 0), tile=(8, 16), schedule="sweep", alone=False)
+    request = RingRequest(gpus=3, shape=(3 * 200, 512, 0), tile=(8, 16), schedule="sweep", alone=False, preset=PRESET)
     tiling = request.tiling()
     assert tiling.wf_tiles > 3 * TRACKER_ENTRIES
     task = ring_task(request)
@@ -143,7 +144,7 @@ def test_sixteen_gpus() -> None:
     """The closed forms and every bit at N = 16, through the arrays of `t3rtl reduce`."""
     x = np.random.default_rng(5).integers(0, 1 << 16, (16, 16 * 16 * 24), dtype=np.uint16)
     with quiet():
-        result, reduced = run_ring_with_output(reduce_request(x, "bf16", direction="ccw"))
+        result, reduced = run_ring_with_output(reduce_request(x, "bf16", direction="ccw", preset=PRESET))
     assert result.complaints == ()
     golden = ring_reduce_scatter(x, "bf16", "add", direction=-1)
     np.testing.assert_array_equal(chunk_elements(reduced, golden.shape[1]), golden)
@@ -151,7 +152,7 @@ def test_sixteen_gpus() -> None:
 
 def test_trigger_latency() -> None:
     """Last commit to first DMA read with an idle controller: one block of one sector, its row open, no refresh due."""
-    request = RingRequest(gpus=3, shape=(3, 16, 0), tile=(1, 16), wfs=1, alone=False)
+    request = RingRequest(gpus=3, shape=(3, 16, 0), tile=(1, 16), wfs=1, alone=False, preset=PRESET)
     outcome = outcome_of(request)
     assert judge(ring_task(request), outcome).complaints == ()
     latencies = [rank["registers"]["trigger_latency_last"] for rank in outcome.ranks]

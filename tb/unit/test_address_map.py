@@ -15,6 +15,7 @@ from hw.address_map import AddressMap
 from hw.config import preset
 from hw.messages import Fault, Messages
 from hw.range_table import RangeWrite, Word
+from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, never, pauses
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_address_map
@@ -113,14 +114,6 @@ def golden(ranges, request, armed, epoch, va_bits):
     return "local", kept, None
 
 
-def pack(layout, values):
-    return sum(value << layout[name].offset for name, value in values.items())
-
-
-def unpack(layout, number):
-    return {name: number >> field.offset & ((1 << field.width) - 1) for name, field in layout}
-
-
 def random_ranges(config):
     """Disjoint ranges, some of them touching, some across the 2**32 sector line."""
     count = random.randint(2, config.ranges)
@@ -181,7 +174,7 @@ def random_request(config, ranges, identifier):
 
 async def program(dut, index, words):
     for word in sorted(words, key=lambda word: word is Word.CONTROL):
-        dut.ranges.value = pack(RangeWrite, {"valid": 1, "index": index, "word": word.value, "data": words[word]})
+        dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=words[word])
         await RisingEdge(dut.clk)
     dut.ranges.value = 0
 
@@ -239,7 +232,7 @@ async def every_access_goes_where_the_rules_say(dut):
         expected_faults = []
         for number in range(ACCESSES // 3):
             request = random_request(config, ranges, number % 256)
-            source.queue.append(pack(messages.compute_request, request))
+            source.queue.append(pack(messages.compute_request, **request))
             output, fields, fault = golden(ranges, request, armed, epoch, config.va_sector_bits)
             if output:
                 expected[output].append(fields)
@@ -270,7 +263,7 @@ async def one_access_a_cycle_in_two_cycles(dut):
     seen = 0
     for cycle in range(100):
         dut.requests__valid.value = 1
-        dut.requests__payload.value = pack(messages.compute_request, {"access": STORE, "va": 1000 + cycle, "mask": 3})
+        dut.requests__payload.value = pack(messages.compute_request, access=STORE, va=1000 + cycle, mask=3)
         await ReadOnly()
         assert int(dut.requests__ready.value) == 1, "an access a cycle was not taken"
         if int(dut.local__valid.value):
@@ -289,7 +282,7 @@ async def a_waiting_fault_record_does_not_block(dut):
     await start(dut)
     dut.faults__ready.value = 0
     source = StreamSource(dut, "requests", dut.clk)
-    source.queue.extend(pack(messages.compute_request, {"access": STORE, "va": va, "mask": 3}) for va in range(50))
+    source.queue.extend(pack(messages.compute_request, access=STORE, va=va, mask=3) for va in range(50))
     refused = 0
     for _ in range(70):
         await RisingEdge(dut.clk)

@@ -15,6 +15,7 @@ from hw.config import Configuration, preset
 from hw.dma.engine import DmaEngine
 from hw.messages import Access, Messages, Phase, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
+from tb.drivers.payload import pack, unpack
 from tb.drivers.property import holds_for_all
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.drivers.stream_checker import checked
@@ -31,14 +32,6 @@ SIZES = {
     "many_packets": preset("paper", dma_packets=32),
 }
 RANK, EPOCH = 5, 17
-
-
-def pack(layout, **values):
-    return layout.const(values).as_value().value
-
-
-def unpack(layout, bits):
-    return {name: bits >> field.offset & (1 << field.width) - 1 for name, field in layout}
 
 
 class Bench:

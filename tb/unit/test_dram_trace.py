@@ -1,6 +1,7 @@
 """Request traces reach the DRAM as written; the reference traces take the reference's time; a bad line is refused."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,15 @@ TOLERANCE = 0.05
 CONTROL: dict[str, Any] = {"policy": Policy.MCA, "threshold": Threshold.NONE, "starvation_limit": 2000, "refresh": True}
 
 
+@cache
+def paper_channel() -> Path:
+    """The simulator of the paper's channel; even to find that it is there takes seconds."""
+    return build(preset("paper"))
+
+
 def played(kind: str, requests: int, **changes) -> TraceResult:
     """The reference trace `kind` on the paper's channel."""
-    return play(
-        build(preset("paper")), {"compute": generate(kind, requests, 1)}, arbiter_control(**(CONTROL | changes))
-    )
+    return play(paper_channel(), {"compute": generate(kind, requests, 1)}, arbiter_control(**(CONTROL | changes)))
 
 
 def deviation(kind: str, result: TraceResult) -> float:
@@ -63,7 +68,7 @@ def test_requests_wait_for_their_cycle_and_streams_are_told_apart():
     compute = Trace(access, np.arange(4, dtype=np.uint64) << np.uint64(5), cycle)
     communication = Trace(access, (np.arange(4, dtype=np.uint64) + 99) << np.uint64(5), cycle // np.uint64(2))
     traces = {"compute": compute, "communication": communication}
-    result = play(build(preset("paper")), traces, arbiter_control(**(CONTROL | {"refresh": False})))
+    result = play(paper_channel(), traces, arbiter_control(**(CONTROL | {"refresh": False})))
     assert result.passed
     assert (result.requests, result.reads, result.figures["reads_returned"]) == (8, 4, 4)
     assert 7000 <= result.figures["compute_cycles"] < 7060
@@ -78,7 +83,7 @@ def test_compute_that_always_waits_starves_communication_unless_it_is_paced(poli
     update = np.full(requests, 2, np.uint64)
     communication = Trace(update, np.arange(requests, dtype=np.uint64) << np.uint64(5), cycle)
     traces = {"compute": generate("random-read", 6_000, 1), "communication": communication}
-    result = play(build(preset("paper")), traces, arbiter_control(policy, Threshold.NONE, limit, refresh=False))
+    result = play(paper_channel(), traces, arbiter_control(policy, Threshold.NONE, limit, refresh=False))
     figures = result.figures
     assert result.passed
     # A request that is next to enter the DRAM queue may find it full; without refresh a place is free soon.

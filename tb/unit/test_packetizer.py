@@ -11,6 +11,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import Configuration, preset
 from hw.link.packetizer import StorePacketizer
 from hw.messages import Access, AluOperation, Messages, Phase
+from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.drivers.stream_checker import checked
 from tb.functional_coverage.collection import observe
@@ -24,14 +25,6 @@ SIZES = {
     "tiny_four_channels": preset("tiny", channels=4),
 }
 EPOCH, RANK = 9, 3
-
-
-def pack(layout, **values):
-    return layout.const(values).as_value().value
-
-
-def unpack(layout, bits):
-    return {name: bits >> field.offset & (1 << field.width) - 1 for name, field in layout}
 
 
 class PacketizerBench:

@@ -4,6 +4,7 @@ import json
 import os
 import random
 from collections import deque
+from functools import cache
 from unittest.mock import patch
 
 import cocotb
@@ -319,9 +320,15 @@ CASES = {
 }
 
 
+@cache
+def tracker(**changes) -> Tracker:
+    """A Tracker of a preset with `changes`."""
+    return Tracker(preset(**changes))
+
+
 def run(name: str, test: str, parameters: dict) -> None:
     simulate(
-        Tracker(preset(**parameters["config"])),
+        tracker(**parameters["config"]),
         name,
         __name__,
         test,

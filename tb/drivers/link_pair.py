@@ -1,0 +1,267 @@
+"""Two link units joined by link models, with sources of packets and sinks of the writes that arrive."""
+
+import random
+from collections import Counter
+
+import cocotb
+from amaranth import Module, Mux
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import Configuration
+from hw.link.link_unit import LinkUnit
+from hw.messages import Access, Fault, Messages
+from hw.range_table import Control, RangeWrite, Word
+from sim.link import LinkModel
+from tb.drivers.payload import pack, unpack
+from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_link_pair
+from tb.golden.packets import header_check
+
+RANGES = 4
+EPOCH, RANKS, STRANGER = 9, {"a": 3, "b": 11}, 40
+
+
+class LinkPair(wiring.Component):
+    """Link units `a` and `b`, port n of one joined to port n of the other; `flip` is xored onto the headers that reach
+    `b`. `sent`: the flits that leave port 0 of `a`."""
+
+    def __init__(self, config: Configuration, unit: type[LinkUnit] = LinkUnit):
+        self._config = config
+        self._unit = unit
+        messages = Messages(config)
+        flits = stream.Signature(messages.link_flit)
+        members = {
+            "ranges": In(RangeWrite),
+            "pause": In(1),
+            "flip": In(256),
+            "flipped_header": Out(1),
+            "sent_valid": Out(1),
+            "sent": Out(messages.link_flit),
+        }
+        for side in RANKS:
+            members |= {
+                f"{side}_route": In(64),
+                f"{side}_epoch": In(messages.epoch),
+                f"{side}_armed": In(1),
+                f"{side}_arm": In(1),
+                f"{side}_dma": In(flits),
+                f"{side}_store": In(flits),
+                f"{side}_requests": Out(stream.Signature(messages.memory_request)).array(config.channels),
+                f"{side}_faults": Out(stream.Signature(messages.fault_record)),
+                f"{side}_idle": Out(1),
+                f"{side}_no_grant": Out(1),
+                f"{side}_no_credit": Out(1),
+            }
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        units = {side: self._unit(config) for side in RANKS}
+        for side, unit in units.items():
+            m.submodules[side] = unit
+            idle, no_grant, no_credit = 1, 0, 0
+            for event in unit.events:
+                idle, no_grant, no_credit = idle & event.idle, no_grant | event.no_grant, no_credit | event.no_credit
+            m.d.comb += [
+                unit.ranges.eq(self.ranges),
+                unit.rank.eq(RANKS[side]),
+                unit.route.eq(getattr(self, f"{side}_route")),
+                unit.epoch.eq(getattr(self, f"{side}_epoch")),
+                unit.armed.eq(getattr(self, f"{side}_armed")),
+                unit.arm.eq(getattr(self, f"{side}_arm")),
+                getattr(self, f"{side}_idle").eq(idle),
+                getattr(self, f"{side}_no_grant").eq(no_grant),
+                getattr(self, f"{side}_no_credit").eq(no_credit),
+            ]
+            connect(m, flipped(getattr(self, f"{side}_dma")), unit.dma_packets)
+            connect(m, flipped(getattr(self, f"{side}_store")), unit.store_packets)
+            connect(m, unit.faults, flipped(getattr(self, f"{side}_faults")))
+            for channel in range(config.channels):
+                connect(m, unit.requests[channel], flipped(getattr(self, f"{side}_requests")[channel]))
+        flips = 0
+        for sender, receiver in (("a", "b"), ("b", "a")):
+            for port in range(config.links):
+                model = LinkModel(config)
+                m.submodules[f"model_{sender}_{port}"] = model
+                rx = units[receiver].rx[port]
+                connect(m, units[sender].tx[port], model.tx)
+                flip = model.rx.valid & model.rx.payload.header if receiver == "b" else 0
+                flips = flips | (flip & self.flip.any())
+                m.d.comb += [
+                    model.pause.eq(self.pause),
+                    model.rx_control.eq(units[receiver].rx_control[port]),
+                    units[sender].tx_control[port].eq(model.tx_control),
+                    rx.valid.eq(model.rx.valid),
+                    rx.payload.eq(model.rx.payload),
+                    rx.payload.data.eq(model.rx.payload.data ^ Mux(flip, self.flip, 0)),
+                    model.rx.ready.eq(rx.ready),
+                ]
+        tx = units["a"].tx[0]
+        m.d.comb += [
+            self.flipped_header.eq(flips),
+            self.sent_valid.eq(tx.valid & tx.ready),
+            self.sent.eq(tx.payload),
+        ]
+        return m
+
+
+class PairBench:
+    """Two link units with sources of packets, sinks of writes, and what is expected of them."""
+
+    def __init__(self, dut, config: Configuration, pause: float = 0, memory_pause=None):
+        self.dut, self.config, self.messages = dut, config, Messages(config)
+        cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
+        channels = range(config.channels)
+        self.sources = {
+            (s, k): StreamSource(dut, f"{s}_{k}", dut.clk, pauses(pause)) for s in RANKS for k in ("dma", "store")
+        }
+        stop = memory_pause or pauses(pause)
+        self.requests = {s: [StreamSink(dut, f"{s}_requests__{c}", dut.clk, stop) for c in channels] for s in RANKS}
+        self.faults = {s: StreamSink(dut, f"{s}_faults", dut.clk) for s in RANKS}
+        self.expected = {"a": [], "b": []}
+        self.expected_faults = {"a": [], "b": []}
+        self.sent = []
+        self.flipped = 0
+        self.packets = 0
+        self.areas = []
+
+    async def reset(self, armed: bool = True):
+        dut = self.dut
+        dut.ranges.value, dut.pause.value, dut.flip.value = 0, 0, 0
+        for side in RANKS:
+            getattr(dut, f"{side}_arm").value = 0
+            getattr(dut, f"{side}_armed").value = int(armed)
+            getattr(dut, f"{side}_epoch").value = EPOCH
+            getattr(dut, f"{side}_route").value = 0
+        dut.rst.value = 1
+        for _ in range(2):
+            await RisingEdge(dut.clk)
+        dut.rst.value = 0
+        start = 0
+        for index in range(RANGES):
+            base = start + random.randint(1, 1000)
+            start = base + random.randint(16, 400)
+            control = random.getrandbits(32) | 1
+            self.areas.append((base, start, unpack(Control, control)))
+            for word, value in ((Word.CONTROL, control), (Word.BASE_LOW, base), (Word.LIMIT_LOW, start)):
+                dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
+                await RisingEdge(dut.clk)
+        dut.ranges.value = 0
+        cocotb.start_soon(self._watch())
+        observe(watch_link_pair, dut, self.config)
+        if armed:
+            await self.arm()
+
+    async def arm(self):
+        for side in RANKS:
+            getattr(self.dut, f"{side}_armed").value = 1
+            getattr(self.dut, f"{side}_arm").value = 1
+        await RisingEdge(self.dut.clk)
+        for side in RANKS:
+            getattr(self.dut, f"{side}_arm").value = 0
+
+    async def _watch(self):
+        while True:
+            await ReadOnly()
+            if int(self.dut.sent_valid.value):
+                self.sent.append(int(self.dut.sent.value))
+            self.flipped += int(self.dut.flipped_header.value)
+            await RisingEdge(self.dut.clk)
+
+    def packet(self, side: str, kind: str, refused: Fault | None = None, length: int | None = None):
+        """Queue a random packet at `side`; `refused` makes one that the other side must refuse for that reason."""
+        other = "b" if side == "a" else "a"
+        length = length or random.choice([1, 8, random.randint(1, 8)])
+        index = random.randrange(RANGES)
+        base, limit, control = self.areas[index]
+        va = random.randrange(base, limit - length + 1)
+        if refused is Fault.OUTSIDE:
+            va = random.choice([base - 1, limit - length + 1, limit + (1 << 33), random.randint(1 << 32, 1 << 40)])
+        self.packets += 1
+        header = {
+            "va": va,
+            "wg": self.packets * 2 + (kind == "dma"),
+            "wf": random.getrandbits(3),
+            "access": random.choice([Access.STORE, Access.UPDATE]).value,
+            "alu": random.getrandbits(2),
+            "dtype": random.getrandbits(2),
+            "phase": random.getrandbits(2),
+            "epoch": EPOCH,
+            "length": length - 1,
+            "mask": random.choice([0xFFFFFFFF, 0xFF, random.getrandbits(32)]),
+            "source": RANKS[side],
+            "destination": STRANGER if refused is Fault.DESTINATION else RANKS[other],
+            "check": 0,
+        }
+        flit = self.messages.link_flit
+        queue = self.sources[side, kind].queue
+        queue.append(pack(flit, header=1, last=0, data=pack(self.messages.link_header, **header)))
+        for place in range(length):
+            word = random.getrandbits(256)
+            last = place == length - 1
+            queue.append(pack(flit, header=0, last=last, data=word))
+            if refused is None:
+                request = {name: header[name] for name in ("access", "alu", "dtype", "phase", "wg", "wf", "epoch")}
+                request |= {
+                    "va": va + place,
+                    "mask": header["mask"] if last else 0xFFFFFFFF,
+                    "data": word,
+                    "range": index,
+                    "first_touch": control["first_touch"],
+                    "tracked": control["tracked"],
+                    "source": 0,
+                    "id": 0,
+                }
+                self.expected[other].append(request)
+        if refused is not None:
+            names = ("access", "va", "wg", "wf")
+            self.expected_faults[other].append(
+                {"fault": refused.value, "link": 1} | {name: header[name] for name in names}
+            )
+
+    async def finish(self, limit: int = 60000):
+        quiet = 0
+        for _ in range(limit):
+            await RisingEdge(self.dut.clk)
+            await ReadOnly()
+            idle = all(int(getattr(self.dut, f"{side}_idle").value) for side in RANKS)
+            quiet = quiet + 1 if idle and not any(source.queue for source in self.sources.values()) else 0
+            if quiet > 2 * self.config.link_latency + 300:
+                await RisingEdge(self.dut.clk)
+                return
+        raise AssertionError("packets never arrived")
+
+    def received(self, side: str) -> list[dict]:
+        layout = self.messages.memory_request
+        return [unpack(layout, bits) for sink in self.requests[side] for bits in sink.received]
+
+    def check(self, ordered: bool):
+        for side in RANKS:
+            received = self.received(side)
+
+            def key(request):
+                return tuple(sorted(request.items()))
+
+            assert Counter(map(key, received)) == Counter(map(key, self.expected[side]))
+            for channel, sink in enumerate(self.requests[side]):
+                here = [unpack(self.messages.memory_request, bits) for bits in sink.received]
+                assert all((request["va"] >> 3) % self.config.channels == channel for request in here)
+                for kind in (0, 1) if ordered else ():
+                    due = [
+                        r
+                        for r in self.expected[side]
+                        if r["wg"] % 2 == kind and (r["va"] >> 3) % self.config.channels == channel
+                    ]
+                    assert [r for r in here if r["wg"] % 2 == kind] == due
+            faults = [unpack(self.messages.fault_record, bits) for bits in self.faults[side].received]
+            assert Counter(map(key, faults)) == Counter(map(key, self.expected_faults[side]))
+        bits = self.messages.link_header.size - 16
+        for flit in self.sent:
+            if flit & 1:
+                header = flit >> 2
+                assert header >> bits & 0xFFFF == header_check(header & (1 << bits) - 1, bits)
