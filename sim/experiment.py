@@ -181,7 +181,7 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
       phase that the configuration has (else null), and `spans`: its [begin, end]; with T3 `rs` begins with the GEMM;
     - `analytic_gemm_cycles`: what machine PAPER's formula gives (`calibrated`: whether the lead time of its workgroups
       was calibrated to it, see :mod:`sim.calibration`); `rs_wire_cycles`: N - 1 chunks over the link;
-    - `dram_sectors`: {gemm, rs, ag, other: {read, store, update}}, per GPU (mean over the nodes of a ring);
+    - `dram_sectors`: {gemm, rs, ag, other: {read, write, update}}, per GPU (mean over the nodes of a ring);
     - `closed_forms`: name -> {expected, counted, matches}, sectors per GPU;
     - `link_utilisation`: share of `rs_cycles` during which the outgoing link moves bytes, in the reduce-scatter;
     - `tracker`: accesses, hits, misses, evictions, refetches, peak_occupancy, triggers (the worst node of a ring);

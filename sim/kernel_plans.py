@@ -5,7 +5,6 @@ The ring is NCCL's: rank r works on chunk r - 1 first and on chunk r last, and s
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,10 @@ import numpy as np
 from hw.messages import Phase
 from sim.driver import pack
 from sim.gpu import ARRAY_BASE
-from sim.last_level_cache import Fetches, input_fetches
+from sim.last_level_cache import Fetches
 from sim.plan_layout import KERNELS, MAX_SLOTS, MAX_WORKGROUPS, PLAN_BITS, Kernel, Step, Workgroup
-from sim.sublayer import ELEMENT_BYTES, STEP_DEPTH, TILE, WFS, SubLayer
+from sim.sublayer import TILE, WFS, SubLayer
+from sim.tile_order import Dispatch, gemm_fetches, panels, tuned_fetches, tuned_order
 
 PIECE_SECTORS = 32
 """Sectors per channel that a workgroup of a communication kernel moves: as many as a WG tile has."""
@@ -44,52 +44,6 @@ class GemmTimes:
     not_before: np.ndarray | int = 0
 
 
-@dataclass(frozen=True)
-class Dispatch:
-    """Order in which tiles of the output are given to slots: `chunk` counts in the order in which the rank takes its
-    chunks, `tile` is the number in the chunk."""
-
-    chunk: np.ndarray
-    tile: np.ndarray
-
-    @staticmethod
-    def in_order(layer: SubLayer) -> "Dispatch":
-        """Chunk after chunk, tiles row by row."""
-        number = np.arange(layer.gpus * layer.workgroups)
-        return Dispatch(number // layer.workgroups, number % layer.workgroups)
-
-
-def _panels(layer: SubLayer, rank: int, order: Dispatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Chunk, A panel and B panel of each workgroup."""
-    chunk = (rank - 1 - order.chunk) % layer.gpus
-    across = layer.tiling.tiles_across
-    row = chunk // layer.split * layer.tiling.tiles_down + order.tile // across
-    column = chunk % layer.split * across + order.tile % across
-    return chunk, row, column
-
-
-@lru_cache(maxsize=4)
-def _fetches(layer: SubLayer, slots: int, through_cache: bool) -> Fetches:
-    return gemm_fetches(layer, slots, through_cache, Dispatch.in_order(layer))
-
-
-def gemm_fetches(layer: SubLayer, slots: int, through_cache: bool, order: Dispatch) -> Fetches:
-    """What the last-level cache leaves of the reads; the same on every rank, whose chunks only have other numbers."""
-    _, row, column = _panels(layer, 0, order)
-    right = layer.n % TILE
-    last = order.tile % layer.tiling.tiles_across == layer.tiling.tiles_across - 1
-    width = np.where(last & (right != 0) & (layer.split == 1), right, TILE)
-    return input_fetches(
-        row,
-        column,
-        width * STEP_DEPTH * ELEMENT_BYTES,
-        steps=layer.steps,
-        slots=slots,
-        a_bytes=TILE * STEP_DEPTH * ELEMENT_BYTES,
-        tile_bytes=TILE * TILE * ELEMENT_BYTES if through_cache else 0,
-    )
-
-
 def gemm_kernel(
     layer: SubLayer,
     rank: int,
@@ -99,15 +53,18 @@ def gemm_kernel(
     overlapped: bool,
     order: Dispatch | None = None,
 ) -> KernelPlan:
-    """The GEMM of `rank`. `overlapped`: its stores are the hardware's reduce-scatter, so those of chunk rank - 1 go to
-    the neighbour and none through the cache."""
+    """The GEMM of `rank`, its tiles in `order` (default: the order a library would choose).
+
+    `overlapped`: its stores are the hardware's reduce-scatter, so those of chunk rank - 1 go to the neighbour and none
+    through the cache.
+    """
     if order is None:
-        order = Dispatch.in_order(layer)
-        fetches = _fetches(layer, slots, not overlapped)
+        order = tuned_order(layer, slots)
+        fetches = tuned_fetches(layer, slots, not overlapped)
     else:
         fetches = gemm_fetches(layer, slots, not overlapped, order)
     tiling = layer.tiling
-    chunk, row, column = _panels(layer, rank, order)
+    chunk, row, column = panels(layer, rank, order)
     down, across = np.divmod(order.tile, tiling.tiles_across)
     right = (across == tiling.tiles_across - 1) & (layer.n % TILE != 0)
     a_whole, a_last = layer.panel_sectors()

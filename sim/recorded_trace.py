@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sim.kernel_plans import Dispatch, GemmTimes
+from sim.kernel_plans import GemmTimes
 from sim.plan_layout import MAX_SLOTS
 from sim.sublayer import SubLayer
+from sim.tile_order import Dispatch
 from sim.usage import UsageError
 
 H200_TRACES = Path(__file__).parent / "data" / "h200_gemm_traces.npz"

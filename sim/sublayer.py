@@ -29,8 +29,9 @@ FAR = 1 << 29
 class SubLayer:
     """GEMM of `m` x `n` (K = `k`) on each of `gpus` GPUs, its sum scattered over them, as `channels` channels see it.
 
-    A chunk is m / gpus rows; when that is less than a row of tiles, it is a part of one row of tiles, and the output
-    is stored chunk after chunk. Raises :class:`sim.usage.UsageError` when that does not come out even.
+    A chunk is m / gpus rows; when that is not a whole number of rows of tiles, it is a rectangle of tiles, as nearly
+    square as they can be cut, and the output is stored chunk after chunk. Raises :class:`sim.usage.UsageError` when
+    that does not come out even.
     """
 
     m: int
@@ -42,14 +43,23 @@ class SubLayer:
     def __post_init__(self) -> None:
         if self.m % TILE:
             raise UsageError(f"M must be a multiple of {TILE}, got {self.m}")
-        down, across = self.m // TILE, math.ceil(self.n / TILE)
-        if down % self.gpus and (self.gpus % down or across % self.split or self.n % TILE):
+        if not self._cuts:
             raise UsageError(f"a {self.m} x {self.n} output cannot be cut into {self.gpus} chunks of whole tiles")
 
     @property
+    def _cuts(self) -> list[int]:
+        """Into how many chunks side by side the output may be cut."""
+        down, across = self.m // TILE, self.n // TILE
+        if down % self.gpus == 0:
+            return [1]
+        sides = range(2, self.gpus + 1) if self.n % TILE == 0 else ()
+        return [cut for cut in sides if not self.gpus % cut and not across % cut and not down * cut % self.gpus]
+
+    @property
     def split(self) -> int:
-        """Chunks in a row of tiles (1: a chunk has whole rows)."""
-        return max(1, self.gpus * TILE // self.m)
+        """Chunks side by side (1: a chunk has whole rows). The squarest chunk has the least inputs, and so the least
+        reads."""
+        return min(self._cuts, key=lambda cut: self.m * cut // self.gpus + self.n // cut)
 
     @property
     def tiling(self) -> Tiling:
