@@ -117,8 +117,8 @@ class Configuration:
     commit_queue_depth: int = field(default=64, metadata=_between(1, 1024))
     spill_queue_depth: int = field(default=8, metadata=_between(1, 64))
     remote_queue_depth: int = field(default=16, metadata=_between(1, 1024))
-    dma_packets: int = field(default=8, metadata=_one_of(1, 2, 4, 8, 16, 32))
-    store_packets: int = field(default=2, metadata=_one_of(1, 2, 4, 8))
+    dma_packets: int = field(default=8, metadata=_one_of(1, 2, 4, 8, 16, 32, 64, 128))
+    store_packets: int = field(default=2, metadata=_one_of(1, 2, 4, 8, 16, 32))
     link_receive_packets: int = field(default=32, metadata=_one_of(1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
 
     tracker_sets: int = field(default=256, metadata=_one_of(*_POWERS[2:11]))

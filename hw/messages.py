@@ -9,7 +9,7 @@ from functools import cached_property
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
-from hw.config import COLUMN_BITS, ROW_BITS, Configuration
+from hw.config import COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, Configuration
 
 BANK_SHAPE = unsigned(4)
 """Bank of a channel: bits 1:0 the bank group, bits 3:2 the bank in its group."""
@@ -167,6 +167,11 @@ class Messages:
         return unsigned(self.config.epoch_bits)
 
     @cached_property
+    def memory_id(self) -> object:
+        """Tag of a read: the compute stream's 8 bits, or a sector of the DMA engine's packet buffers."""
+        return unsigned(max(8, (self.config.dma_packets * INTERLEAVE_SECTORS - 1).bit_length()))
+
+    @cached_property
     def compute_request(self) -> data.StructLayout:
         """One access of the GPU. `id` comes back with the data of a read; `mask` has one bit per byte."""
         return data.StructLayout(
@@ -203,7 +208,7 @@ class Messages:
                 "tracked": unsigned(1),
                 "phase": Phase,
                 "source": Source,
-                "id": unsigned(8),
+                "id": self.memory_id,
                 "range": unsigned(self.config.range_bits),
                 "wg": self.wg,
                 "wf": self.wf,
@@ -217,7 +222,7 @@ class Messages:
     @cached_property
     def read_return(self) -> data.StructLayout:
         """Data of one DRAM read; the receiver has room for it by construction, so there is no ready."""
-        return data.StructLayout({"valid": unsigned(1), "source": Source, "id": unsigned(8), "data": unsigned(256)})
+        return data.StructLayout({"valid": unsigned(1), "source": Source, "id": self.memory_id, "data": unsigned(256)})
 
     @cached_property
     def remote_store(self) -> data.StructLayout:

@@ -41,21 +41,26 @@ THRESHOLDS = {
 }
 
 
+PACKETS = {"dma_packets": 32, "store_packets": 8, "link_receive_packets": 64}
+"""Packet buffers (256 B) of one channel's share of a node, for links of 75 GB/s. The stores of a stage of 80 workgroups
+take the whole DRAM for 2.6 us, during which a link sends 24 packets per channel: so much the DMA engine has to have
+ready, and the receiver has to take in beside what is under way in a round trip of 1 us (9 packets)."""
+
+
 def node_configuration(point: Point) -> Configuration:
     """The hardware of `point`: preset `paper` (`quad` with more channels), more room for fetches of evicted counters,
-    their home table spread over all channels of the GPU, and packet buffers in proportion to the channels."""
+    their home table spread over all channels of the GPU, and :data:`PACKETS` in proportion to channels and links."""
+    share = min(4, point.channels * (1 if point.link_bandwidth <= 75 else 2))
     return configuration(
         "paper" if point.channels == 1 else "quad",
         {},
         channels=point.channels,
         link_bandwidth=float(point.link_bandwidth),
         tracker_ways=point.tracker_ways,
-        dma_packets=8 * point.channels,
-        store_packets=2 * point.channels,
-        link_receive_packets=32 * point.channels,
         tracker_fetches=16,
         spill_queue_depth=16,
         far_homes=True,
+        **{name: packets * share for name, packets in PACKETS.items()},
     )
 
 
@@ -211,6 +216,9 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
         wrong = {name: form for name, form in forms.items() if not form["matches"]}
         complaints += [f"{name} is {form['counted']}, not {form['expected']}" for name, form in wrong.items()]
     answer = figures(point, task, outcome)
+    waited = answer["arbiter"]["communication_wait_peak"]
+    if task.overlapped and 0 < point.starvation_limit < waited:
+        complaints.append(f"communication was passed over for {waited} cycles, the limit is {point.starvation_limit}")
     answer |= {
         "analytic_gemm_cycles": round(analytic_cycles(task.layer, point.compute_units)),
         "calibrated": not point.trace and gemm_times(task.layer, point.compute_units).calibrated,

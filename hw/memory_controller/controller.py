@@ -198,7 +198,7 @@ class MemoryController(wiring.Component):
         # Payload memories, by index.
         slot = slot_layout(config)
         identity = data.StructLayout(
-            {"commit": messages.commit, "tracked": unsigned(1), "source": Source, "id": unsigned(8)}
+            {"commit": messages.commit, "tracked": unsigned(1), "source": Source, "id": messages.memory_id}
         )
         m.submodules.slots = slots = Memory(shape=slot, depth=memory_depth(depth), init=[])
         m.submodules.identities = identities = Memory(shape=identity, depth=memory_depth(depth), init=[])
@@ -301,7 +301,7 @@ class MemoryController(wiring.Component):
         ]
 
         # Read data finds its reader in the order of the commands.
-        reader = data.StructLayout({"source": Source, "id": unsigned(8)})
+        reader = data.StructLayout({"source": Source, "id": messages.memory_id})
         m.submodules.readers = readers = Queue(reader, timing.cl + 2)
         m.d.comb += [
             readers.i.valid.eq(banks.issue.valid & (issued.access == Access.READ)),

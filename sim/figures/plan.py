@@ -33,7 +33,7 @@ MACHINES = (PAPER, LINK_150, TWICE_CUS)
 MAIN_LAYERS = tuple(work.name for work in WORKLOADS if work.tp in (8, 16))
 """The 16 sub-layers of the paper's Figures 15, 16 and 18."""
 LARGE_LAYERS = tuple(work.name for work in WORKLOADS if work.tp == 32)
-LARGE_CONFIGURATIONS = ("gemm", "sequential", "t3", "t3-mca", "t3-paced", "rs-nmc")
+LARGE_CONFIGURATIONS = ("sequential", "t3", "t3-mca", "t3-paced", "rs-nmc")
 HALF_TRILLION = tuple(name for name in LARGE_LAYERS if name.startswith(("palm/", "mt-nlg/")))
 """The models of about 500 billion parameters that the paper gives a geomean for."""
 FIG_17_LAYER = "t-nlg/fc-2/tp8"

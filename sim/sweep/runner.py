@@ -8,7 +8,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -61,29 +62,32 @@ def run_points(
     """The outcome of every point: first those that `store` has, then the others as they finish, kept in `store`.
 
     `scheduler` is the address of a Dask scheduler; without it `processes` local ones work. Points with a complaint are
-    finished too; points without a result are not kept, and run again next time. Raises :class:`UsageError` when the
-    cluster does not answer or has no worker.
+    finished too; points without a result are not kept, and run again next time. Of points that are one simulation one
+    runs. Raises :class:`UsageError` when the cluster does not answer or has no worker.
     """
-    waiting = []
+    waiting: dict[Path, list[Point]] = {}
     for point in points:
         result = store.load(point)
         if result is None:
-            waiting.append(point)
+            waiting.setdefault(store.path(point), []).append(point)
         else:
             yield Outcome(point, result, reused=True)
     if not waiting:
         return
     with _client(min(processes, len(waiting)), scheduler) as client:
         futures = {
-            client.submit(measure, simulate, point, store.version, retries=RETRIES, pure=False): point
-            for point in waiting
+            client.submit(measure, simulate, alike[0], store.version, retries=RETRIES, pure=False): alike
+            for alike in waiting.values()
         }
         for future in as_completed(futures):
-            outcome = _outcome(future, futures[future])
+            first, *others = futures[future]
+            outcome = _outcome(future, first)
             if outcome.result is not None:
-                store.save(outcome.point, outcome.result)
+                store.save(first, outcome.result)
             future.release()
             yield outcome
+            for point in others:
+                yield replace(outcome, point=point, result=store.load(point))
 
 
 def measure(simulate: Simulate, point: Point, version: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ chunk and 500 ns); T3 adds a tenth of the ideal's distance to Sequential, T3-MCA
 
 import os
 import signal
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +99,22 @@ def _sectors(work: Workload, overlapped: bool) -> dict[str, dict[str, int]]:
     gathered = (work.tp - 1) * chunk
     stored = (0, gathered) if overlapped else (work.tp * chunk, 0)
     return {
-        "gemm": {"read": inputs, "store": stored[0], "update": stored[1]},
+        "gemm": {"read": inputs, "write": stored[0], "update": stored[1]},
         "rs": {
             "read": (work.tp - 2 if overlapped else 2 * work.tp - 1) * chunk,
-            "store": stored[0],
+            "write": stored[0],
             "update": stored[1],
         },
-        "ag": {"read": gathered, "store": gathered, "update": 0},
-        "other": {"read": 0, "store": 0, "update": 0},
+        "ag": {"read": gathered, "write": gathered, "update": 0},
+        "other": {"read": 0, "write": 0, "update": 0},
     }
+
+
+def counted(runs: Path, point: Point) -> dict[str, Any]:
+    """Like :func:`analytic`, with the point in the result; the name of the sub-layer is appended to file `runs`."""
+    with runs.open("a") as file:
+        file.write(f"{point.workload}\n")
+    return {"point": asdict(point)} | analytic(point)
 
 
 def wrong(point: Point) -> dict[str, Any]:

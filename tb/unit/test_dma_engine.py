@@ -29,7 +29,7 @@ SIZES = {
     "tiny": preset("tiny"),
     "four_channels": preset("quad", dma_packets=8),
     "tiny_four_channels": preset("tiny", channels=4),
-    "many_packets": preset("paper", dma_packets=32),
+    "many_packets": preset("paper", dma_packets=64),
 }
 RANK, EPOCH = 5, 17
 

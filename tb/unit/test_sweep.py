@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,15 @@ def test_results_are_the_same_in_processes_and_in_one_go(store: PointStore) -> N
     assert {point: outcome.result for point, outcome in found.items()} == {
         point: point_double.analytic(point) for point in points
     }
+
+
+def test_sub_layers_of_one_shape_are_one_simulation(store: PointStore, tmp_path: Path) -> None:
+    points = grid(["workload=t-nlg/fc-?/tp8", "configuration=t3"])
+    runs = tmp_path / "runs"
+    found = outcomes_of(run_points(points, store, partial(point_double.counted, runs)))
+    assert runs.read_text() == "t-nlg/fc-2/tp8\n"
+    assert [found[point].result["point"]["workload"] for point in points] == ["t-nlg/fc-2/tp8", "t-nlg/fc-1/tp8"]
+    assert found[points[0]].result["cycles"] == found[points[1]].result["cycles"]
 
 
 def test_finished_points_never_run_again_and_the_others_do(store: PointStore) -> None:
