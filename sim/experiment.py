@@ -28,6 +28,7 @@ from sim.recorded_trace import load_trace
 from sim.request import configuration
 from sim.sublayer import SubLayer
 from sim.sublayer_run import SubLayerTask, simulate_sublayer
+from sim.tile_order import Dispatch
 from tb.golden.operands import operand_elements
 from tb.golden.ring import ring_reduce_scatter
 
@@ -81,7 +82,8 @@ def rank_kernels(point: Point, layer: SubLayer, rank: int) -> tuple[KernelPlan, 
         order = trace.dispatch(layer)
         gemm = gemm_kernel(layer, rank, trace.slots, trace.times(layer), overlapped=overlapped, order=order)
     else:
-        gemm = gemm_kernel(layer, rank, slots, gemm_times(layer, slots), overlapped=overlapped)
+        rows = Dispatch.along_rows(layer) if point.tile_order == "rows" else None
+        gemm = gemm_kernel(layer, rank, slots, gemm_times(layer, slots), overlapped=overlapped, order=rows)
     if point.configuration == "gemm":
         return (gemm,)
     received = (layer.gpus - 1) * layer.chunk_sectors

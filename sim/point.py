@@ -33,6 +33,8 @@ MODES = ("mirrored", "ring")
 """`mirrored`: one node whose outgoing traffic comes back as its neighbour's (the paper's method). `ring`: N nodes, data
 checked bit for bit."""
 CHANNELS = (1, 2, 4)
+TILE_ORDERS = ("tuned", "rows")
+"""Of a GEMM's tiles within a chunk: as a library tunes it (:mod:`sim.tile_order`), or row by row whatever it reads."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Point:
 
     `workload` is the name of a sub-layer of :data:`sim.workloads.WORKLOADS`; or, with `trace` (see
     :mod:`sim.recorded_trace`) and `shape` (M, N, K, TP), any name: then the GEMM's workgroups run as recorded.
-    `link_bandwidth` is GB/s per direction of the whole GPU; `channels` the slice S of its 32 channels.
+    `link_bandwidth` is GB/s per direction of the whole GPU; `channels` the slice S of its 32 channels; `tile_order` one
+    of :data:`TILE_ORDERS` (a trace has its own).
     `starvation_limit` is in cycles, 0 for none; `tracker_ways` the associativity of the Tracker (256 sets). `seed`
     names the run; in ring mode the operands too.
     """
@@ -57,6 +60,7 @@ class Point:
     seed: int = 1
     trace: str = ""
     shape: tuple[int, ...] = ()
+    tile_order: str = "tuned"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
@@ -72,6 +76,7 @@ class Point:
             "mode": MODES,
             "channels": CHANNELS,
             "tracker_ways": (1, 2, 4, 8, 16),
+            "tile_order": TILE_ORDERS,
         }.items():
             value = getattr(self, name)
             if value not in allowed or isinstance(value, bool):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sim.arrays import replaced
-from sim.point import CONFIGURATIONS, MODES, Point
+from sim.point import CONFIGURATIONS, MODES, TILE_ORDERS, Point
 from sim.prerequisites import require_simulator
 from sim.terminal import errors, finish, stages
 from sim.usage import UsageError
@@ -32,11 +32,21 @@ def workload(
     starvation_limit: Annotated[int, typer.Option(help="cycles; 0: none")] = 2000,
     tracker_ways: Annotated[int, typer.Option(help="ways of the Tracker's 256 sets")] = 8,
     seed: Annotated[int, typer.Option(help="of the operands")] = 1,
+    tile_order: Annotated[str, typer.Option(help=f"one of {', '.join(TILE_ORDERS)}")] = "tuned",
     out: Annotated[Path | None, typer.Option(help="write all figures there as JSON")] = None,
 ) -> None:
     """Simulate one sub-layer of the paper at full size and print its figures."""
     point = Point(
-        name, configuration, link_bandwidth, compute_units, channels, mode, starvation_limit, tracker_ways, seed
+        name,
+        configuration,
+        link_bandwidth,
+        compute_units,
+        channels,
+        mode,
+        starvation_limit,
+        tracker_ways,
+        seed,
+        tile_order=tile_order,
     )
     run_point(point, out)
 
