@@ -60,7 +60,7 @@ MODELS = (
     "fast_model",
 )
 """Python files that describe the simulated GPU and the ring around it, besides `hw`."""
-HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv", "seeded_bug.sv")
+HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv", "seeded_bug.sv", "sampler.sv")
 WORKLOAD_SOURCES = (
     "plan_memory.sv",
     "model_memory.sv",

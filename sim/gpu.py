@@ -118,7 +118,6 @@ class Gpu(wiring.Component):
                 gemm.link_busy.eq(self.status.link_busy[0]),
                 self.status.spans.eq(gemm.spans),
             ]
-            self._sampler(m, node, gemm.busy)
             self._longest_wait(m, node)
         if config.far_homes:
             m.submodules.homes = homes = FarHomes(config)
@@ -171,6 +170,7 @@ class Gpu(wiring.Component):
         m.d.comb += node.launches.ready.eq(~pauses.stop[0])
         with m.If(node.launches.valid & node.launches.ready):
             m.d.sync += launches.eq(launches + 1)
+        self._sampler(m, node, started & ~finished if isinstance(gemm, GemmEngine) else gemm.busy)
         with m.If(self.start):
             m.d.sync += [started.eq(1), finished.eq(0), cycles.eq(0), launches.eq(0)]
         with m.Elif(started):
@@ -200,12 +200,13 @@ class Gpu(wiring.Component):
         return m
 
     def _sampler(self, m: Module, node: Node, enable: Signal) -> None:
-        """Let `sampler.sv` write down what the channels do over time."""
+        """Let `sampler.sv` write down what the channels do from the last start on, while `enable`."""
         m.submodules.sampler = Instance(
             "sampler",
             p_CHANNELS=self._config.channels,
             i_clk=ClockSignal(),
             i_id=Cat(self.rank, Const(0, 26)),
+            i_restart=self.start,
             i_enable=enable,
             i_column=Cat(probe.column for probe in node.probes),
             i_kind=Cat(Cat(probe.access.as_value(), probe.phase.as_value()) for probe in node.probes),

@@ -7,6 +7,7 @@ import numpy as np
 
 from hw.messages import Access, Phase, Threshold
 from sim.point import Point
+from sim.samples import THRESHOLD, mean_occupancy
 from sim.sublayer_run import SubLayerOutcome, SubLayerTask
 
 _ACCESS_NAMES = {Access.READ: "read", Access.STORE: "write", Access.UPDATE: "update"}
@@ -16,8 +17,6 @@ _THRESHOLD_NAMES = {
     Threshold.OCCUPANCY_30: "30",
     Threshold.NONE: "none",
 }
-_OCCUPANCY, _THRESHOLD, _CYCLES = 16, 17, 18
-"""Columns of a line of `sampler.sv` after the 16 counts."""
 
 
 def _counted(status: dict[str, Any]) -> dict[str, int]:
@@ -70,12 +69,10 @@ def _timeline(task: SubLayerTask, outcome: SubLayerOutcome) -> dict[str, Any]:
         for phase in Phase
         for access, name in _ACCESS_NAMES.items()
     }
-    cycles = np.maximum(samples[:, _CYCLES], 1)
-    occupancy = samples[:, _OCCUPANCY] / cycles / task.config.channels
     return {
         "window": outcome.window,
         **{kind: counts for kind, counts in kinds.items() if any(counts)},
-        "occupancy": occupancy.round(2).tolist(),
+        "occupancy": mean_occupancy(samples, task.config.channels),
     }
 
 
@@ -84,7 +81,7 @@ def _threshold(point: Point, outcome: SubLayerOutcome, gemm_end: int) -> str | N
         return None
     samples = outcome.samples[0]
     last = min(max(gemm_end // outcome.window - 1, 0), len(samples) - 1)
-    return _THRESHOLD_NAMES[Threshold(int(samples[last, _THRESHOLD]))]
+    return _THRESHOLD_NAMES[Threshold(int(samples[last, THRESHOLD]))]
 
 
 def figures(point: Point, task: SubLayerTask, outcome: SubLayerOutcome) -> dict[str, Any]:

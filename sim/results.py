@@ -21,7 +21,8 @@ class ScenarioResult:
     `rs_alone_cycles`, computed from link bandwidth and latency: N - 1 steps of one chunk each. `ect_cycles` is the
     effective communication time, overall - GEMM alone; `overlap_efficiency` = 1 - ECT / ECT of running one after the
     other; `percent_of_ideal` = 100 (speedup - 1) / (ideal - 1). `sectors` are DRAM sectors of all GPUs by phase and
-    access. `link_utilisation` is per GPU the share of cycles its busiest outgoing link moves flits.
+    access. `occupancy_over_time`: requests in rank 0's DRAM queues, mean per channel over `occupancy_window` cycles
+    each. `link_utilisation` is per GPU the share of cycles its busiest outgoing link moves flits.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ScenarioResult:
     sectors: dict[str, int] = field(default_factory=dict)
     occupancy_mean: float | None = None
     occupancy_peak: int | None = None
+    occupancy_window: int | None = None
     occupancy_over_time: list[float] | None = None
     link_utilisation: list[float] = field(default_factory=list)
     tracker_accesses: int | None = None

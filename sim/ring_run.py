@@ -15,13 +15,13 @@ from cocotb_tools.check_results import get_results
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from hw.messages import AluOperation, DataType, Policy, Threshold
-from hw.registers import counters, find_register
-from sim.driver import Tiling, Write, arbiter_writes, arm_writes, range_words, range_writes, register_write
+from sim.driver import Tiling, arbiter_writes, range_words, range_writes, register_write
 from sim.fast_model import FastVerilator, build_ring
-from sim.gemm import GemmWord
 from sim.gpu import ARRAY_BASE
+from sim.host_program import add_registers, counter_registers, host_program
 from sim.memory_image import from_sectors, gather_channels, read_hex, to_sectors, write_hex
 from sim.ring_plan import Plan, home_sectors, ring_reduce_scatter_plan, workgroup_stride
+from sim.samples import mean_occupancy, read_samples
 from sim.wave_view import write_view
 from tb.coverage_runs import record_run
 from tb.runner import BUILD, SimulationError
@@ -79,7 +79,10 @@ class RingTask:
 
 @dataclass(frozen=True)
 class RingOutcome:
-    """What came out: `reduced[r]` is chunk r as rank r holds it; `ranks` the status and counters of every rank."""
+    """What came out: `reduced[r]` is chunk r as rank r holds it; `ranks` the status and counters of every rank.
+
+    `occupancy`: requests in rank 0's DRAM queues, mean per channel over each `window` cycles of the collective.
+    """
 
     reduced: np.ndarray
     ranks: list[dict[str, Any]]
@@ -88,6 +91,8 @@ class RingOutcome:
     alone_cycles: int
     cycles: int
     gemm_cycles: int
+    window: int
+    occupancy: list[float]
     simulate_seconds: float
     total_seconds: float
     folder: Path
@@ -229,68 +234,11 @@ def _job(task: RingTask, config: Configuration) -> tuple[dict[str, Any], list[in
             "timeout": timeout,
             "late_cycles": task.late_cycles,
             "phases": phases,
+            "window": 1 << max(4, int(cycles + link).bit_length() - 8),
         },
         program,
         plans,
     )
-
-
-def counter_registers(config: Configuration) -> dict[str, int]:
-    """Addresses of what is read after a run: the low word of every counter, and the fault registers."""
-    names = {counter.name: f"{counter.name}_low" for counter in counters()}
-    names |= {name: name for name in ("fault_record", "fault_count", "status")}
-    return {name: find_register(config, register).address for name, register in names.items()}
-
-
-def host_program(
-    config: Configuration,
-    gemm: list[dict[str, int]],
-    before: list[list[Write]],
-    setup: list[list[Write]],
-    late: list[int],
-) -> tuple[dict[str, int], list[int]]:
-    """Where each phase begins, and the commands for `axi_sequencer.sv`.
-
-    By rank: `gemm`, words of its GEMM engine (none for an engine that runs plans); `before`, writes for the GEMM alone;
-    `setup`, writes for the collective. Ranks in `late` are armed in a phase of their own.
-    """
-
-    def command(operation: int, rank: int, address: int, value: int) -> int:
-        return operation << 60 | rank << 50 | address << 32 | value & 0xFFFF_FFFF
-
-    status = find_register(config, "status")
-    ranks = range(len(gemm))
-    registers = counter_registers(config).values()
-    idle, armed = (status.field(name).mask for name in ("idle", "armed"))
-
-    def arm(chosen: list[int]) -> list[int]:
-        return [
-            *(command(1, rank, *write) for rank in chosen for write in arm_writes(config)),
-            *(command(3, rank, status.address, armed) for rank in chosen),
-        ]
-
-    phases = {
-        "before": [
-            *(command(4, rank, GemmWord[name].value, value) for rank in ranks for name, value in gemm[rank].items()),
-            *(command(1, rank, *write) for rank in ranks for write in before[rank]),
-        ],
-        "settle": (settle := [command(3, rank, status.address, idle) for rank in ranks]),
-        # A node may be granted to send before its neighbour is armed: the grant, not the order here, holds it back.
-        "setup": [
-            *(command(1, rank, *write) for rank in ranks for write in setup[rank]),
-            *arm([rank for rank in ranks if rank not in late]),
-        ],
-        "late": arm(late),
-        "drain": settle,
-        "counters": [command(2, rank, address, 0) for rank in ranks for address in registers],
-    }
-    starts, program = {}, []
-    for name, commands in phases.items():
-        starts[name] = len(program)
-        program += [*commands, 0]
-    if len(program) > 1 << 16:
-        raise SimulationError(f"the register program has {len(program)} commands, more than 65536")
-    return starts, program
 
 
 def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage: None) -> RingOutcome:
@@ -321,6 +269,8 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
             f"+hbm_dump_sectors={-(-task.gpus * task.tiling.sectors // task.config.channels // 8) * 8 + 8}",
             f"+program={folder}/program.hex",
             f"+answers={folder}/answers.txt",
+            f"+samples={folder}/samples",
+            f"+sample_window={job['window']}",
         ]
         run_simulator(model, folder, task.seed, plusargs, task.waves is not None)
         result = json.loads((folder / "result.json").read_text())
@@ -328,6 +278,7 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
             record_run(model, folder)
         progress("reading the result")
         add_registers(result["ranks"], folder / "answers.txt", counter_registers(config))
+        samples = read_samples(folder, 0)
         first = [rank * task.tiling.sectors for rank in range(task.gpus)]
         reduced = []
         for rank in range(task.gpus):
@@ -352,20 +303,12 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
         alone_cycles=max(result["alone"], default=0),
         cycles=max(status["done_cycles"] for status in result["ranks"]),
         gemm_cycles=max(status["gemm_cycles"] for status in result["ranks"]),
+        window=job["window"],
+        occupancy=mean_occupancy(samples, config.channels),
         simulate_seconds=result["seconds"]["simulate"],
         total_seconds=time.perf_counter() - began,
         folder=model,
     )
-
-
-def add_registers(ranks: list[dict[str, Any]], answers: Path, registers: dict[str, int]) -> None:
-    """Put the register values the simulation's host has read into each rank's status."""
-    names = {address: name for name, address in registers.items()}
-    for status in ranks:
-        status["registers"] = {}
-    for line in answers.read_text().splitlines():
-        rank, address, value = map(int, line.split())
-        ranks[rank]["registers"][names[address]] = value
 
 
 def run_simulator(model: Path, folder: Path, seed: int, plusargs: list[str], waves: bool = False) -> None:

@@ -79,6 +79,8 @@ def _figures(task: RingTask, outcome: RingOutcome) -> dict[str, Any]:
         },
         "occupancy_mean": round(total("occupancy_sum") / counted, 3) if counted else None,
         "occupancy_peak": peak("occupancy_peak"),
+        "occupancy_window": outcome.window,
+        "occupancy_over_time": outcome.occupancy,
         "link_utilisation": [
             round(max(status["link_busy"]) / max(status["done_cycles"], 1), 4) for status in outcome.ranks
         ],

@@ -1,4 +1,4 @@
-// What the channels of one GPU do over time. While `enable`, every +sample_window=<cycles> a line is appended to
+// What the channels of one GPU do over time. From the last `restart` on, while `enable`, every +sample_window=<cycles> a line is appended to
 // "<prefix><id>.txt", prefix from +samples=<prefix>: 16 counts of column commands by kind = {phase, access} (access in the
 // low bits), the sum over cycles and channels of the requests in the DRAM queues, the threshold in force, and the cycles
 // of the window (the last one may be short). Without +samples nothing is written.
@@ -7,6 +7,7 @@ module sampler #(
 ) (
     input logic                  clk,
     input int                    id,
+    input logic                  restart,
     input logic                  enable,
     input logic [CHANNELS-1:0]   column,
     input logic [4*CHANNELS-1:0] kind,
@@ -16,7 +17,7 @@ module sampler #(
     int window = 0, cycles = 0, file = 0;
     int counts[16];
     longint waiting = 0;
-    logic opened = 0, enabled_before = 0;
+    logic enabled_before = 0;
     string prefix;
 
     task automatic put();
@@ -30,14 +31,16 @@ module sampler #(
     endtask
 
     always @(posedge clk) begin
-        if (!opened) begin
-            opened <= 1;
-            for (int n = 0; n < 16; n++) counts[n] = 0;
+        enabled_before <= enable & ~restart;
+        if (restart) begin
+            if (file != 0) $fclose(file);
+            file = 0;
             if ($value$plusargs("samples=%s", prefix) && $value$plusargs("sample_window=%d", window))
                 file = $fopen($sformatf("%s%0d.txt", prefix, id), "w");
-        end
-        enabled_before <= enable;
-        if (file != 0) begin
+            for (int n = 0; n < 16; n++) counts[n] = 0;
+            waiting = 0;
+            cycles = 0;
+        end else if (file != 0) begin
             if (enable) begin
                 for (int c = 0; c < CHANNELS; c++) begin
                     if (column[c]) counts[kind[4 * c +: 4]] = counts[kind[4 * c +: 4]] + 1;

@@ -16,10 +16,12 @@ from hw.messages import Access, Mapping, Phase, Policy, Threshold
 from sim.driver import Tiling, Write, arbiter_writes, range_words, range_writes, register_write, wide_writes
 from sim.fast_model import build_ring
 from sim.gpu import ARRAY_BASE
+from sim.host_program import add_registers, counter_registers, host_program
 from sim.kernel_plans import KernelPlan, write_plan
 from sim.memory_image import from_sectors, gather_channels, read_hex
 from sim.ring_plan import Plan, ring_reduce_scatter_plan, workgroup_stride
-from sim.ring_run import add_registers, counter_registers, host_program, run_simulator
+from sim.ring_run import run_simulator
+from sim.samples import read_samples
 from sim.sublayer import SubLayer
 
 SAMPLES = 200
@@ -237,9 +239,7 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
         progress("reading the result")
         result = json.loads((folder / "result.json").read_text())
         add_registers(result["ranks"], folder / "answers.txt", counter_registers(config))
-        samples = [
-            np.loadtxt(folder / f"samples{rank}.txt", dtype=np.int64, ndmin=2) for rank in range(len(task.kernels))
-        ]
+        samples = [read_samples(folder, rank) for rank in range(len(task.kernels))]
         reduced = None if task.mirrored else _reduced(layer, folder)
     finally:
         if not os.environ.get("T3_KEEP_RUNS"):

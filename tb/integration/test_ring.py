@@ -100,7 +100,12 @@ def test_count_at_enqueue_fails(bug: str) -> None:
 
 
 def test_right_design_passes_what_the_bugs_fail() -> None:
-    assert run(BALANCED).complaints == ()
+    result = run(BALANCED)
+    assert result.complaints == ()
+    occupancy, window = result.occupancy_over_time, result.occupancy_window
+    assert occupancy and window
+    assert (len(occupancy) - 1) * window < result.cycles < (len(occupancy) + 1) * window
+    assert 0 < max(occupancy) <= preset(PRESET).dram_queue_depth
 
 
 @pytest.mark.parametrize("bug", SEEDED_BUGS)
