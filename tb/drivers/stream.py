@@ -25,17 +25,12 @@ def never() -> bool:
     return False
 
 
-class StreamSource:
-    """Offers the payloads put in `queue`, in order, holding each one until it is taken.
-
-    `pause` is asked once per cycle while nothing is offered; true leaves `valid` low for that cycle. `taken` counts the
-    transfers. Nothing is offered while the design is in reset.
-    """
+class _StreamPort:
+    """The signals of stream `name` of `dut`; `taken` counts its transfers."""
 
     def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
         self.name = name
         self.pause = pause or never
-        self.queue: deque[int] = deque()
         self.taken = 0
         self._reset = getattr(dut, "rst", None)
         self._clk = clk
@@ -43,6 +38,26 @@ class StreamSource:
         self._valid = getattr(dut, f"{name}__valid")
         self._ready = getattr(dut, f"{name}__ready", None)
         self._progress = Event()
+
+    async def progress(self) -> None:
+        """Return after the next transfer."""
+        self._progress.clear()
+        await self._progress.wait()
+
+    def _in_reset(self) -> bool:
+        return self._reset is not None and bool(int(self._reset.value))
+
+
+class StreamSource(_StreamPort):
+    """Offers the payloads put in `queue`, in order, holding each one until it is taken.
+
+    `pause` is asked once per cycle while nothing is offered; true leaves `valid` low for that cycle. `taken` counts the
+    transfers. Nothing is offered while the design is in reset.
+    """
+
+    def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
+        super().__init__(dut, name, clk, pause)
+        self.queue: deque[int] = deque()
         self._offered = False
         self._valid.value = 0
         cocotb.start_soon(self._run())
@@ -53,11 +68,6 @@ class StreamSource:
         target = self.taken + len(self.queue)
         while self.taken < target:
             await self.progress()
-
-    async def progress(self) -> None:
-        """Return after the next transfer."""
-        self._progress.clear()
-        await self._progress.wait()
 
     async def drain(self) -> None:
         """Return when everything queued has been taken."""
@@ -83,11 +93,8 @@ class StreamSource:
                 self._offered = False
                 self._progress.set()
 
-    def _in_reset(self) -> bool:
-        return self._reset is not None and bool(int(self._reset.value))
 
-
-class StreamSink:
+class StreamSink(_StreamPort):
     """Takes payloads into `received`, pausing at random.
 
     `pause` is asked once per cycle; true keeps `ready` low. Raises :class:`AssertionError` (which fails the test)
@@ -95,16 +102,8 @@ class StreamSink:
     """
 
     def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
-        self.name = name
-        self.pause = pause or never
+        super().__init__(dut, name, clk, pause)
         self.received: deque[int] = deque()
-        self.taken = 0
-        self._reset = getattr(dut, "rst", None)
-        self._clk = clk
-        self._payload = getattr(dut, f"{name}__payload", None)
-        self._valid = getattr(dut, f"{name}__valid")
-        self._ready = getattr(dut, f"{name}__ready", None)
-        self._progress = Event()
         if self._ready is not None:
             self._ready.value = 0
         cocotb.start_soon(self._run())
@@ -112,8 +111,7 @@ class StreamSink:
     async def receive(self) -> int:
         """The next payload, waiting for it if necessary."""
         while not self.received:
-            self._progress.clear()
-            await self._progress.wait()
+            await self.progress()
         return self.received.popleft()
 
     async def _run(self) -> None:
@@ -124,7 +122,7 @@ class StreamSink:
             if self._ready is not None:
                 self._ready.value = int(ready)
             await ReadOnly()
-            if self._reset is not None and int(self._reset.value):
+            if self._in_reset():
                 waiting = None
                 continue
             if not int(self._valid.value):
