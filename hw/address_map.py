@@ -4,18 +4,18 @@
 reaches memory, its first unreported occurrence leaves a fault record, and a refused read is answered with `error`.
 """
 
-from amaranth import Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.config import Configuration
 from hw.messages import Access, DataType, Fault, Mapping, Messages, Source
-from hw.range_table import RangeMatch, RangeTable, RangeWrite, Word
+from hw.range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
 
 SLOTS = 4
-"""Accesses in flight: two pipeline stages and the cycle of the hand-over need three at one access a cycle."""
+"""Accesses in flight: three pipeline stages and the cycle of the hand-over at one access a cycle."""
 
 
 class Destination(enum.Enum, shape=2):
@@ -39,7 +39,7 @@ class AddressMap(wiring.Component):
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
     the range does not have: TILE. Empty mask, or an update of parts of an element: MASK.
 
-    Timing: an access taken in cycle c is offered in c + 2, one a cycle, in order. `requests.ready` depends on registers
+    Timing: an access taken in cycle c is offered in c + 3, one a cycle, in order. `requests.ready` depends on registers
     only. `faults` never holds traffic back: while a record waits, further ones are lost and only counted by `refused`.
     A range or `armed` written in cycle c holds for accesses taken from c + 1 on.
     """
@@ -109,52 +109,69 @@ class AddressMap(wiring.Component):
         ]
         m.d.sync += occupancy.eq(occupancy + accept - release)
 
-        # Cycle c: find the range; look at the mask.
+        # Cycle c: compare with the ranges; look at the mask.
         m.submodules.match = match = RangeMatch(self._config)
-        m.d.comb += [match.write.eq(self.ranges), match.va.eq(request.va)]
-        matched = Signal()
-        found = Signal(
-            data.StructLayout(
-                {
-                    "slot": unsigned(2),
-                    "hit": unsigned(1),
-                    "index": unsigned(self._config.range_bits),
-                    "access": Access,
-                    "phase": unsigned(2),
-                    "wg": messages.wg,
-                    "wf": messages.wf,
-                    "va": messages.va,
-                    "empty": unsigned(1),
-                    "splits_2": unsigned(1),
-                    "splits_4": unsigned(1),
-                }
-            )
+        m.d.comb += [match.write.eq(self.ranges), match.look_up.eq(accept), match.va.eq(request.va)]
+        access_shape = data.StructLayout(
+            {
+                "slot": unsigned(2),
+                "access": Access,
+                "phase": unsigned(2),
+                "wg": messages.wg,
+                "wf": messages.wf,
+                "va": messages.va,
+                "empty": unsigned(1),
+                "splits_2": unsigned(1),
+                "splits_4": unsigned(1),
+            }
         )
-        m.d.sync += matched.eq(accept)
+        compared = Signal()
+        taken = Signal(access_shape)
+        m.d.sync += compared.eq(accept)
         steps = Signal(32)
         m.d.comb += steps.eq(request.mask ^ (request.mask >> 1))
         with m.If(accept):
             m.d.sync += [
                 tail.eq(tail + 1),
-                found.slot.eq(tail),
-                found.hit.eq(match.hit),
-                found.index.eq(match.index),
-                found.access.eq(request.access),
-                found.phase.eq(request.phase.as_value()),
-                found.wg.eq(request.wg),
-                found.wf.eq(request.wf),
-                found.va.eq(request.va),
-                found.empty.eq(request.mask == 0),
-                found.splits_2.eq((steps & 0x55555555).any()),
-                found.splits_4.eq((steps & 0x77777777).any()),
+                taken.slot.eq(tail),
+                taken.access.eq(request.access),
+                taken.phase.eq(request.phase.as_value()),
+                taken.wg.eq(request.wg),
+                taken.wf.eq(request.wf),
+                taken.va.eq(request.va),
+                taken.empty.eq(request.mask == 0),
+                taken.splits_2.eq((steps & 0x55555555).any()),
+                taken.splits_4.eq((steps & 0x77777777).any()),
             ]
 
-        # Cycle c + 1: read the range's words and decide.
+        # Cycle c + 1: the range's words, and the wg relative to its first one.
         m.submodules.table = table = RangeTable(
             self._config, [Word.CONTROL, Word.OFFSET_LOW, Word.OFFSET_HIGH, Word.WORKGROUPS, Word.GROUPING]
         )
-        m.d.comb += [table.write.eq(self.ranges), table.index.eq(found.index)]
-        control = table.control
+        m.d.comb += [table.write.eq(self.ranges), table.index.eq(match.index)]
+        matched = Signal()
+        found = Signal(access_shape)
+        hit = Signal()
+        index = Signal(self._config.range_bits)
+        control = Signal(Control)
+        relative = Signal(signed(max(self._config.wg_bits, 16) + 1))
+        workgroups = Signal(16)
+        wfs = Signal(4)
+        offset = Signal(self._config.va_sector_bits)
+        m.d.sync += matched.eq(compared)
+        with m.If(compared):
+            m.d.sync += [
+                found.eq(taken),
+                hit.eq(match.hit),
+                index.eq(match.index),
+                control.eq(table.control),
+                relative.eq(taken.wg - table.workgroups.base),
+                workgroups.eq(table.workgroups.count),
+                wfs.eq(table.grouping.wfs),
+                offset.eq(Cat(table.offset_low, table.offset_high)),
+            ]
+
+        # Cycle c + 2: decide.
         read = Signal()
         remote = Signal()
         update = Signal()
@@ -172,14 +189,10 @@ class AddressMap(wiring.Component):
                 | (~remote & (control.access == Access.UPDATE))
             ),
             counted.eq(remote | control.tracked),
-            foreign.eq(
-                (found.wg < table.workgroups.base)
-                | ((found.wg - table.workgroups.base) >= table.workgroups.count)
-                | (found.wf >= table.grouping.wfs)
-            ),
+            foreign.eq((relative < 0) | (relative >= workgroups) | (found.wf >= wfs)),
             wide.eq((control.dtype == DataType.FP32) | (control.dtype == DataType.INT32)),
         ]
-        with m.If(~found.hit):
+        with m.If(~hit):
             m.d.comb += [refuse.eq(1), fault.eq(Fault.OUTSIDE)]
         with m.Elif(read):
             m.d.comb += [refuse.eq(remote), fault.eq(Fault.REMOTE_READ)]
@@ -191,10 +204,7 @@ class AddressMap(wiring.Component):
             m.d.comb += [refuse.eq(1), fault.eq(Fault.MASK)]
 
         decision = decision_write.data
-        offset = Signal(self._config.va_sector_bits)
         m.d.comb += [
-            offset[:32].eq(table.offset_low),
-            offset[32:].eq(table.offset_high),
             decision_write.addr.eq(found.slot),
             decision_write.en.eq(matched),
             decision.alu.eq(control.alu.as_value()),
@@ -202,7 +212,7 @@ class AddressMap(wiring.Component):
             decision.first_touch.eq(control.first_touch & ~read),
             decision.tracked.eq(control.tracked & ~read),
             decision.peer.eq(control.peer),
-            decision.range.eq(found.index),
+            decision.range.eq(index),
             decision.wg.eq(found.wg),
             decision.wf.eq(found.wf),
             decision.epoch.eq(self.epoch),
@@ -242,7 +252,7 @@ class AddressMap(wiring.Component):
         with m.Elif(self.faults.ready):
             m.d.sync += recorded.eq(0)
 
-        # Cycle c + 2: offer the oldest decided access.
+        # Cycle c + 3: offer the oldest decided access.
         chosen = decision_read.data
         carried = payload_read.data
         offered = Signal()

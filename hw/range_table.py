@@ -5,7 +5,7 @@ only the words it needs, in small memories read by range index, so no wide bundl
 Source: T3 sections 4.2.2 and 4.4 (`remote_map`, `dma_map`).
 """
 
-from amaranth import Cat, Module, Signal
+from amaranth import Module, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
@@ -116,7 +116,8 @@ element; THRESHOLD_BOTTOM and _CORNER hold for the WF tile that has `partial` ro
 class RangeMatch(wiring.Component):
     """Finds the range that holds an address; ranges do not overlap (the lowest index wins if they do).
 
-    Ports: `write`, the programming bus; `va` in sectors; `hit`, `index`. Latency 0 cycles.
+    Ports: `write`, the programming bus; with `look_up`, `va` in sectors; in the next cycle, and until the next look-up,
+    `hit`, `index`. A word written in cycle c holds for look-ups from c + 1 on.
     """
 
     def __init__(self, config: Configuration):
@@ -124,6 +125,7 @@ class RangeMatch(wiring.Component):
         super().__init__(
             {
                 "write": In(RangeWrite),
+                "look_up": In(1),
                 "va": In(config.va_sector_bits),
                 "hit": Out(1),
                 "index": Out(config.range_bits),
@@ -133,7 +135,7 @@ class RangeMatch(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         width = self._config.va_sector_bits
-        matches = []
+        matches = Signal(self._config.ranges)
         for index in range(self._config.ranges):
             valid = Signal(name=f"valid_{index}")
             base = Signal(width, name=f"base_{index}")
@@ -150,10 +152,9 @@ class RangeMatch(wiring.Component):
                         m.d.sync += limit[:32].eq(self.write.data)
                     with m.Case(Word.LIMIT_HIGH.value):
                         m.d.sync += limit[32:].eq(self.write.data)
-            match = Signal(name=f"match_{index}")
-            m.d.comb += match.eq(valid & (self.va >= base) & (self.va < limit))
-            matches.append(match)
-        m.d.comb += self.hit.eq(Cat(matches).any())
+            with m.If(self.look_up):
+                m.d.sync += matches[index].eq(valid & (self.va >= base) & (self.va < limit))
+        m.d.comb += self.hit.eq(matches.any())
         for index in reversed(range(self._config.ranges)):
             with m.If(matches[index]):
                 m.d.comb += self.index.eq(index)

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.config import INTERLEAVE_SECTORS, Configuration
 from hw.link.check import header_bits, header_check
-from hw.messages import Fault, Messages
+from hw.messages import HEADER_CHECK_BITS, Fault, Messages
 from hw.range_table import RangeMatch, RangeTable, RangeWrite, Word
 
 _KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "phase", "epoch", "length", "mask")
@@ -133,24 +133,35 @@ class Receiver(wiring.Component):
         return m
 
     def _checks(self, m: Module, header: data.View) -> tuple[Signal, Signal, Signal, Value]:
-        """Judge `header` in the two cycles after it came in; the results hold from then on to the next header."""
+        """Judge a header in the two cycles after it came in; the results hold from then on to the next header. What
+        takes long, the comparison with the ranges and the parities of the check, is done as it comes in."""
         messages = self._messages
+        bits = header_bits(messages)
         m.submodules.match = match = RangeMatch(self._config)
+        comes = Signal()
+        arriving = messages.link_header(self.rx.payload.data[: messages.link_header.size])
+        check = Signal(HEADER_CHECK_BITS)
         check_first = Signal()
         check_last = Signal()
         last_va = Signal(messages.va)
         bad = Signal()
         fault = Signal(Fault)
         index = Signal(self._config.range_bits)
-        m.d.sync += [check_first.eq(self.rx.valid & self.rx.payload.header), check_last.eq(check_first)]
+        m.d.sync += [check_first.eq(comes), check_last.eq(check_first)]
         m.d.comb += [
+            comes.eq(self.rx.valid & self.rx.payload.header),
             match.write.eq(self.ranges),
-            match.va.eq(Mux(check_last, last_va, header.va)),
+            match.look_up.eq(comes | check_first),
+            match.va.eq(Mux(check_first, last_va, arriving.va)),
         ]
+        with m.If(comes):
+            m.d.sync += [
+                last_va.eq(arriving.va + arriving.length),
+                check.eq(header_check(self.rx.payload.data[:bits])),
+            ]
         with m.If(check_first):
-            bits = header_bits(messages)
-            m.d.sync += [last_va.eq(header.va + header.length), index.eq(match.index), bad.eq(1)]
-            with m.If(header_check(header.as_value()[:bits]) != header.check):
+            m.d.sync += [index.eq(match.index), bad.eq(1)]
+            with m.If(check != header.check):
                 m.d.sync += fault.eq(Fault.CHECK)
             with m.Elif(header.destination != self.rank):
                 m.d.sync += fault.eq(Fault.DESTINATION)

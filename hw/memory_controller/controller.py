@@ -3,9 +3,12 @@
 An access is committed to the Tracker when its column command is on the bus, that is when it is ordered at its bank
 (hw/DECISIONS.md 2). Everything a request needs later is reserved when it enters the DRAM queue: room for its
 commit and, for a read of the compute stream, room for its data. So nothing in the DRAM queue ever waits for anybody.
+
+The arbiter decides in one cycle, and what it took enters the DRAM queue in the next: only two bits per request, kept
+beside the queues, are looked at before the decision.
 """
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -28,6 +31,10 @@ def count_ones(mask: Value) -> Value:
     for width, pattern in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF), (16, 0x0000FFFF)):
         value = ((value & pattern) + ((value >> width) & pattern))[: len(pairs)]
     return value[:6]
+
+
+Needs = data.StructLayout({"commit": unsigned(1), "response": unsigned(1)})
+"""What a request reserves when it is taken: a place for its commit, a place for its data."""
 
 
 class Room(wiring.Component):
@@ -84,7 +91,7 @@ class MemoryController(wiring.Component):
     The address of a request in its channel is its sector address without the channel bits; from the bottom: bank group
     (2), column (6), bank (2), row (15). Requests to one sector of one stream keep their order.
 
-    Latency: request to column command with an open row and nothing else waiting 5 cycles. Rate: one request and one
+    Latency: request to column command with an open row and nothing else waiting 6 cycles. Rate: one request and one
     column command a cycle. `ready` of each stream depends on registers only (but for seeded bug `count_at_enqueue`).
     """
 
@@ -115,7 +122,14 @@ class MemoryController(wiring.Component):
         m.submodules.response_queue = responses = Queue(messages.compute_response, config.response_depth)
         m.submodules.response_room = response_room = Room(config.response_depth)
 
+        def needs(item: data.View) -> Value:
+            reads = item.access == Access.READ
+            commit = Const(0, 1) if count_at_enqueue else item.tracked & ~reads
+            return Cat(commit, reads & (item.source == Source.COMPUTE))
+
         # Requests enter their queues.
+        m.submodules.compute_needs = compute_needs = Queue(Needs, config.compute_queue_depth)
+        m.submodules.communication_needs = communication_needs = Queue(Needs, config.communication_queue_depth)
         accept_compute = Signal()
         accept_communication = Signal()
         m.d.comb += [
@@ -125,6 +139,12 @@ class MemoryController(wiring.Component):
             compute.i.valid.eq(accept_compute),
             communication.i.payload.eq(self.communication.payload),
             communication.i.valid.eq(accept_communication),
+            compute_needs.i.payload.eq(needs(self.compute.payload)),
+            compute_needs.i.valid.eq(accept_compute),
+            compute_needs.o.ready.eq(compute.o.ready),
+            communication_needs.i.payload.eq(needs(self.communication.payload)),
+            communication_needs.i.valid.eq(accept_communication),
+            communication_needs.o.ready.eq(communication.o.ready),
             spill.i.payload.eq(self.spill.payload),
             spill.i.valid.eq(self.spill.valid),
             self.spill.ready.eq(spill.i.ready),
@@ -140,21 +160,15 @@ class MemoryController(wiring.Component):
                 self.communication.ready.eq(communication.i.ready),
             ]
 
-        # One request a cycle enters the DRAM queue.
+        # One request a cycle is taken; its reservations are made at once.
         room = Signal()
         take_spill = Signal()
-        insert = Signal()
+        take = Signal()
         request = Signal(messages.memory_request)
+        reserved = Signal(Needs)
 
-        def waits_for_response(item: data.View) -> Value:
-            return (item.access == Access.READ) & (item.source == Source.COMPUTE)
-
-        def tracked(item: data.View) -> Value:
-            return item.tracked & (item.access != Access.READ)
-
-        def admissible(item: data.View) -> Value:
-            wait_commit = 0 if count_at_enqueue else tracked(item) & ~commit_room.available
-            return ~wait_commit & ~(waits_for_response(item) & ~response_room.available)
+        def admissible(wanted: data.View) -> Value:
+            return ~(wanted.commit & ~commit_room.available) & ~(wanted.response & ~response_room.available)
 
         m.d.comb += [
             room.eq(free_list.available & ~queue.stuck),
@@ -164,35 +178,43 @@ class MemoryController(wiring.Component):
             arbiter.accepted.eq(accept_compute),
             arbiter.room.eq(room & ~spill.o.valid),
             arbiter.compute_waiting.eq(compute.o.valid),
-            arbiter.compute_admissible.eq(compute.o.valid & admissible(compute.o.payload)),
+            arbiter.compute_admissible.eq(compute.o.valid & admissible(compute_needs.o.payload)),
             arbiter.communication_waiting.eq(communication.o.valid),
-            arbiter.communication_admissible.eq(communication.o.valid & admissible(communication.o.payload)),
+            arbiter.communication_admissible.eq(communication.o.valid & admissible(communication_needs.o.payload)),
             spill.o.ready.eq(room),
             compute.o.ready.eq(arbiter.take_compute),
             communication.o.ready.eq(arbiter.take_communication),
-            insert.eq(take_spill | arbiter.take_compute | arbiter.take_communication),
+            take.eq(take_spill | arbiter.take_compute | arbiter.take_communication),
+            free_list.take.eq(take),
+            response_room.take.eq(take & reserved.response),
+            response_room.give.eq(self.compute_response.valid & self.compute_response.ready),
+            commit_room.take.eq(take & reserved.commit),
+            commit_room.give.eq(0 if count_at_enqueue else self.commits.valid & self.commits.ready),
         ]
         with m.If(spill.o.valid):
-            m.d.comb += request.eq(spill.o.payload)
+            m.d.comb += [request.eq(spill.o.payload), reserved.as_value().eq(needs(spill.o.payload))]
         with m.Elif(arbiter.take_communication):
-            m.d.comb += request.eq(communication.o.payload)
+            m.d.comb += [request.eq(communication.o.payload), reserved.eq(communication_needs.o.payload)]
         with m.Else():
-            m.d.comb += request.eq(compute.o.payload)
+            m.d.comb += [request.eq(compute.o.payload), reserved.eq(compute_needs.o.payload)]
 
-        local = Cat(request.va[:3], request.va[3 + config.channel_bits :])
+        # In the next cycle it enters the DRAM queue. Its data needs no register: it is in its memory by then.
+        insert = Signal()
+        index = Signal.like(free_list.index)
+        carried = {name: shape for name, shape in messages.memory_request.members.items() if name != "data"}
+        entering = Signal(data.StructLayout(carried))
+        m.d.sync += insert.eq(take)
+        with m.If(take):
+            m.d.sync += [index.eq(free_list.index), *(entering[name].eq(request[name]) for name in carried)]
+        local = Cat(entering.va[:3], entering.va[3 + config.channel_bits :])
         m.d.comb += [
-            free_list.take.eq(insert),
             queue.insert.eq(insert),
             queue.insert_bank.eq(Cat(local[0:2], local[8:10])),
             queue.insert_row.eq(local[10 : 10 + ROW_BITS]),
-            queue.insert_index.eq(free_list.index),
+            queue.insert_index.eq(index),
             banks.lookup_bank.eq(queue.insert_bank),
             queue.lookup_open.eq(banks.lookup_open),
             queue.lookup_row.eq(banks.lookup_row),
-            response_room.take.eq(insert & waits_for_response(request)),
-            response_room.give.eq(self.compute_response.valid & self.compute_response.ready),
-            commit_room.take.eq(0 if count_at_enqueue else insert & tracked(request)),
-            commit_room.give.eq(0 if count_at_enqueue else self.commits.valid & self.commits.ready),
         ]
 
         # Payload memories, by index.
@@ -209,19 +231,21 @@ class MemoryController(wiring.Component):
         identity_read = identities.read_port()
         sector_write = sectors.write_port()
         sector_read = sectors.read_port()
-        for port in (slot_write, identity_write, sector_write):
-            m.d.comb += [port.addr.eq(free_list.index), port.en.eq(insert)]
-        m.d.comb += slot_write.data.index.eq(free_list.index)
+        for port in (slot_write, identity_write):
+            m.d.comb += [port.addr.eq(index), port.en.eq(insert)]
+        m.d.comb += slot_write.data.index.eq(index)
         m.d.comb += slot_write.data.column.eq(local[2:8])
         for name in ("access", "alu", "dtype", "first_touch", "epoch", "phase"):
-            m.d.comb += slot_write.data[name].eq(request[name])
+            m.d.comb += slot_write.data[name].eq(entering[name])
         for name in ("range", "wg", "wf", "epoch", "va"):
-            m.d.comb += identity_write.data.commit[name].eq(request[name])
+            m.d.comb += identity_write.data.commit[name].eq(entering[name])
         m.d.comb += [
-            identity_write.data.commit.bytes.eq(count_ones(request.mask)),
-            identity_write.data.tracked.eq(tracked(request)),
-            identity_write.data.source.eq(request.source),
-            identity_write.data.id.eq(request.id),
+            identity_write.data.commit.bytes.eq(count_ones(entering.mask)),
+            identity_write.data.tracked.eq(entering.tracked & (entering.access != Access.READ)),
+            identity_write.data.source.eq(entering.source),
+            identity_write.data.id.eq(entering.id),
+            sector_write.addr.eq(free_list.index),
+            sector_write.en.eq(take),
             sector_write.data.mask.eq(request.mask),
             sector_write.data.data.eq(request.data),
         ]
@@ -270,7 +294,8 @@ class MemoryController(wiring.Component):
         if count_at_enqueue:
             accepted = Mux(accept_compute, self.compute.payload, self.communication.payload)
             accepted = data.View(messages.memory_request, accepted)
-            m.d.comb += commit_queue.i.valid.eq((accept_compute | accept_communication) & tracked(accepted))
+            tracked = accepted.tracked & (accepted.access != Access.READ)
+            m.d.comb += commit_queue.i.valid.eq((accept_compute | accept_communication) & tracked)
             for name in ("range", "wg", "wf", "epoch", "va"):
                 m.d.comb += commit_queue.i.payload[name].eq(accepted[name])
             m.d.comb += commit_queue.i.payload.bytes.eq(count_ones(accepted.mask))
@@ -321,9 +346,9 @@ class MemoryController(wiring.Component):
         ]
 
         occupancy = Signal(range(depth + 1))
-        with m.If(insert & ~banks.issue.valid):
+        with m.If(take & ~banks.issue.valid):
             m.d.sync += occupancy.eq(occupancy + 1)
-        with m.If(~insert & banks.issue.valid):
+        with m.If(~take & banks.issue.valid):
             m.d.sync += occupancy.eq(occupancy - 1)
         empty = Cat(
             self.compute.valid,

@@ -29,6 +29,33 @@ Bit i of `mask` covers byte i."""
 
 Format = data.StructLayout({"fp16": unsigned(1), "short": unsigned(1), "integer": unsigned(1)})
 
+Controls = data.StructLayout(
+    {
+        "format": Format,
+        "add": unsigned(1),
+        "maximum": unsigned(1),
+        "take": unsigned(1),
+        "fill": unsigned(1),
+    }
+)
+"""An operand decoded: `take`: no element of memory is used; `fill`: bytes outside the mask become the identity."""
+
+
+class Choice(wiring.Signature):
+    """Per 32-bit lane: a :class:`Bypass` that is still to be chosen, half by half, from two values."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "if_a": Out(32),
+                "if_b": Out(32),
+                "low_b": Out(1),
+                "high_b": Out(1),
+                "low": Out(1),
+                "high": Out(1),
+            }
+        )
+
 
 class Bypass(wiring.Signature):
     """Per 32-bit lane: the value used instead of an adder's, and which halves use it."""
@@ -43,18 +70,33 @@ def _register(m: Module, target: wiring.PureInterface, source: wiring.PureInterf
 
 
 class OperandStage(wiring.Component):
-    """Holds the operands; no logic, so that everything behind it rests while no operation arrives."""
+    """Holds the operands and decodes what to do with them, for everything behind reads that in many places; nothing
+    wide, so that it rests while no operation arrives."""
 
     operand: In(AluOperand)
     old: In(256)
     arriving: In(256)
     held: Out(AluOperand)
+    controls: Out(Controls)
     held_old: Out(256)
     held_arriving: Out(256)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.d.sync += [self.held.eq(self.operand), self.held_old.eq(self.old), self.held_arriving.eq(self.arriving)]
+        dtype, operation, first = self.operand.dtype, self.operand.operation, self.operand.first
+        controls = self.controls
+        m.d.sync += [
+            self.held.eq(self.operand),
+            self.held_old.eq(self.old),
+            self.held_arriving.eq(self.arriving),
+            controls.format.fp16.eq(dtype == DataType.FP16),
+            controls.format.short.eq((dtype == DataType.FP16) | (dtype == DataType.BF16)),
+            controls.format.integer.eq(dtype == DataType.INT32),
+            controls.add.eq(operation == AluOperation.ADD),
+            controls.maximum.eq(operation == AluOperation.MAX),
+            controls.take.eq(first | (operation == AluOperation.STORE)),
+            controls.fill.eq(first & (operation != AluOperation.STORE)),
+        ]
         return m
 
 
@@ -62,38 +104,26 @@ class AlignStage(wiring.Component):
     """Comparison, alignment, special values, and what needs no adder at all: stores, first touches, masked elements."""
 
     operand: In(AluOperand)
+    controls: In(Controls)
     old: In(256)
     arriving: In(256)
     format: Out(Format)
-    bypass: Out(Bypass()).array(LANES)
+    choice: Out(Choice()).array(LANES)
     wide: Out(Aligned(32)).array(LANES)
     narrow: Out(Aligned(16)).array(LANES)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        dtype, operation = self.operand.dtype, self.operand.operation
-        fp16 = Signal()
-        short = Signal()
-        integer = Signal()
-        add = Signal()
-        maximum = Signal()
-        take = Signal()
-        m.d.comb += [
-            fp16.eq(dtype == DataType.FP16),
-            short.eq((dtype == DataType.FP16) | (dtype == DataType.BF16)),
-            integer.eq(dtype == DataType.INT32),
-            add.eq(operation == AluOperation.ADD),
-            maximum.eq(operation == AluOperation.MAX),
-            take.eq(self.operand.first | (operation == AluOperation.STORE)),
-        ]
-        m.d.sync += [self.format.fp16.eq(fp16), self.format.short.eq(short), self.format.integer.eq(integer)]
+        controls = self.controls
+        short = controls.format.short
+        m.d.sync += self.format.eq(controls.format)
 
         selected = Signal(256)
         rest = Signal(256)
         merged = Signal(256)
         m.d.comb += [
             selected.eq(Cat(self.operand.mask[byte].replicate(8) for byte in range(32))),
-            rest.eq(Mux(self.operand.first & (operation != AluOperation.STORE), self._identity(m), self.old)),
+            rest.eq(Mux(controls.fill, self._identity(m), self.old)),
             merged.eq(self.arriving & selected | rest & ~selected),
         ]
         for lane in range(LANES):
@@ -102,9 +132,13 @@ class AlignStage(wiring.Component):
             old, new = self.old.word_select(lane, 32), self.arriving.word_select(lane, 32)
             kept = merged.word_select(lane, 32)
             for adder in (wide, narrow):
-                m.d.comb += [adder.fp16.eq(fp16), adder.add.eq(add), adder.maximum.eq(maximum)]
+                m.d.comb += [
+                    adder.fp16.eq(controls.format.fp16),
+                    adder.add.eq(controls.add),
+                    adder.maximum.eq(controls.maximum),
+                ]
             m.d.comb += [
-                wide.integer.eq(integer),
+                wide.integer.eq(controls.format.integer),
                 wide.a.eq(Mux(short, Cat(C(0, 16), old[:16]), old)),
                 wide.b.eq(Mux(short, Cat(C(0, 16), new[:16]), new)),
                 narrow.a.eq(old[16:]),
@@ -114,15 +148,22 @@ class AlignStage(wiring.Component):
             untouched_low = Signal(name=f"untouched_low_{lane}")
             untouched_high = Signal(name=f"untouched_high_{lane}")
             m.d.comb += [
-                untouched_low.eq(take | ~(mask[:2].all() & (short | mask[2:].all()))),
-                untouched_high.eq(take | ~mask[2:].all()),
+                untouched_low.eq(controls.take | ~(mask[:2].all() & (short | mask[2:].all()))),
+                untouched_high.eq(controls.take | ~mask[2:].all()),
             ]
-            whole = Mux(untouched_low, kept, wide.chosen)
-            halves = Cat(Mux(untouched_low, kept[:16], wide.chosen[16:]), Mux(untouched_high, kept[16:], narrow.chosen))
+            choice = self.choice[lane]
+            for value, of_wide, of_narrow in (
+                (choice.if_a, wide.if_a, narrow.if_a),
+                (choice.if_b, wide.if_b, narrow.if_b),
+            ):
+                whole = Mux(untouched_low, kept, of_wide)
+                low, high = Mux(untouched_low, kept[:16], of_wide[16:]), Mux(untouched_high, kept[16:], of_narrow)
+                m.d.sync += value.eq(Mux(short, Cat(low, high), whole))
             m.d.sync += [
-                self.bypass[lane].value.eq(Mux(short, halves, whole)),
-                self.bypass[lane].low.eq(untouched_low | wide.special),
-                self.bypass[lane].high.eq(untouched_high | narrow.special),
+                choice.low_b.eq(wide.take_b),
+                choice.high_b.eq(Mux(short, narrow.take_b, wide.take_b)),
+                choice.low.eq(untouched_low | wide.special),
+                choice.high.eq(untouched_high | narrow.special),
             ]
             _register(m, self.wide[lane], wide.aligned)
             _register(m, self.narrow[lane], narrow.aligned)
@@ -146,10 +187,10 @@ class AlignStage(wiring.Component):
 
 
 class AddStage(wiring.Component):
-    """Last places of the alignment, and the addition."""
+    """Shift by whole bytes, addition, and the choice between both operands where there is nothing to add."""
 
     format: In(Format)
-    bypass: In(Bypass()).array(LANES)
+    choice: In(Choice()).array(LANES)
     wide: In(Aligned(32)).array(LANES)
     narrow: In(Aligned(16)).array(LANES)
     next_format: Out(Format)
@@ -167,7 +208,13 @@ class AddStage(wiring.Component):
             wiring.connect(m, narrow.aligned, wiring.flipped(self.narrow[lane]))
             _register(m, self.wide_total[lane], wide.result)
             _register(m, self.narrow_total[lane], narrow.result)
-            _register(m, self.next_bypass[lane], self.bypass[lane])
+            choice, bypass = self.choice[lane], self.next_bypass[lane]
+            m.d.sync += [
+                bypass.value[:16].eq(Mux(choice.low_b, choice.if_b[:16], choice.if_a[:16])),
+                bypass.value[16:].eq(Mux(choice.high_b, choice.if_b[16:], choice.if_a[16:])),
+                bypass.low.eq(choice.low),
+                bypass.high.eq(choice.high),
+            ]
         return m
 
 
@@ -274,6 +321,7 @@ class Alu(wiring.Component):
             hold.old.eq(self.old),
             hold.arriving.eq(self.arriving),
             align.operand.eq(hold.held),
+            align.controls.eq(hold.controls),
             align.old.eq(hold.held_old),
             align.arriving.eq(hold.held_arriving),
             add.format.eq(align.format),
@@ -282,7 +330,7 @@ class Alu(wiring.Component):
             self.result.eq(rounding.result),
         ]
         for lane in range(LANES):
-            wiring.connect(m, align.bypass[lane], add.bypass[lane])
+            wiring.connect(m, align.choice[lane], add.choice[lane])
             wiring.connect(m, align.wide[lane], add.wide[lane])
             wiring.connect(m, align.narrow[lane], add.narrow[lane])
             wiring.connect(m, add.next_bypass[lane], normalize.bypass[lane])

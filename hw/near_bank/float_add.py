@@ -3,8 +3,8 @@
 An operand stands left-aligned in a frame of `width` bits (32: FP32, or one FP16, BF16 or INT32; 16: FP16 or BF16), so
 that one comparator, shifter and adder serve every format:
 
-1. :class:`AlignOperands` compares, swaps the larger magnitude to `x` and shifts `y` right by whole bytes;
-2. :class:`AddAligned` shifts the last 0 to 7 places and adds or subtracts;
+1. :class:`AlignOperands` compares, swaps the larger magnitude to `x` and shifts `y` right by 0 to 7 places;
+2. :class:`AddAligned` shifts it by whole bytes and adds or subtracts;
 3. :class:`Normalize` shifts the leading one to the top, but no further than the least exponent (subnormals);
 4. :class:`Round` rounds to nearest, ties to even, and packs.
 
@@ -20,14 +20,16 @@ EXPONENT_BITS = 8
 
 
 class Aligned(wiring.Signature):
-    """Result of step 1. `y` still has to move right by `fine`; `sticky`: ones were already shifted out of it."""
+    """Result of step 1. `y` still has to move right by `coarse` bytes, or out of the frame altogether (`far`);
+    `sticky`: ones were already shifted out of it."""
 
     def __init__(self, width: int):
         super().__init__(
             {
                 "x": Out(width),
                 "y": Out(width),
-                "fine": Out(3),
+                "coarse": Out(2 if width == 32 else 1),
+                "far": Out(1),
                 "sticky": Out(1),
                 "subtract": Out(1),
                 "sign": Out(1),
@@ -62,7 +64,8 @@ class AlignOperands(wiring.Component):
     """Step 1, and everything that needs no adder: comparison and special values.
 
     `a`, `b`: operands, left-aligned. `fp16`, `integer` choose the format (neither: an 8-bit exponent). `add`: addition,
-    else minimum or (`maximum`) maximum. When `special` is set the result is `chosen` and the later steps do not matter.
+    else minimum or (`maximum`) maximum. When `special` is set the result is `if_b` with `take_b`, else `if_a`, and the
+    later steps do not matter. `take_b` comes late.
     """
 
     def __init__(self, width: int):
@@ -76,7 +79,9 @@ class AlignOperands(wiring.Component):
                 "add": In(1),
                 "maximum": In(1),
                 "aligned": Out(Aligned(width)),
-                "chosen": Out(width),
+                "if_a": Out(width),
+                "if_b": Out(width),
+                "take_b": Out(1),
                 "special": Out(1),
             }
         )
@@ -128,42 +133,37 @@ class AlignOperands(wiring.Component):
 
         any_nan = Signal()
         invalid = Signal()
-        take_b = Signal()
         quiet_nan = Signal(width)
         m.d.comb += [
             any_nan.eq(nan_a | nan_b),
             invalid.eq(Mux(self.add, any_nan | infinities[0] & infinities[1] & signs_differ, nan_a & nan_b)),
-            take_b.eq(Mux(self.add, ~not_smaller, nan_a | ~nan_b & ~(less ^ self.maximum))),
+            self.take_b.eq(Mux(self.add, ~not_smaller, nan_a | ~nan_b & ~(less ^ self.maximum))),
             quiet_nan.eq(Mux(self.fp16, 0x3F << top - 6, 0x1FF << top - 9)),
-            self.chosen.eq(Mux(invalid, quiet_nan, Mux(take_b, self.b, self.a))),
+            self.if_a.eq(Mux(invalid, quiet_nan, self.a)),
+            self.if_b.eq(Mux(invalid, quiet_nan, self.b)),
             self.special.eq(~self.add | any_nan | infinities[0] | infinities[1]),
         ]
 
-        difference = Signal(EXPONENT_BITS)
-        small = Signal(width)
-        half = Signal(width)
-        lost_half = Signal()
-        fine_bits = 5 if width == 32 else 4
-        far = difference[fine_bits:].any() & ~self.integer
-        m.d.comb += [
-            difference.eq(Mux(not_smaller, exponents[0] - exponents[1], exponents[1] - exponents[0])),
-            small.eq(Mux(not_smaller, frames[1], frames[0])),
-        ]
-        if width == 32:
-            m.d.comb += [
-                half.eq(Mux(difference[4], small[16:], small)),
-                lost_half.eq(difference[4] & small[:16].any()),
-            ]
-        else:
-            m.d.comb += half.eq(small)
-        byte: Value = Mux(difference[3], half[8:], half)
-        lost = Mux(far, small.any(), lost_half | difference[3] & half[:8].any())
+        # The low bits of a difference are there before it is known which operand is the smaller, so both are shifted.
         aligned = self.aligned
+        coarse_bits = len(aligned.coarse)
+        shifted, lost, distances = [], [], []
+        for name, frame, distance in (
+            ("b", frames[1], exponents[0] - exponents[1]),
+            ("a", frames[0], exponents[1] - exponents[0]),
+        ):
+            places = Signal(EXPONENT_BITS, name=f"places_{name}")
+            outside = Signal(7, name=f"outside_{name}")
+            m.d.comb += [places.eq(distance), outside.eq((C(0x7F, 7) << places[:3]) >> 7)]
+            shifted.append(frame >> places[:3])
+            lost.append((frame[:7] & outside).any())
+            distances.append(Cat(places[3 : 3 + coarse_bits], places[3 + coarse_bits :].any()))
+        distance = Mux(not_smaller, *distances)
         m.d.comb += [
             aligned.x.eq(Mux(self.integer, self.a, Mux(not_smaller, frames[0], frames[1]))),
-            aligned.y.eq(Mux(self.integer, self.b, Mux(far, 0, byte))),
-            aligned.fine.eq(Mux(self.integer, 0, difference[:3])),
-            aligned.sticky.eq(~self.integer & lost),
+            aligned.y.eq(Mux(self.integer, self.b, Mux(not_smaller, *shifted))),
+            Cat(aligned.coarse, aligned.far).eq(Mux(self.integer, 0, distance)),
+            aligned.sticky.eq(~self.integer & Mux(not_smaller, *lost)),
             aligned.subtract.eq(~self.integer & signs_differ),
             aligned.exponent.eq(Mux(self.integer, 0, Mux(not_smaller, exponents[0], exponents[1]))),
             # x - x is +0 (IEEE 754 section 6.3).
@@ -185,16 +185,26 @@ class AddAligned(wiring.Component):
         m = Module()
         width = self._width
         aligned, result = self.aligned, self.result
-        lost = Signal()
         addend = Signal(width)
         shifted = Signal(width)
-        outside = Signal(7)
+        half = Signal(width)
+        lost_half = Signal()
+        lost = Signal()
+        if width == 32:
+            m.d.comb += [
+                half.eq(Mux(aligned.coarse[1], aligned.y[16:], aligned.y)),
+                lost_half.eq(aligned.coarse[1] & aligned.y[:16].any()),
+            ]
+        else:
+            m.d.comb += half.eq(aligned.y)
         m.d.comb += [
-            outside.eq((C(0x7F, 7) << aligned.fine) >> 7),
-            lost.eq(aligned.sticky | (aligned.y[:7] & outside).any()),
-            shifted.eq((aligned.y >> aligned.fine) | lost),
+            lost.eq(
+                aligned.sticky | lost_half | (aligned.coarse[0] & half[:8].any()) | (aligned.far & aligned.y.any())
+            ),
+            shifted.eq(Mux(aligned.far, 0, Mux(aligned.coarse[0], half[8:], half)) | lost),
             addend.eq(shifted ^ aligned.subtract.replicate(width)),
-            result.total.eq(aligned.x + addend + aligned.subtract),
+            # One adder: the bit below the lowest carries the 1 of the two's complement in.
+            result.total.eq((Cat(aligned.subtract, aligned.x) + Cat(aligned.subtract, addend))[1 : width + 1]),
             result.limit.eq(C(1 << width - 1, width) >> aligned.exponent),
             result.sign.eq(aligned.sign),
             result.exponent.eq(aligned.exponent + 1),
@@ -275,12 +285,13 @@ class Round(wiring.Component):
         normal = normalized.fraction[top]
         fraction = normalized.fraction[:top]
         half_unit = Signal(top)
-        half_unit_16, half_unit_8 = 1 << top - 11, 1 << top - 8
-        if self._width == 32:
-            m.d.comb += half_unit.eq(Mux(self.fp16, half_unit_16, Mux(self.short, half_unit_8, 1 << 7)))
-        else:
-            m.d.comb += half_unit.eq(Mux(self.fp16, half_unit_16, half_unit_8))
         below = Signal(top)
+        half_unit_16, half_unit_8, half_unit_32 = 1 << top - 11, 1 << top - 8, 1 << 7
+        for mask, less in ((half_unit, 0), (below, 1)):
+            other: Value = C(half_unit_8 - less, top)
+            if self._width == 32:
+                other = Mux(self.short, other, half_unit_32 - less)
+            m.d.comb += mask.eq(Mux(self.fp16, half_unit_16 - less, other))
         up = Signal()
         overflow = Signal()
         carry = Signal()
@@ -291,7 +302,6 @@ class Round(wiring.Component):
         kept = Signal(top)
         packed = Signal(top)
         m.d.comb += [
-            below.eq(half_unit - 1),
             up.eq((fraction & half_unit).any() & (fraction & (below | half_unit << 1)).any()),
             carry.eq(up & (fraction | below | half_unit).all()),
             exponent.eq(Mux(normal, normalized.exponent - normalized.shift, 0)),

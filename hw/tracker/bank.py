@@ -160,14 +160,19 @@ class TrackerBank(wiring.Component):
         m.submodules.ways = select = WaySelect(config)
         m.d.comb += [
             buffers.lookup.eq(stage_4.key),
+            buffers.same_tile.eq(select.same_tile),
+            select.key_next.eq(stage_3.key),
             select.valid.eq(stage_valid[4]),
             select.key.eq(stage_4.key),
-            select.key_before.eq(stage_5.key),
             select.epoch.eq(self.epoch[:ENTRY_EPOCH_BITS]),
             select.entries.eq(storage.entries),
             select.spilled_now.eq(storage.spilled),
+            select.gathered.eq(buffers.gathered),
             select.way_before.eq(found.way),
             select.writes.eq(count.allocation | count.hit),
+            select.keeps.eq(count.keeps),
+            select.drops.eq(count.drops),
+            select.value.eq(count.value),
             select.written.eq(count.write_entry),
             select.writes_spilled.eq(count.write_spilled),
             select.spilled_written.eq(count.spilled_value),
@@ -179,16 +184,16 @@ class TrackerBank(wiring.Component):
                 found.missing.eq(geometry.missing),
                 found.remaining.eq(geometry.remaining),
                 found.matches.eq(Mux(stage_4.fill, stage_4.buffer, buffers.matches)),
+                found.matched.eq(stage_4.fill | buffers.matched),
                 *(
                     found[name].eq(getattr(select, name))
-                    for name in ("hit", "full", "way", "entry", "victim", "spilled")
+                    for name in ("hit", "full", "way", "before", "victim", "spilled")
                 ),
             ]
         m.d.comb += [
             count.valid.eq(stage_valid[5]),
             count.operation.eq(stage_5),
             count.selection.eq(found),
-            count.gathered.eq(buffers.gathered),
             count.done.eq(triggers.done),
             count.epoch.eq(self.epoch),
             count.generation.eq(self.generation),

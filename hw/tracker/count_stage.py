@@ -35,8 +35,8 @@ def operation(config: Configuration) -> data.StructLayout:
 
 def selection(config: Configuration) -> data.StructLayout:
     """What stage 4 found for the operation: geometry of the tile (`remaining` = threshold minus amount), the `way` it
-    hit or may take, its `entry` (zero on a miss), the `victim` should the set be `full`, the fetch buffer that
-    `matches` (one-hot; a fill's own), and how many counters of the set are `spilled`."""
+    hit or may take, the `victim` should the set be `full`, the fetch buffer that `matches` (one-hot; a fill's own;
+    `matched`: any), the counter `before` (zero on a miss), and how many counters of the set are `spilled`."""
     return data.StructLayout(
         {
             "place": block_place(config),
@@ -46,20 +46,22 @@ def selection(config: Configuration) -> data.StructLayout:
             "hit": unsigned(1),
             "full": unsigned(1),
             "way": unsigned(config.tracker_ways),
-            "entry": counter(config),
+            "before": counter(config),
             "victim": entry_layout(config),
             "matches": unsigned(config.tracker_fetches),
+            "matched": unsigned(1),
             "spilled": unsigned(config.tag_bits + 1),
         }
     )
 
 
 class CountStage(wiring.Component):
-    """Ports: `valid`, `operation`, `selection`, `gathered` (of the fetch buffer that matches), `done` (mask of the
-    tile's block), `epoch`, `generation`, `allocated` (the fetch buffer a fetch would take).
+    """Ports: `valid`, `operation`, `selection`, `done` (mask of the tile's block), `epoch`, `generation`, `allocated`
+    (the fetch buffer a fetch would take).
 
     Out: `write_ways`, `write_entry`, `write_spilled`, `spilled_value` to the storage; `update`, `free`, `fetch` and
-    `value` to the fetch buffers; `spill` with `spill_request`; `complete`: the WF tile reached its threshold;
+    `value` to the fetch buffers; `keeps`: `value` is the tile's counter from now on, in its entry or in a fetch buffer;
+    `drops`: it has none any more; `spill` with `spill_request`; `complete`: the WF tile reached its threshold;
     `refused` with `fault`; `hit`, `allocation`, `eviction` for the counters. Latency 0 cycles.
     """
 
@@ -71,7 +73,6 @@ class CountStage(wiring.Component):
                 "valid": In(1),
                 "operation": In(operation(config)),
                 "selection": In(selection(config)),
-                "gathered": In(counter(config)),
                 "done": In(MAX_WFS),
                 "epoch": In(config.epoch_bits),
                 "generation": In(GENERATION_BITS),
@@ -84,6 +85,8 @@ class CountStage(wiring.Component):
                 "free": Out(1),
                 "fetch": Out(1),
                 "value": Out(counter(config)),
+                "keeps": Out(1),
+                "drops": Out(1),
                 "spill": Out(1),
                 "spill_request": Out(Messages(config).spill_request),
                 "complete": Out(1),
@@ -101,18 +104,11 @@ class CountStage(wiring.Component):
         high = config.set_bits
         now, found = self.operation, self.selection
 
-        # The counter so far is the entry's or the fetch buffer's; a miss finds zero.
-        matched = Signal()
-        before = Signal(counter(config))
+        matched, before = found.matched, found.before
         past = Signal()
         reached = Signal()
         lower = Signal()
         total = Signal(config.count_bits)
-        m.d.comb += matched.eq(found.matches.any())
-        with m.If(matched):
-            m.d.comb += before.eq(self.gathered)
-        with m.Else():
-            m.d.comb += before.eq(found.entry)
         m.d.comb += [
             past.eq(before.count > found.remaining),
             reached.eq(before.count == found.remaining),
@@ -151,6 +147,8 @@ class CountStage(wiring.Component):
             self.complete.eq(reached & (returning | (sound & (found.hit | (miss & ~spilled))))),
             self.allocation.eq(~reached & (returning | (sound & miss & ~spilled))),
             self.eviction.eq(self.allocation & found.full),
+            self.keeps.eq(self.allocation | (self.hit & ~reached) | self.update | self.fetch),
+            self.drops.eq(reached & (self.hit | returning)),
         ]
         m.d.comb += [
             self.write_ways.eq(found.way & (self.allocation | self.hit).replicate(config.tracker_ways)),

@@ -7,7 +7,7 @@ under that key meanwhile, so no access waits for the memory.
 from functools import reduce
 from operator import or_
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -54,9 +54,10 @@ class FetchBuffers(wiring.Component):
 
     Ports: `response_valid` with `response_buffer` (index), `response_present` and `response`: the home's answer;
     `fills`: answered buffers, lowest first (no message may be accepted while one waits, so none starves). Stage 4:
-    `lookup`, `matches` (one-hot, 0 cycles, sees what stage 5 does in the same cycle). Stage 5: `select` reads
-    `gathered`; `update` stores `value` in it, `free` gives it up; `allocate` puts `key` and `value` in buffer
-    `allocated` (index), which must exist: the owner counts them. `busy`: a buffer is in use.
+    `lookup`; `same_tile`: it is that of stage 5; `matches` (one-hot, 0 cycles, sees what stage 5 does in the same
+    cycle), `matched`: any; `gathered`, without what stage 5 does. Stage 5: `update` stores `value` in buffer `select`,
+    `free` gives it up; `allocate` puts `key` and `value` in buffer `allocated` (index), which must exist: the owner
+    counts them. `busy`: a buffer is in use.
     """
 
     def __init__(self, config: Configuration):
@@ -70,9 +71,11 @@ class FetchBuffers(wiring.Component):
                 "response": In(counter(config)),
                 "fills": Out(stream.Signature(fill(config))),
                 "lookup": In(tile_key(config)),
+                "same_tile": In(1),
                 "matches": Out(count),
-                "select": In(count),
+                "matched": Out(1),
                 "gathered": Out(counter(config)),
+                "select": In(count),
                 "update": In(1),
                 "free": In(1),
                 "allocate": In(1),
@@ -91,12 +94,12 @@ class FetchBuffers(wiring.Component):
         answered = Signal(count)
         first_free = Signal(count)
         first_answered = Signal(count)
-        same_key = Signal()
+        stored = Signal(count)
+        """The buffer that has the key looked up, before stage 5 changes anything."""
         m.d.comb += [
             self.busy.eq(active.any()),
             first_free.eq(~active & (active + 1)),
             first_answered.eq(answered & (~answered + 1)),
-            same_key.eq((self.lookup.wg == self.key.wg) & (self.lookup.wf == self.key.wf)),
             self.fills.valid.eq(answered.any()),
             self.fills.payload.buffer.eq(first_answered),
         ]
@@ -117,7 +120,6 @@ class FetchBuffers(wiring.Component):
             gathered = Signal(counter(config), name=f"gathered_{index}")
             home = Signal(counter(config), name=f"home_{index}")
             present = Signal(name=f"present_{index}")
-            stored = Signal(name=f"stored_{index}")
             with m.If(first_free[index]):
                 m.d.comb += self.allocated.eq(index)
             with m.If(self.allocate & first_free[index]):
@@ -127,10 +129,10 @@ class FetchBuffers(wiring.Component):
             with m.If(self.response_valid & (self.response_buffer == index)):
                 m.d.sync += [home.eq(self.response), present.eq(self.response_present)]
             m.d.comb += [
-                stored.eq(active[index] & (key.wg == self.lookup.wg) & (key.wf == self.lookup.wf)),
+                stored[index].eq(active[index] & (key.wg == self.lookup.wg) & (key.wf == self.lookup.wf)),
                 self.matches[index].eq(
-                    Mux(active[index], stored & ~(self.free & self.select[index]), 0)
-                    | (self.allocate & first_free[index] & same_key)
+                    stored[index] & ~(self.free & self.select[index])
+                    | (self.allocate & first_free[index] & self.same_tile)
                 ),
             ]
             contents.append(gathered.as_value())
@@ -140,5 +142,11 @@ class FetchBuffers(wiring.Component):
                     self.fills.payload.present.eq(present),
                     self.fills.payload.counter.eq(home),
                 ]
-        m.d.comb += self.gathered.eq(one_of(self.select, contents))
+        # The keys differ, so a buffer given up is the only one that matched.
+        freed = Signal()
+        m.d.comb += [
+            freed.eq(self.free & (stored & self.select).any()),
+            self.matched.eq((stored.any() & ~freed) | (self.allocate & self.same_tile)),
+            self.gathered.eq(one_of(stored, contents)),
+        ]
         return m

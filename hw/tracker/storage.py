@@ -50,8 +50,8 @@ class CounterStorage(wiring.Component):
     meanwhile.
 
     A write passes a register before it reaches the memory, and data read passes one behind it: nothing but the memory
-    itself stands in the cycle of its access. Reads meet the three writes under way by comparison of sets; the memories
-    may return anything for an address that is written in the same cycle.
+    itself stands in the cycle of its access. Reads meet the three writes under way by comparison of sets, a cycle
+    ahead; the memories may return anything for an address that is written in the same cycle.
     """
 
     def __init__(self, config: Configuration):
@@ -122,27 +122,33 @@ class CounterStorage(wiring.Component):
             for way in range(self._ways):
                 m.d.comb += set_write.data[way].eq(entering.entry)
 
-        # What the memory gives, brought up to date with what entered it since: the newest write last.
+        # What the memory gives, brought up to date with what entered it since: the newest write last. A read is one
+        # cycle on its way out of the memory, then one in `held`.
         reading = Signal(range(self._sets))
-        held = Signal(range(self._sets))
+        entered_is_read = Signal()
+        entering_is_read = Signal()
+        entering_is_held = Signal()
         held_entries = Signal.like(self.entries)
         held_spilled = Signal(self._spilled_bits)
-        m.d.sync += [reading.eq(self.read_set), held.eq(reading)]
+        m.d.sync += [
+            reading.eq(self.read_set),
+            entered_is_read.eq(entering.set == self.read_set),
+            entering_is_read.eq(self.write_set == self.read_set),
+            entering_is_held.eq(self.write_set == reading),
+        ]
         read_entries, read_spilled = set_read.data, spill_read.data
-        for write in (entered, entering):
-            read_entries, read_spilled = self._merge(m, write, reading, read_entries, read_spilled)
+        for write, same in ((entered, entered_is_read), (entering, entering_is_read)):
+            read_entries, read_spilled = self._merge(m, write, same, read_entries, read_spilled)
         m.d.sync += [held_entries.eq(read_entries), held_spilled.eq(read_spilled)]
-        entries, spilled = self._merge(m, entering, held, held_entries, held_spilled)
+        entries, spilled = self._merge(m, entering, entering_is_held, held_entries, held_spilled)
         m.d.comb += [self.entries.eq(entries), self.spilled.eq(spilled)]
         return m
 
     def _merge(
-        self, m: Module, write: data.View, at: Signal, entries: data.View, spilled: Value
+        self, m: Module, write: data.View, same: Signal, entries: data.View, spilled: Value
     ) -> tuple[data.View, Value]:
-        """`entries` and `spilled` of set `at` with `write` done to them, if it is to that set."""
-        same = Signal()
+        """`entries` and `spilled` of a set with `write` done to them, if it is to the `same` set."""
         merged = Signal.like(self.entries)
-        m.d.comb += same.eq(write.set == at)
         for way in range(self._ways):
             m.d.comb += merged[way].eq(Mux(same & write.ways[way], write.entry.as_value(), entries[way].as_value()))
         return merged, Mux(same & write.spills, write.spilled, spilled)

@@ -28,7 +28,7 @@ FIRST_GENERATION = 0x5EED0001
 class TileTotals(wiring.Component):
     """Complete WF tiles of each range against its WF_TOTAL.
 
-    Ports: `ranges`; `completed`, `completed_range` per bank; `clear`; `done`: bit per range, 2 cycles after the last
+    Ports: `ranges`; `completed`, `completed_range` per bank; `clear`; `done`: bit per range, 3 cycles after the last
     completion, until `clear` (a level). A range with WF_TOTAL 0 is never done.
     """
 
@@ -49,23 +49,26 @@ class TileTotals(wiring.Component):
         banks = self._config.tracker_banks
         some = Signal()
         changed = Signal()
-        m.d.comb += some.eq(Cat(self.completed).any())
-        m.d.sync += changed.eq(some)
+        m.d.sync += [some.eq(Cat(self.completed).any()), changed.eq(some)]
         for index in range(self._config.ranges):
             total = Signal(TOTAL_BITS, name=f"total_{index}")
             count = Signal(TOTAL_BITS, name=f"count_{index}")
             write = self.ranges
             with m.If(write.valid & (write.index == index) & (write.word == Word.WF_TOTAL.value)):
                 m.d.sync += total.eq(write.data)
+            added = Signal(range(banks + 1), name=f"added_{index}")
+            with m.If(Cat(self.completed).any() | some):
+                m.d.sync += added.eq(
+                    sum(self.completed[bank] & (self.completed_range[bank] == index) for bank in range(banks))
+                )
             with m.If(some):
-                added = sum(self.completed[bank] & (self.completed_range[bank] == index) for bank in range(banks))
                 m.d.sync += count.eq(count + added)
             with m.If(changed):
                 m.d.sync += self.done[index].eq((count == total) & (total != 0))
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
         with m.If(self.clear):
-            m.d.sync += [self.done.eq(0), changed.eq(0)]
+            m.d.sync += [self.done.eq(0), some.eq(0), changed.eq(0)]
         return m
 
 

@@ -1,7 +1,8 @@
 """Stage 4 of a Tracker bank: which way of its set an operation hits or may take.
 
 The operation before it is in stage 5 and decides late in the cycle what it does to the set: nothing, write a counter in
-the way it found, or take that counter out. All three outcomes are worked out meanwhile; the decision only selects.
+the way it found, or take that counter out. All three outcomes are worked out meanwhile; the decision only selects. So
+it is with the counter that goes on to stage 5: that of the set, that of a fetch buffer, or what stage 5 makes of it.
 Source: T3 section 4.2.1, Fig 9.
 """
 
@@ -18,13 +19,15 @@ LFSR_TAPS = 0xB400
 
 
 class WaySelect(wiring.Component):
-    """Ports: `valid`, an operation is here; its `key`; `key_before`, that of the operation in stage 5; `epoch`;
-    `entries`, `spilled_now`: the set without what stage 5 does in this cycle; `way_before` (one-hot), the way stage 5
-    found; `writes`: it writes `written` there; `writes_spilled`: the set's number of spilled counters becomes
-    `spilled_written`.
+    """Ports: `key_next`, of the operation in stage 3; `valid`, an operation is here; its `key`; `epoch`; `entries`,
+    `spilled_now`: the set without what stage 5 does in this cycle; `gathered`: of a fetch buffer that has the key, zero
+    if none has. From stage 5: `way_before` (one-hot), the way it found; `writes`: it writes `written` there; `keeps`:
+    the tile has counter `value` from now on, here or in a fetch buffer; `drops`: it has none any more;
+    `writes_spilled`: the set's number of spilled counters becomes `spilled_written`.
 
-    Out: `hit`; `full`: no way is free; `way` (one-hot) to write; `entry` of a hit, zero on a miss; `victim`, what a
-    miss in a full set evicts; `spilled`. Latency 0 cycles; the victim's way changes with every `valid`.
+    Out: `same_tile`: stage 5 has the same WF tile; `hit`; `full`: no way is free; `way` (one-hot) to write; `before`:
+    the tile's counter, zero if it has none; `victim`, what a miss in a full set evicts; `spilled`. Latency 0 cycles;
+    the victim's way changes with every `valid`.
     """
 
     def __init__(self, config: Configuration):
@@ -32,21 +35,26 @@ class WaySelect(wiring.Component):
         entry = entry_layout(config)
         super().__init__(
             {
+                "key_next": In(tile_key(config)),
                 "valid": In(1),
                 "key": In(tile_key(config)),
-                "key_before": In(tile_key(config)),
                 "epoch": In(ENTRY_EPOCH_BITS),
                 "entries": In(data.ArrayLayout(entry, config.tracker_ways)),
                 "spilled_now": In(config.tag_bits + 1),
+                "gathered": In(counter(config)),
                 "way_before": In(config.tracker_ways),
                 "writes": In(1),
+                "keeps": In(1),
+                "drops": In(1),
+                "value": In(counter(config)),
                 "written": In(entry),
                 "writes_spilled": In(1),
                 "spilled_written": In(config.tag_bits + 1),
+                "same_tile": Out(1),
                 "hit": Out(1),
                 "full": Out(1),
                 "way": Out(unsigned(config.tracker_ways)),
-                "entry": Out(counter(config)),
+                "before": Out(counter(config)),
                 "victim": Out(entry),
                 "spilled": Out(config.tag_bits + 1),
             }
@@ -63,11 +71,12 @@ class WaySelect(wiring.Component):
         victim = Signal(ways)
         m.d.comb += victim.eq(1 << lfsr[:way_bits])
 
+        # Compared a cycle ahead: when an operation comes here, the one that was here goes to stage 5.
         same_set = Signal()
-        same_tile = Signal()
-        m.d.comb += [
-            same_set.eq(self.key.wg[:high] == self.key_before.wg[:high]),
-            same_tile.eq((self.key.wg == self.key_before.wg) & (self.key.wf == self.key_before.wf)),
+        same_tile = self.same_tile
+        m.d.sync += [
+            same_set.eq(self.key_next.wg[:high] == self.key.wg[:high]),
+            same_tile.eq((self.key_next.wg == self.key.wg) & (self.key_next.wf == self.key.wf)),
         ]
         tag = Cat(self.key.wf, self.key.wg[high:])
         used = Signal(ways)
@@ -88,19 +97,34 @@ class WaySelect(wiring.Component):
         changed = Signal()
         kept = Signal()
         m.d.comb += [changed.eq(same_set & self.writes), kept.eq(self.written.valid)]
-        # On the way to the same tile's next access the counter itself passes straight on.
+        # A counter is in the set or in a buffer, never in both. One that stage 5 replaces is not found any more.
         resident = Signal(counter(config))
         other = Signal(counter(config))
-        m.d.comb += [resident.eq(one_of(hits, counters)), other.eq(one_of(hits & ~before, counters))]
+        gathered = self.gathered.as_value()
+        m.d.comb += [
+            resident.as_value().eq(one_of(hits, counters) | gathered),
+            other.as_value().eq(one_of(hits & ~before, counters) | gathered),
+        ]
+        replaced = Signal()
+        passed = Signal()
+        gone = Signal()
+        m.d.comb += [
+            passed.eq(same_tile & self.keeps),
+            gone.eq(same_tile & self.drops),
+            replaced.eq(changed & ~same_tile),
+            self.before.as_value().eq(
+                one_of(
+                    Cat(~(passed | gone | replaced), replaced, passed),
+                    [resident.as_value(), other.as_value(), self.value.as_value()],
+                )
+            ),
+        ]
         written = self.written
         evicted = self.entries[lfsr[:way_bits]] if ways > 1 else self.entries[0]
         with m.If(changed):
-            m.d.comb += [
-                Cat(self.hit, self.full, self.way).eq(Mux(kept, filled, emptied)),
-                self.entry.eq(Mux(same_tile, Mux(kept, Cat(written.count, written.va), 0), other)),
-            ]
+            m.d.comb += Cat(self.hit, self.full, self.way).eq(Mux(kept, filled, emptied))
         with m.Else():
-            m.d.comb += [Cat(self.hit, self.full, self.way).eq(left), self.entry.eq(resident)]
+            m.d.comb += Cat(self.hit, self.full, self.way).eq(left)
         m.d.comb += [
             self.victim.eq(Mux(changed & (victim & before).any(), written, evicted)),
             self.spilled.eq(Mux(same_set & self.writes_spilled, self.spilled_written, self.spilled_now)),

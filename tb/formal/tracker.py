@@ -15,7 +15,7 @@ from hw.messages import Fault
 from hw.tracker import bank as bank_module
 from hw.tracker.bank import TrackerBank
 from hw.tracker.count_stage import GENERATION_BITS, operation
-from hw.tracker.fetch_buffers import counter, tile_key
+from hw.tracker.fetch_buffers import counter, one_of, tile_key
 from hw.tracker.storage import ENTRY_EPOCH_BITS, entry_layout, write_layout
 from tb.formal.bench import Bench, at_most_one, implies
 from tb.formal.proof import proof
@@ -242,9 +242,15 @@ def _cache_invariants(w: WatchedBank) -> None:
     b.invariant(w.on_the_way <= w.others)
 
     # Stage 3 has what the memory gave, stage 4 that with the writes since; what enters the memory now is still missing.
-    for n, held in ((3, "storage.reading"), (4, "storage.held")):
-        valid, stage = w.stages[n - 1]
-        b.invariant(implies(valid, block.signal(held) == stage.key.wg[: config.set_bits]))
+    (v3, s3), (v4, s4), (v5, s5) = w.stages[2:5]
+    set_3, set_4, set_5 = (s.key.wg[: config.set_bits] for s in (s3, s4, s5))
+    b.invariant(implies(v3, block.signal("storage.reading") == set_3))
+    b.invariant(implies(v3, block.signal("storage.entered_is_read") == (entered.set == set_3)))
+    b.invariant(implies(v3, block.signal("storage.entering_is_read") == (entering.set == set_3)))
+    b.invariant(implies(v4, block.signal("storage.entering_is_held") == (entering.set == set_4)))
+    b.invariant(implies(v4 & v5, block.signal("ways.same_set") == (set_4 == set_5)))
+    same_tile = (s4.key.wg == s5.key.wg) & (s4.key.wf == s5.key.wf)
+    b.invariant(implies(v4 & v5, block.signal("ways.same_tile") == same_tile))
     in_set_3, in_set_4 = (v & (s.key.wg[: config.set_bits] == set_number) for v, s in w.stages[2:4])
     b.invariant(implies(in_set_3, written(entered, block.read_data("storage.sets")) == raw))
     b.invariant(implies(in_set_3, counted(entered, block.read_data("storage.spills")) == spills))
@@ -254,7 +260,9 @@ def _cache_invariants(w: WatchedBank) -> None:
     # Stage 5 knows where the tile is, and takes its place only by evicting it.
     found = w.count.selection
     own, inside = w.here, w.in_set
-    b.invariant(implies(own, (found.hit == resident) & (found.entry.count == Mux(resident, w.counted, 0))))
+    gathered = one_of(w.mine, [counter.count for counter in w.gathered])
+    b.invariant(implies(own, (found.hit == resident) & (found.matched == buffered)))
+    b.invariant(implies(own, found.before.count == Mux(buffered, gathered, Mux(resident, w.counted, 0))))
     b.invariant(implies(inside & found.hit, Mux(own, found.way == match, (found.way & match) == 0)))
     b.invariant(implies(inside & ~found.hit, at_most_one(found.way) & found.way.any()))
     b.invariant(implies(inside & ~found.hit, found.full == used.all()))
@@ -275,7 +283,6 @@ def _cache_invariants(w: WatchedBank) -> None:
         there = block.signal(f"geometry.here_{n}")
         b.invariant(implies(valid, there == tile.named(stage.key.wg, stage.key.wf)))
     geometry = block.component("geometry")
-    v4, s4 = w.stages[3]
     own_4 = v4 & tile.named(s4.key.wg, s4.key.wf)
     place_4 = geometry.place
     b.invariant(implies(own_4, geometry.remaining == (tile.threshold - s4.amount.count)))
@@ -340,14 +347,14 @@ _SCOPE = (
     claim="a WF tile triggers exactly once, when the bytes counted reach its threshold and never before, through "
     "evictions and fetches; its counter is in one place and leaves it whole; no queue or buffer overflows",
     scope=_SCOPE,
-    bug="ways.same_set stuck at 0: an access does not see the one just before it",
+    bug="ways.same_tile stuck at 0: an access does not see the one just before it",
     bug_depth=18,
     cover_depth=30,
     depth=1,
     time_limit=1100,
 )
 def tracker_exactly_once(b: Bench) -> None:
-    w = _watched(b, {"ways.same_set": 0}, Configuration().count_bits + 1)
+    w = _watched(b, {"ways.same_tile": 0}, Configuration().count_bits + 1)
     _claims(w)
     if not b.seeded:
         _cache_invariants(w)

@@ -68,12 +68,13 @@ async def random_traffic_matches_golden(dut):
     await bench.run(list(random_commands(2500, config.timing, [0, 4, 8, 256])))
 
 
-def run(configuration: str, gated_clocks: bool = True) -> None:
+def run(configuration: str, gated_clocks: bool = True, seed: int | None = None) -> None:
     simulate(
         BankGroupUnit(CONFIGURATIONS[configuration], gated_clocks),
         "bank_group",
         __name__,
         environment={"T3_CONFIGURATION": configuration},
+        seed=seed,
         sources=[Path(sim.__file__).parent / "clock_gate.sv"],
     )
 
@@ -86,4 +87,4 @@ def test_random_traffic(configuration, gated_clocks):
 @pytest.mark.parametrize("bug", ["no_first_touch", "dropped_update"])
 def test_seeded_bug_is_caught(bug):
     with pytest.raises(SimulationError, match="expected"):
-        run(bug)
+        run(bug, seed=5)

@@ -214,7 +214,7 @@ async def issue(dut):
 
 @cocotb.test()
 async def latency_of_an_idle_controller(dut):
-    """A communication read to an open row is on the column bus 5 cycles after `communication.valid`."""
+    """A communication read to an open row is on the column bus 6 cycles after `communication.valid`."""
     dut.control.value = control(refresh=0)
     dut.kernel_active.value = 1
     dut.communication__valid.value = 0
@@ -233,7 +233,7 @@ async def latency_of_an_idle_controller(dut):
         for _ in range(40):
             await RisingEdge(dut.clk)
     timing = preset("paper").timing
-    assert latencies == [5 + timing.rcd_rd, 5, 5 + timing.rcd_rd], latencies
+    assert latencies == [6 + timing.rcd_rd, 6, 6 + timing.rcd_rd], latencies
 
 
 @cocotb.test()

@@ -326,9 +326,11 @@ def tracker(**changes) -> Tracker:
     return Tracker(preset(**changes))
 
 
-def run(name: str, test: str, parameters: dict) -> None:
+def run(name: str, test: str, parameters: dict, changed: bool = False) -> None:
+    """`changed`: a part of the Tracker was replaced, so it is made anew."""
+    make = tracker.__wrapped__ if changed else tracker
     simulate(
-        tracker(**parameters["config"]),
+        make(**parameters["config"]),
         name,
         __name__,
         test,
@@ -371,7 +373,7 @@ class ForgetfulCount(CountStage):
 
 def test_lost_counters_are_caught():
     with patch("hw.tracker.bank.CountStage", ForgetfulCount), pytest.raises(SimulationError, match="received_blocks"):
-        run("tracker", "every_block_triggers_once", CASES["small"])
+        run("tracker", "every_block_triggers_once", CASES["small"], changed=True)
 
 
 class StaleStorage(CounterStorage):
@@ -383,4 +385,4 @@ class StaleStorage(CounterStorage):
 
 def test_missing_forwarding_is_caught():
     with patch("hw.tracker.bank.CounterStorage", StaleStorage), pytest.raises(SimulationError, match="received_"):
-        run("tracker", "every_block_triggers_once", CASES["small_no_pauses"])
+        run("tracker", "every_block_triggers_once", CASES["small_no_pauses"], changed=True)
