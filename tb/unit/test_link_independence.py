@@ -1,0 +1,78 @@
+"""Ingress of the link does not depend on egress: there is no path at all from what goes out to what comes in.
+
+Shown on the netlist, for every state and input: the cone of logic and registers behind the ports of ingress holds no
+port of egress. So a stuck outgoing link can hold up neither reception nor its credits (SPEC's deadlock rule).
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatch
+
+from amaranth import Module, Value
+from amaranth.lib import wiring
+from pyosys import libyosys
+
+from hw.config import Configuration
+from hw.link.link_unit import LinkUnit
+from hw.verilog import to_rtlil
+
+CONFIG = Configuration(link_receive_packets=2, ranges=4, channels=2, links=2)
+INGRESS = ("requests__*", "rx__*__ready", "rx_control__*", "faults__*")
+EGRESS = ("dma_packets__*", "store_packets__*", "route", "tx__*__ready", "tx_control__*")
+
+
+class WaitingForEgress(wiring.Component):
+    """A link unit with the fault to be found: a request is offered only while the outgoing link moves."""
+
+    def __init__(self, config: Configuration):
+        self._inner = LinkUnit(config)
+        super().__init__(self._inner.signature)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.inner = inner = self._inner
+        outer, inside = self.signature.flatten(self), inner.signature.flatten(inner)
+        for (path, member, port), (_, _, same) in zip(outer, inside, strict=True):
+            source, target = (port, same) if member.flow is wiring.In else (same, port)
+            waits = path == ("requests", 0, "valid")
+            m.d.comb += Value.cast(target).eq(source & self.tx[0].ready if waits else source)
+        return m
+
+
+def inputs_behind(component: wiring.Component, outputs: Sequence[str], tmp_path) -> set[str]:
+    """Input ports that some output whose name matches depends on, through any logic, register or memory."""
+    source = tmp_path / "design.il"
+    source.write_text(to_rtlil(component, "design"))
+    found = tmp_path / "inputs.txt"
+    design = libyosys.Design()
+    for command in (
+        f"read_rtlil {source}",
+        "hierarchy -top design",
+        "proc",
+        "flatten",
+        "opt_clean",
+        "memory_collect",
+        "select -set cone " + " ".join(f"o:{name} %ci*" for name in outputs),
+        f"select -write {found} @cone i:* %i",
+    ):
+        libyosys.Pass.call(design, f"tee -q {command}")
+    return {line.split("/")[1] for line in found.read_text().split()}
+
+
+def matching(ports: set[str], patterns: Sequence[str]) -> set[str]:
+    return {port for port in ports if any(fnmatch(port, pattern) for pattern in patterns)}
+
+
+def test_ingress_depends_on_nothing_of_egress(tmp_path):
+    behind = inputs_behind(LinkUnit(CONFIG), INGRESS, tmp_path)
+    assert matching(behind, EGRESS) == set()
+    assert {"rx__0__payload", "rx__1__valid", "arm", "requests__0__ready"} <= behind, "the cone is not what it should be"
+
+
+def test_egress_is_behind_its_own_ports(tmp_path):
+    behind = inputs_behind(LinkUnit(CONFIG), ("tx__*", "dma_packets__ready"), tmp_path)
+    assert matching(behind, EGRESS) >= {"dma_packets__payload", "route", "tx__0__ready", "tx_control__1"}
+
+
+def test_a_link_whose_ingress_waits_for_egress_is_caught(tmp_path):
+    behind = inputs_behind(WaitingForEgress(CONFIG), INGRESS, tmp_path)
+    assert "tx__0__ready" in matching(behind, EGRESS)
