@@ -32,6 +32,9 @@ from hw.tracker.storage import ENTRY_EPOCH_BITS, CounterStorage
 from hw.tracker.tile_geometry import TileGeometry, bank_bits
 from hw.tracker.way_select import WaySelect
 
+FIRST_GENERATION = 0x5EED0001
+"""Sweep number after reset: no number that a memory is likely to hold by itself."""
+
 BankEvents = data.StructLayout(
     {
         "access": unsigned(1),
@@ -50,10 +53,10 @@ BankEvents = data.StructLayout(
 class TrackerBank(wiring.Component):
     """Bank number `bank`: every wg whose low bits equal it.
 
-    Ports: `ranges`; `epoch`; `generation`, the number of sweeps; `clear` (pulse): finish what is under way, then
-    sweep; `cleared`: accepting; `left_over` (pulse, with the start of the sweep): counters or ready blocks of the old
-    epoch were dropped. `messages`: counted accesses. `blocks`, `launches`: from the trigger table, 7 cycles after the
-    message that completes the block. `completed` with `completed_range`: a WF tile was completed (6 cycles).
+    Ports: `ranges`; `epoch`; `clear` (pulse): finish what is under way, then sweep; `cleared`: accepting; `left_over`
+    (pulse, with the start of the sweep): counters or ready blocks of the old epoch were dropped. `messages`: counted
+    accesses. `blocks`, `launches`: from the trigger table, 7 cycles after the message that completes the block.
+    `completed` with `completed_range`: a WF tile was completed (6 cycles).
     `spill_requests`, `spill_response` (`tag` holds the bank above the buffer). `faults`: TILE, EPOCH, PAST_THRESHOLD;
     the access is refused and changes nothing; a fault that meets an untaken one is dropped. A fill past the threshold
     keeps the home's part. `events`: one cycle late.
@@ -67,7 +70,6 @@ class TrackerBank(wiring.Component):
             {
                 "ranges": In(RangeWrite),
                 "epoch": In(config.epoch_bits),
-                "generation": In(GENERATION_BITS),
                 "clear": In(1),
                 "cleared": Out(1),
                 "left_over": Out(1),
@@ -196,7 +198,6 @@ class TrackerBank(wiring.Component):
             count.selection.eq(found),
             count.done.eq(triggers.done),
             count.epoch.eq(self.epoch),
-            count.generation.eq(self.generation),
             count.allocated.eq(buffers.allocated),
             storage.write_set.eq(stage_5.key.wg[low:high]),
             storage.write_ways.eq(count.write_ways),
@@ -230,7 +231,9 @@ class TrackerBank(wiring.Component):
                 record.wf.eq(stage_5.key.wf),
             ]
 
-        spilled = self._connect_home(m, count, buffers)
+        # It moves with the sweep and not with `clear`: what is finished in between belongs to the old epoch.
+        sweeps = Signal(GENERATION_BITS, init=FIRST_GENERATION)
+        spilled = self._connect_home(m, count, buffers, sweeps)
 
         # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
         m.d.sync += [
@@ -285,13 +288,13 @@ class TrackerBank(wiring.Component):
                         sweep.eq(1),
                         self.left_over.eq((live != 0) | (homes != 0) | triggers.waiting),
                     ]
-                    m.d.sync += [live.eq(0), homes.eq(0)]
+                    m.d.sync += [live.eq(0), homes.eq(0), sweeps.eq(sweeps + 1)]
                     m.next = "START"
             with m.State("START"):
                 m.next = "SWEEP"
         return m
 
-    def _connect_home(self, m: Module, count: CountStage, buffers: FetchBuffers) -> Value:
+    def _connect_home(self, m: Module, count: CountStage, buffers: FetchBuffers, sweeps: Signal) -> Value:
         """Queue of spill requests, and the answers to fetches; returns "a request left the queue"."""
         config = self._config
         layout = count.spill_request.shape()
@@ -307,10 +310,11 @@ class TrackerBank(wiring.Component):
             self.spill_requests.valid.eq(spills.r_rdy),
             self.spill_requests.payload.eq(spills.r_data),
             spills.r_en.eq(self.spill_requests.ready),
+            count.generation.eq(sweeps),
             usable.eq(
                 answer.record.present
                 & (answer.record.epoch == self.epoch)
-                & (answer.record.reserved[:GENERATION_BITS] == self.generation)
+                & (answer.record.reserved[:GENERATION_BITS] == sweeps)
             ),
             buffers.response_valid.eq(answer.valid),
             buffers.response_buffer.eq(answer.tag),

@@ -14,15 +14,13 @@ from hw.events import TrackerEvents
 from hw.messages import Access, Fault, Messages
 from hw.range_table import RangeWrite, Word
 from hw.stream_arbiter import StreamArbiter
-from hw.tracker.bank import GENERATION_BITS, TrackerBank
+from hw.tracker.bank import TrackerBank
 from hw.tracker.coalescer import Coalescer
 from hw.tracker.crossbar import Crossbar
 from hw.tracker.tile_geometry import bank_bits
 
 TOTAL_BITS = 20
 """Width of the number of WF tiles of a range."""
-
-FIRST_GENERATION = 0x5EED0001
 
 
 class TileTotals(wiring.Component):
@@ -118,9 +116,6 @@ class Tracker(wiring.Component):
             wiring.connect(m, wiring.flipped(self.commits[channel]), coalescer.commits)
             wiring.connect(m, coalescer.messages, crossbar.inputs[channel])
 
-        generation = Signal(GENERATION_BITS, init=FIRST_GENERATION)
-        with m.If(self.clear):
-            m.d.sync += generation.eq(generation + 1)
         banks = []
         for number in range(count):
             bank = TrackerBank(config, number)
@@ -130,7 +125,6 @@ class Tracker(wiring.Component):
             m.d.comb += [
                 bank.ranges.eq(self.ranges),
                 bank.epoch.eq(self.epoch),
-                bank.generation.eq(generation),
                 bank.clear.eq(self.clear),
             ]
 

@@ -83,6 +83,7 @@ MODULES = (
     "dram_queue",
     "bank_machine",
     "link",
+    "tracker_sweep",
     "tracker",
 )
 """Modules of this package that hold proofs, the longest last."""

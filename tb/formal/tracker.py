@@ -47,10 +47,7 @@ class WatchedBank:
         ):
             self.block = b.block(dut, stuck=stuck)
         self.count = self.block.component("count")
-        m.d.comb += [
-            dut.epoch.eq(b.any_const(len(dut.epoch), "epoch")),
-            dut.generation.eq(b.any_const(len(dut.generation), "generation")),
-        ]
+        m.d.comb += dut.epoch.eq(b.any_const(len(dut.epoch), "epoch"))
         b.free(dut.messages.valid, dut.messages.payload, dut.blocks.ready, dut.launches.ready)
         b.free(dut.spill_requests.ready, dut.spill_response, dut.faults.ready)
 
@@ -109,7 +106,7 @@ class WatchedBank:
         m.d.comb += usable.eq(
             answer.record.present
             & (answer.record.epoch == self.dut.epoch)
-            & (answer.record.reserved[:GENERATION_BITS] == self.dut.generation)
+            & (answer.record.reserved[:GENERATION_BITS] == block.signal("sweeps"))
         )
         fetches = config.tracker_fetches
         self.active, self.answered = block.signal("fetches.active"), block.signal("fetches.answered")

@@ -65,7 +65,9 @@ def matching(ports: set[str], patterns: Sequence[str]) -> set[str]:
 def test_ingress_depends_on_nothing_of_egress(tmp_path):
     behind = inputs_behind(LinkUnit(CONFIG), INGRESS, tmp_path)
     assert matching(behind, EGRESS) == set()
-    assert {"rx__0__payload", "rx__1__valid", "arm", "requests__0__ready"} <= behind, "the cone is not what it should be"
+    assert {"rx__0__payload", "rx__1__valid", "arm", "requests__0__ready"} <= behind, (
+        "the cone is not what it should be"
+    )
 
 
 def test_egress_is_behind_its_own_ports(tmp_path):
