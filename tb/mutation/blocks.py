@@ -17,8 +17,12 @@ class Block:
 BLOCKS = {
     "address_map": Block(("hw/address_map.py", "hw/range_table.py"), ("tb/unit/test_address_map.py",), 120),
     "stream_arbiter": Block(("hw/stream_arbiter.py",), ("tb/unit/test_stream_arbiter.py",), 60),
-    "arbiter": Block(("hw/memory_controller/arbiter.py",), ("tb/unit/test_arbiter.py",), 80),
-    "intensity": Block(("hw/memory_controller/intensity.py",), ("tb/unit/test_arbiter.py",), 60),
+    "arbiter": Block(
+        ("hw/memory_controller/arbiter.py",), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py"), 80
+    ),
+    "intensity": Block(
+        ("hw/memory_controller/intensity.py",), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py"), 60
+    ),
     "memory_controller": Block(("hw/memory_controller/",), ("tb/unit/test_controller.py",), 200),
     "near_bank": Block(("hw/near_bank/bank_group.py",), ("tb/unit/test_bank_group.py",), 80),
     "alu": Block(("hw/near_bank/alu.py", "hw/near_bank/float_add.py"), ("tb/unit/test_alu.py",), 200),

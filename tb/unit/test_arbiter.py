@@ -70,6 +70,22 @@ async def start(dut):
     dut.rst.value = 0
 
 
+async def compare(dut, golden, room, waiting, admissible, occupancy, active):
+    """One cycle of the arbiter and its golden model; `waiting` and `admissible` are (compute, communication)."""
+    dut.compute_waiting.value, dut.communication_waiting.value = waiting
+    dut.compute_admissible.value, dut.communication_admissible.value = admissible
+    dut.room.value, dut.kernel_active.value, dut.occupancy.value = room, active, occupancy
+    await ReadOnly()
+    choice, forced = golden.step(room, *admissible, waiting[1], occupancy, active)
+    assert int(dut.take_compute.value) == (choice == "compute")
+    assert int(dut.take_communication.value) == (choice == "communication")
+    assert int(dut.forced.value) == forced
+    assert int(dut.held_compute.value) == (waiting[0] and choice != "compute")
+    assert int(dut.held_communication.value) == (waiting[1] and choice != "communication")
+    assert int(dut.passed_over.value) == (room and admissible[1] and choice != "communication")
+    await RisingEdge(dut.clk)
+
+
 @cocotb.test()
 async def arbiter_follows_the_golden(dut):
     await start(dut)
@@ -95,17 +111,14 @@ async def arbiter_follows_the_golden(dut):
                 admissible = [is_there and random.random() < 0.9 for is_there in waiting]
                 room, active = random.random() < 0.8, random.random() < 0.6
                 occupancy = random.choice([0, 4, 5, 9, 10, 29, 30, 64, random.randrange(65)])
-                dut.compute_waiting.value, dut.communication_waiting.value = waiting
-                dut.compute_admissible.value, dut.communication_admissible.value = admissible
-                dut.room.value, dut.kernel_active.value, dut.occupancy.value = room, active, occupancy
-                await ReadOnly()
-                choice, forced = golden.step(room, *admissible, waiting[1], occupancy, active)
-                assert int(dut.take_compute.value) == (choice == "compute")
-                assert int(dut.take_communication.value) == (choice == "communication")
-                assert int(dut.forced.value) == forced
-                assert int(dut.held_compute.value) == (waiting[0] and choice != "compute")
-                assert int(dut.held_communication.value) == (waiting[1] and choice != "communication")
-                await RisingEdge(dut.clk)
+                await compare(dut, golden, room, waiting, admissible, occupancy, active)
+            # Communication goes, waits without room for as long as it may, and goes again though compute could.
+            for occupancy in (0, 4, 5, 9, 10, 29, 30, 64):
+                for active in (False, True):
+                    await compare(dut, golden, True, (False, True), (False, True), 0, active)
+                    for _ in range(starvation):
+                        await compare(dut, golden, False, (True, True), (True, True), occupancy, active)
+                    await compare(dut, golden, True, (True, True), (True, True), occupancy, active)
 
 
 @cocotb.test()

@@ -10,7 +10,7 @@ from hw.memory_controller.arbiter import Arbiter
 from hw.memory_controller.intensity import IntensityDetector
 from hw.messages import ArbiterControl, Policy, Threshold
 from tb.runner import simulate
-from tb.unit.test_arbiter import LIMIT, Golden, control, start
+from tb.unit.test_arbiter import LIMIT, Golden, compare, control, start
 
 FULL = 0xFFFF
 
@@ -33,17 +33,9 @@ async def settings_change_in_flight(dut):
             waiting = [random.random() < 0.7, random.random() < 0.8]
             admissible = [there and random.random() < 0.8 for there in waiting]
             room, active, occupancy = random.random() < 0.8, random.random() < 0.5, random.randrange(65)
-            dut.compute_waiting.value, dut.communication_waiting.value = waiting
-            dut.compute_admissible.value, dut.communication_admissible.value = admissible
-            dut.room.value, dut.kernel_active.value, dut.occupancy.value = room, active, occupancy
             dut.accepted.value = random.random() < 0.5
-            await ReadOnly()
-            choice, forced = golden.step(room, *admissible, waiting[1], occupancy, active)
-            assert int(dut.take_compute.value) == (choice == "compute")
-            assert int(dut.take_communication.value) == (choice == "communication")
-            assert int(dut.forced.value) == forced
+            await compare(dut, golden, room, waiting, admissible, occupancy, active)
             assert int(dut.threshold.value) == Threshold[golden.threshold].value
-            await RisingEdge(dut.clk)
 
 
 @cocotb.test()
@@ -60,6 +52,28 @@ async def a_long_wait_does_not_wrap(dut):
     assert int(dut.take_communication.value) == 1
     assert int(dut.forced.value) == 1
     assert int(dut.take_compute.value) == 0
+
+
+@cocotb.test()
+async def any_lag_is_made_up_for(dut):
+    """PACED: a lag of any size up to the largest is counted, and communication goes first until it is made up for."""
+    await start(dut)
+    for lag in (0x0123, 0x1555, 0x2AAA, 0x5555, 0xAAAA, FULL + 20):
+        for pace_lag in (min(lag, FULL) + 1, min(lag, FULL)):
+            pace = random.choice([0x55, 0xAA, random.randrange(1, 256)])
+            pace_lag = min(pace_lag, FULL)
+            golden = Golden("PACED", "NONE", 0, pace, pace_lag)
+            dut.control.value = control(
+                policy=Policy.PACED, threshold=Threshold.NONE, starvation_limit=0, pace=pace, pace_lag=pace_lag
+            )
+            await compare(dut, golden, False, (False, False), (False, False), 0, True)
+            dut.communication_waiting.value = 1
+            await ClockCycles(dut.clk, lag)
+            golden.lag = min(lag, FULL)
+            golden.catching_up = lag > pace_lag
+            for _ in range(40):
+                there = random.random() < 0.8
+                await compare(dut, golden, random.random() < 0.9, (there, True), (there, True), 64, True)
 
 
 @cocotb.test()
@@ -103,6 +117,10 @@ def test_settings_change_in_flight():
 
 def test_a_long_wait_does_not_wrap():
     simulate(Arbiter(), "arbiter", __name__, "a_long_wait_does_not_wrap")
+
+
+def test_any_lag_is_made_up_for():
+    simulate(Arbiter(), "arbiter", __name__, "any_lag_is_made_up_for")
 
 
 def test_windows_of_any_length():
