@@ -39,7 +39,9 @@ BLOCKS = {
         ("tb/unit/test_link.py",),
         150,
     ),
-    "register_file": Block(("hw/register_file.py",), ("tb/unit/test_registers.py",), 120),
+    "register_file": Block(
+        ("hw/register_file.py",), ("tb/unit/test_registers.py", "tb/unit/test_registers_interrupts.py"), 120
+    ),
 }
 
 QUICK = ("coalescer", "stream_arbiter", "arbiter")

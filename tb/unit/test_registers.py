@@ -1,96 +1,24 @@
 """The register file answers on AXI4-Lite as its description says, for every register of it."""
 
-import logging
 import os
 import random
 
 import cocotb
 import pytest
-from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
-from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
+from cocotbext.axi import AxiResp
 
 from hw.config import preset
-from hw.messages import Messages
 from hw.range_table import RangeWrite, Word
 from hw.register_file import KEPT_HERE, RegisterFile
-from hw.registers import (
-    COUNTER_BITS,
-    WINDOW_BASE,
-    Counting,
-    Kind,
-    counters,
-    find_register,
-    register_map,
-)
-from tb.functional_coverage.collection import observe
-from tb.functional_coverage.monitors import watch_registers
+from hw.registers import COUNTER_BITS, WINDOW_BASE, Counting, Kind, counters, find_register
+from tb.drivers.register_bench import RegisterBench
 from tb.runner import SimulationError, simulate
-
-
-class Bench:
-    """A register file out of reset, with a bus master."""
-
-    def __init__(self, dut):
-        self.dut = dut
-        self.config = preset(os.environ.get("T3_PRESET", "paper"))
-        self.registers = register_map(self.config)
-        logging.getLogger("cocotb").setLevel(logging.WARNING)
-
-    async def start(self):
-        dut = self.dut
-        Clock(dut.clk, 1, unit="ns").start()
-        for name, member in RegisterFile(self.config).signature.members.items():
-            if member.is_port and member.flow.name == "In" and not name.startswith("axi_"):
-                getattr(dut, name).value = 0
-        self.master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "axi"), dut.clk, dut.rst)
-        dut.rst.value = 1
-        await ClockCycles(dut.clk, 2)
-        dut.rst.value = 0
-        observe(watch_registers, dut, self.config)
-        return self
-
-    async def watch_protocol(self):
-        """An answer once offered stays as it is until it is taken."""
-        dut = self.dut
-        offered = {}
-        while True:
-            await RisingEdge(dut.clk)
-            await ReadOnly()
-            for channel, payload in (("b", ("bresp",)), ("r", ("rresp", "rdata"))):
-                valid = int(getattr(dut, f"axi_{channel}valid").value)
-                now = tuple(int(getattr(dut, f"axi_{name}").value) for name in payload)
-                if channel in offered:
-                    assert valid and now == offered.pop(channel), f"answer on {channel} withdrawn or changed"
-                if valid and not int(getattr(dut, f"axi_{channel}ready").value):
-                    offered[channel] = now
-
-    def pause(self, percent):
-        cocotb.start_soon(self.watch_protocol())
-        write, read = self.master.write_if, self.master.read_if
-        for channel in (write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel):
-            channel.set_pause_generator(iter(lambda: random.random() * 100 < percent, None))
-
-    def address(self, name):
-        return find_register(self.config, name).address
-
-    async def read(self, address, response=AxiResp.OKAY):
-        result = await self.master.read(address, 4)
-        assert result.resp == response, f"read of {address:#x} answered {result.resp!r}"
-        return int.from_bytes(result.data, "little")
-
-    async def write(self, address, value, size=4, response=AxiResp.OKAY):
-        result = await self.master.write(address, value.to_bytes(size, "little"))
-        assert result.resp == response, f"write of {address:#x} answered {result.resp!r}"
-
-    async def counter(self, name):
-        low = await self.read(self.address(f"{name}_low"))
-        return low | await self.read(self.address(f"{name}_high")) << 32
 
 
 @cocotb.test()
 async def every_register_reads_and_writes_as_described(dut):
-    bench = await Bench(dut).start()
+    bench = await RegisterBench(dut).start()
     bench.pause(int(os.environ.get("T3_PAUSES", "0")))
     for register in bench.registers[:-1]:
         writable = [field for field in register.fields if field.kind is Kind.READ_WRITE]
@@ -122,7 +50,7 @@ async def every_register_reads_and_writes_as_described(dut):
 
 @cocotb.test()
 async def byte_strobes_are_honoured(dut):
-    bench = await Bench(dut).start()
+    bench = await RegisterBench(dut).start()
     bench.pause(int(os.environ.get("T3_PAUSES", "0")))
     for address in (bench.address("route_low"), WINDOW_BASE + 0x80 + 4 * Word.PITCH):
         model = bytearray(4)
@@ -142,7 +70,7 @@ async def byte_strobes_are_honoured(dut):
 
 @cocotb.test()
 async def range_table_is_broadcast_and_reads_back(dut):
-    bench = await Bench(dut).start()
+    bench = await RegisterBench(dut).start()
     table = {}
     swept = set()
     broadcast = []
@@ -183,7 +111,7 @@ async def range_table_is_broadcast_and_reads_back(dut):
 
 @cocotb.test()
 async def unmapped_addresses_are_refused(dut):
-    bench = await Bench(dut).start()
+    bench = await RegisterBench(dut).start()
     mapped = {register.address for register in bench.registers}
     mapped |= {WINDOW_BASE + i * 0x80 + word * 4 for i in range(bench.config.ranges) for word in Word}
     edges = [
@@ -204,7 +132,7 @@ async def unmapped_addresses_are_refused(dut):
 
 @cocotb.test()
 async def counters_count_latch_and_clear(dut):
-    bench = await Bench(dut).start()
+    bench = await RegisterBench(dut).start()
     await bench.read(0)
     expected = dict.fromkeys((counter.name for counter in counters()), 0)
     del expected["cycles"]
@@ -249,7 +177,7 @@ async def counters_count_latch_and_clear(dut):
 
 @cocotb.test()
 async def pulses_last_one_cycle(dut):
-    bench = await Bench(dut).start()
+    bench = await RegisterBench(dut).start()
     register = find_register(bench.config, "control")
     high = {register.member(field): 0 for field in register.fields}
 
@@ -271,78 +199,8 @@ async def pulses_last_one_cycle(dut):
 
 
 @cocotb.test()
-async def first_fault_is_kept_and_interrupts(dut):
-    bench = await Bench(dut).start()
-    layout = Messages(bench.config).fault_record
-
-    def record():
-        return {name: random.randrange(10) if name == "fault" else random.getrandbits(at.width) for name, at in layout}
-
-    for _ in range(5):
-        records = [record() for _ in range(random.randint(1, 6))]
-        for item in records:
-            item["access"] %= 3
-            dut.interrupt_status_fault.value = 1
-            dut.fault_record.value = sum(value << layout[name].offset for name, value in item.items())
-            await RisingEdge(dut.clk)
-            dut.interrupt_status_fault.value = 0
-            dut.fault_record.value = 0
-            if random.randrange(2):
-                await RisingEdge(dut.clk)
-        assert await bench.read(bench.address("interrupt_status")) == 1
-        assert int(dut.interrupt_request.value) == 0
-        await bench.write(bench.address("interrupt_enable"), 1)
-        await ClockCycles(dut.clk, 1)
-        assert int(dut.interrupt_request.value) == 1
-        packed = await bench.read(bench.address("fault_record"))
-        for field in find_register(bench.config, "fault_record").fields:
-            assert (packed & field.mask) >> field.low == records[0][field.name], field.name
-        va = await bench.read(bench.address("fault_va_low")) | await bench.read(bench.address("fault_va_high")) << 32
-        assert va == records[0]["va"]
-        assert await bench.read(bench.address("fault_count")) == len(records)
-        await bench.write(bench.address("interrupt_status"), 2)
-        assert await bench.read(bench.address("interrupt_status")) == 1
-        await bench.write(bench.address("interrupt_status"), 1)
-        assert await bench.read(bench.address("interrupt_status")) == 0
-        assert await bench.read(bench.address("fault_count")) == 0
-        assert int(dut.interrupt_request.value) == 0
-        await bench.write(bench.address("interrupt_enable"), 0)
-
-
-@cocotb.test()
-async def no_fault_is_lost_while_the_status_is_cleared(dut):
-    bench = await Bench(dut).start()
-    await bench.read(0)
-    dut.interrupt_status_fault.value = 1
-    await ClockCycles(dut.clk, 1)
-    await bench.write(bench.address("interrupt_status"), 1)
-    dut.interrupt_status_fault.value = 0
-    await ClockCycles(dut.clk, 1)
-    assert await bench.read(bench.address("interrupt_status")) == 1
-    assert await bench.read(bench.address("fault_count")) > 0
-
-
-@cocotb.test()
-async def done_interrupts(dut):
-    bench = await Bench(dut).start()
-    await bench.write(bench.address("interrupt_enable"), 2)
-    for _ in range(2):
-        dut.interrupt_status_done.value = 1
-        await ClockCycles(dut.clk, 1)
-        dut.interrupt_status_done.value = 0
-        await ClockCycles(dut.clk, 2)
-        assert int(dut.interrupt_request.value) == 1
-        assert await bench.read(bench.address("interrupt_status")) == 2
-        await bench.write(bench.address("interrupt_status"), 1)
-        assert await bench.read(bench.address("interrupt_status")) == 2
-        await bench.write(bench.address("interrupt_status"), 3)
-        assert await bench.read(bench.address("interrupt_status")) == 0
-        assert int(dut.interrupt_request.value) == 0
-
-
-@cocotb.test()
 async def reads_and_writes_back_to_back(dut):
-    bench = await Bench(dut).start()
+    bench = await RegisterBench(dut).start()
     bench.pause(int(os.environ.get("T3_PAUSES", "0")))
     names = ("route_low", "route_high", "spill_base_low")
     values = {}
@@ -368,9 +226,6 @@ CASES = (
     "unmapped_addresses_are_refused",
     "counters_count_latch_and_clear",
     "pulses_last_one_cycle",
-    "first_fault_is_kept_and_interrupts",
-    "no_fault_is_lost_while_the_status_is_cleared",
-    "done_interrupts",
 )
 PAUSED_CASES = (
     "every_register_reads_and_writes_as_described",
