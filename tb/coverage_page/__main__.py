@@ -18,6 +18,7 @@ from tb.source_coverage.lcov import lcov_info
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXCLUSIONS = Path(__file__).with_name("exclusions.toml")
+SCORES = ROOT / "tb" / "mutation" / "scores.json"
 
 
 def _commit() -> str:
@@ -27,7 +28,7 @@ def _commit() -> str:
     return answer.stdout.strip() or "unknown"
 
 
-def write_page(build: Path, exclusions: Path = EXCLUSIONS) -> int:
+def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES) -> int:
     """Write build/coverage/index.html and what belongs to it; returns 1 when an exclusion is wrong, else 0."""
     coverage = build / "coverage"
     coverage.mkdir(parents=True, exist_ok=True)
@@ -38,7 +39,7 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS) -> int:
     entries = read_exclusions(exclusions) if measured.runs else []
     excluded = exclude(points, entries, lambda file: (ROOT / file).read_text().splitlines())
     excluded.complaints.extend(f"{file} belongs to no block of blocks.toml" for file in strays)
-    found = results(blocks, measured, excluded, build, ROOT / "tb" / "testplan.toml")
+    found = results(blocks, measured, excluded, build, ROOT / "tb" / "testplan.toml", scores)
     (coverage / "summary.json").write_text(json.dumps(found.as_json(), indent=1) + "\n")
     (coverage / "source.info").write_text(lcov_info(measured.source, "t3"))
     page = PageWriter(found, blocks, coverage, ROOT, _commit()).write()

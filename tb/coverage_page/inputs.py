@@ -138,6 +138,13 @@ def read_mutation(path: Path) -> dict[str, Figure] | None:
     }
 
 
+def read_recorded(path: Path) -> dict[str, str]:
+    """Block -> day of its last full mutation run, from tb/mutation/scores.json; empty when there is none."""
+    found = _json(path)
+    blocks = found.get("blocks") if isinstance(found, dict) else None
+    return {name: str(row.get("date", "")) for name, row in blocks.items()} if isinstance(blocks, dict) else {}
+
+
 def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())

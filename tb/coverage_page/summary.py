@@ -14,6 +14,7 @@ from tb.coverage_page.inputs import (
     merge_functional,
     read_mutation,
     read_proofs,
+    read_recorded,
     read_testplan,
     read_tests,
     total,
@@ -74,6 +75,8 @@ class Results:
     testplan: Any
     other_tests: list[Test]
     runs: int
+    recorded: dict[str, str]
+    """Blocks whose mutation score is an earlier run's, and its day."""
 
     def as_json(self) -> dict[str, Any]:
         """The content of summary.json."""
@@ -95,6 +98,7 @@ class Results:
             "excluded_points": len(self.excluded.points),
             "exclusion_complaints": self.excluded.complaints,
             "simulation_runs": self.runs,
+            "mutation_recorded": self.recorded,
         }
 
 
@@ -108,13 +112,18 @@ def _figure(coverage: SourceCoverage, kind: str) -> Figure | None:
     return Figure(*coverage.count(kind)) if ran else None
 
 
-def results(blocks: Sequence[Block], measured: Measured, excluded: Excluded, build: Path, plan: Path) -> Results:
-    """Gather everything. `build`: the folder with coverage/, formal/, mutation/; `plan`: the testplan."""
+def results(
+    blocks: Sequence[Block], measured: Measured, excluded: Excluded, build: Path, plan: Path, scores: Path
+) -> Results:
+    """Gather everything. `build`: the folder with coverage/, formal/, mutation/; `plan`: the testplan; `scores`: the
+    mutation scores of earlier runs, for blocks of which `build` has none."""
     counted = measured.all_points().without(excluded.points)
     tests = read_tests(build / "coverage" / "junit.xml")
     points = merge_functional(build / "coverage" / "functional", build / "coverage" / "functional.xml")
     proofs = read_proofs(build / "formal" / "summary.json")
-    mutation = read_mutation(build / "mutation" / "summary.json")
+    mutation = read_mutation(build / "mutation" / "summary.json") or {}
+    earlier = {name: day for name, day in read_recorded(scores).items() if name not in mutation}
+    mutation |= {name: figure for name, figure in (read_mutation(scores) or {}).items() if name in earlier}
     rows = []
     for block in blocks:
         coverage = counted.of_files(file for file in counted.files() if block.has_file(file))
@@ -126,7 +135,7 @@ def results(blocks: Sequence[Block], measured: Measured, excluded: Excluded, bui
         row.figures["functional"] = None if points is None else total(point.bins for point in row.cover_points)
         for name, kind in METRICS.items():
             row.figures[name] = _figure(coverage, kind)
-        killed = [figure for name, figure in (mutation or {}).items() if block.goes_by(name)]
+        killed = [figure for name, figure in mutation.items() if block.goes_by(name)]
         row.figures["mutation"] = total(killed) if killed else None
         rows.append(row)
     known = {test for row in rows for test in row.tests}
@@ -139,7 +148,7 @@ def results(blocks: Sequence[Block], measured: Measured, excluded: Excluded, bui
     overall.figures["tests"] = None if tests is None else _passed(tests)
     overall.figures["functional"] = None if points is None else total(point.bins for point in points)
     overall.proofs = proofs
-    return Results(rows, overall, counted, excluded, read_testplan(plan), others, measured.runs)
+    return Results(rows, overall, counted, excluded, read_testplan(plan), others, measured.runs, earlier)
 
 
 def _passed(tests: Sequence[Test]) -> Figure:

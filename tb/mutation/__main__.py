@@ -10,7 +10,7 @@ from rich.table import Table
 from sim.terminal import errors, stages
 from tb.mutation.blocks import BLOCKS, QUICK, QUICK_MUTANTS
 from tb.mutation.campaign import Verdict, run_block
-from tb.mutation.summary import read_reasons, score, write
+from tb.mutation.summary import read_reasons, record_scores, score, write
 from tb.runner import BUILD
 
 LEAST_SCORE = 95.0
@@ -34,6 +34,9 @@ def main(
     mutants: Annotated[int | None, typer.Option(min=1, help="per netlist, instead of each block's own number")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of the choice of mutants and of the tests")] = 1,
     out: Annotated[Path, typer.Option(help="folder of summary.json and junit.xml")] = BUILD / "mutation",
+    record: Annotated[
+        bool, typer.Option(help="keep the scores in tb/mutation/scores.json, for the coverage page")
+    ] = False,
 ) -> None:
     """Mutation score of every block. Exit code 1 when it is below 95 % or a survivor is not explained.
 
@@ -51,6 +54,8 @@ def main(
         for name in names:
             verdicts += run_block(name, BLOCKS[name], seed, count, show)
     write(verdicts, out)
+    if record:
+        record_scores(verdicts)
     Console(highlight=False).print(_table(verdicts))
     reasons = read_reasons()
     open_survivors = [

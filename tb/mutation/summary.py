@@ -5,12 +5,15 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree
 
 from tb.mutation.campaign import Verdict
 
 REASONS = Path(__file__).with_name("survivors.toml")
+SCORES = Path(__file__).with_name("scores.json")
+"""Figures of the last full run of each block, and the day of it; the coverage page shows them where build/ has none."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,15 @@ def summarize(verdicts: Sequence[Verdict], reasons: Sequence[Reason]) -> dict[st
         "blocks": {name: _figures(found) for name, found in by_block.items()},
         "survivors": survivors,
     }
+
+
+def record_scores(verdicts: Sequence[Verdict], path: Path = SCORES) -> None:
+    """Replace in `path` the figures of the blocks of `verdicts`; those of other blocks stay."""
+    kept = json.loads(path.read_text())["blocks"] if path.exists() else {}
+    for name in dict.fromkeys(verdict.block for verdict in verdicts):
+        figures = _figures([verdict for verdict in verdicts if verdict.block == name])
+        kept[name] = {**figures, "date": f"{date.today():%Y-%m-%d}"}
+    path.write_text(json.dumps({"blocks": dict(sorted(kept.items()))}, indent=1) + "\n")
 
 
 def junit(verdicts: Sequence[Verdict], reasons: Sequence[Reason]) -> ElementTree.ElementTree:

@@ -78,7 +78,7 @@ def page(build: Path, exclusions: str = "") -> dict:
     """Write the page for `build`; returns summary.json."""
     path = build / "exclusions.toml"
     path.write_text(exclusions)
-    assert write_page(build, path) == 0
+    assert write_page(build, path, build / "scores.json") == 0
     return json.loads((build / "coverage" / "summary.json").read_text())
 
 
@@ -117,6 +117,19 @@ def test_what_was_not_run_is_not_counted_as_passed(tmp_path):
     text = (tmp_path / "coverage" / "index.html").read_text()
     assert "not run" in text
     assert "100 %</td>" not in text
+
+
+def test_a_recorded_mutation_score_stands_where_none_was_measured(tmp_path):
+    record = {"blocks": {name: {"killed": 8, "survived": 2, "date": "2026-01-02"} for name in ("arbiter", "coalescer")}}
+    (tmp_path / "scores.json").write_text(json.dumps(record))
+    summary = page(tmp_path)
+    assert summary["blocks"]["arbiter"]["mutation"]["percent"] == 80.0
+    assert summary["mutation_recorded"] == {"arbiter": "2026-01-02", "coalescer": "2026-01-02"}
+    assert "earlier runs (they take hours): arbiter 2026-01-02" in (tmp_path / "coverage" / "index.html").read_text()
+    fill(tmp_path)
+    summary = page(tmp_path)
+    assert summary["blocks"]["arbiter"]["mutation"]["percent"] == 95.0
+    assert summary["mutation_recorded"] == {"coalescer": "2026-01-02"}
 
 
 def test_unreadable_inputs_are_not_run(tmp_path):

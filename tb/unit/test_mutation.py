@@ -18,7 +18,7 @@ from tb.mutation.execution import kill, prepared
 from tb.mutation.fork_server import STOPPED
 from tb.mutation.jobs import SimulationJob
 from tb.mutation.netlist import Mutant, apply_mutants, list_mutants
-from tb.mutation.summary import Reason, read_reasons, score, summarize, write
+from tb.mutation.summary import Reason, read_reasons, record_scores, score, summarize, write
 from tb.runner import Simulation, simulate
 
 
@@ -117,6 +117,16 @@ def test_summary(tmp_path):
     write(verdicts, tmp_path)
     assert json.loads((tmp_path / "summary.json").read_text())["blocks"]["limiter"]["killed"] == 1
     assert 'failures="2"' in (tmp_path / "junit.xml").read_text()
+
+
+def test_recorded_scores_of_other_blocks_stay(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text(json.dumps({"blocks": {"other": {"killed": 5}, "limiter": {"killed": 9}}}))
+    record_scores([verdict(1, "killed"), verdict(2, "survived")], path)
+    blocks = json.loads(path.read_text())["blocks"]
+    assert blocks["other"] == {"killed": 5}
+    assert (blocks["limiter"]["killed"], blocks["limiter"]["score"]) == (1, 50.0)
+    assert len(blocks["limiter"]["date"]) == 10
 
 
 def test_every_reason_is_of_a_block_and_says_something():
