@@ -1,11 +1,11 @@
 """The 16 bank machines of a channel and the choice of one row and one column command per cycle.
 
 State and timers of all banks are vectors over the banks. Times are command to command (JESD235 names in
-:class:`hw.config.Timing`); row and column outputs are registered, so a decision is on the bus one cycle later and
+:class:`hw.config.Timing`); what is decided goes through a register, so a decision is on the bus one cycle later and
 distances are the same.
 """
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
@@ -90,8 +90,7 @@ class BankMachines(wiring.Component):
         m.submodules.slots = slots = Memory(shape=slot_layout(self._config), depth=BANKS, init=[])
         m.submodules.rows = rows = Memory(shape=unsigned(ROW_BITS), depth=BANKS, init=[])
         slot_write = slots.write_port()
-        read_slot = slots.read_port(domain="comb")
-        write_slot = slots.read_port(domain="comb")
+        slot_read = slots.read_port(domain="comb")
         row_write = rows.write_port()
         row_read = rows.read_port(domain="comb")
         row_lookup = rows.read_port(domain="comb")
@@ -184,30 +183,34 @@ class BankMachines(wiring.Component):
                 read_select.eq(read_ready & ~turn_over),
                 write_select.eq(write_ready & (turn_over | ~read_ready)),
             ]
-        # The bank and its slot are found for both directions while the direction is being decided.
+        # The bank is found for both directions while the direction is being decided, and with it the index: a vector
+        # over the banks for each of its bits. The rest of the slot is read when the command is on the bus; nothing is
+        # dispatched to the bank before that.
+        indices = [Signal(BANKS, name=f"index_{bit}") for bit in range(len(self.select_index))]
+
+        def index_at(banks: Value) -> Value:
+            return Cat((bits & banks).any() for bits in indices)
+
         chosen = Signal(BANKS)
         chosen_read = Signal(BANKS)
         chosen_write = Signal(BANKS)
-        slot = Signal(slot_layout(self._config))
         m.d.comb += [
             chosen_read.eq(rotating(reads, column_above)),
             chosen_write.eq(rotating(writes, column_above)),
-            read_slot.addr.eq(encode(chosen_read)),
-            write_slot.addr.eq(encode(chosen_write)),
             chosen.eq(Mux(write_select, chosen_write, chosen_read)),
-            slot.eq(Mux(write_select, write_slot.data, read_slot.data)),
             read_banks.eq(chosen_read & spread(read_select, BANKS)),
             write_banks.eq(chosen_write & spread(write_select, BANKS)),
             update_select.eq(write_select & (chosen_write & updating).any()),
             self.select.eq(read_select | write_select),
-            self.select_index.eq(slot.index),
+            self.select_index.eq(Mux(write_select, index_at(chosen_write), index_at(chosen_read))),
             self.released.eq(self.issue),
+            slot_read.addr.eq(self.issue.bank),
+            self.issue_slot.eq(slot_read.data),
         ]
         m.d.sync += self.issue.valid.eq(self.select)
         with m.If(self.select):
             m.d.sync += [
-                self.issue.bank.eq(Mux(write_select, write_slot.addr, read_slot.addr)),
-                self.issue_slot.eq(slot),
+                self.issue.bank.eq(Mux(write_select, encode(chosen_write), encode(chosen_read))),
                 self.issue_hit.eq(~(chosen & fresh).any()),
                 column_above.eq(
                     Mux(
@@ -271,6 +274,10 @@ class BankMachines(wiring.Component):
         ]
         with m.If(self.dispatch.valid):
             m.d.sync += [
+                *(
+                    bits.eq(Mux(bit, bits | arriving, bits & ~arriving))
+                    for bits, bit in zip(indices, self.slot.index, strict=True)
+                ),
                 writing.eq(
                     Mux(self.slot.access == Access.READ, writing & ~arriving, (writing | arriving) & every_bank)
                 ),

@@ -24,6 +24,10 @@ HEAD_WAIT = 1024
 hits to the head's bank, which bounds the wait of a row conflict under an endless stream of row hits."""
 
 
+GROUP = 16
+"""Positions among which the oldest is found by a carry chain; of more, the oldest of each group and the first group."""
+
+
 def lowest(vector: Value) -> Value:
     """One-hot of the lowest set bit."""
     return (vector & -vector)[: len(vector)]
@@ -32,6 +36,38 @@ def lowest(vector: Value) -> Value:
 def below_lowest(vector: Value) -> Value:
     """Ones below the lowest set bit (all ones if there is none)."""
     return ((vector - 1) & ~vector)[: len(vector)]
+
+
+def groups(vector: Value) -> list[Value]:
+    """`vector` in pieces of GROUP bits."""
+    return [vector[start : start + GROUP] for start in range(0, len(vector), GROUP)]
+
+
+class Oldest:
+    """Oldest set position of `vector`: in each group (`local`, one-hot), and the `first` group with any (one-hot)."""
+
+    def __init__(self, m: Module, vector: Value, name: str):
+        self._vector = vector
+        self.local = Signal(len(vector), name=f"{name}_local")
+        occupied = Cat(group.any() for group in groups(vector))
+        self._occupied = Signal(len(occupied), name=f"{name}_occupied")
+        self.first = Signal(len(occupied), name=f"{name}_first")
+        m.d.comb += [
+            self.local.eq(Cat(lowest(group) for group in groups(vector))),
+            self._occupied.eq(occupied),
+            self.first.eq(lowest(self._occupied)),
+        ]
+
+    def below(self) -> Value:
+        """Ones below the oldest (all ones if there is none)."""
+        reached = below_lowest(self._occupied) | self.first
+        return Cat(
+            below_lowest(group) & spread(reached[place], len(group)) for place, group in enumerate(groups(self._vector))
+        )
+
+    def of(self, plane: Value) -> Value:
+        """Its bit of `plane`."""
+        return (Cat(group.any() for group in groups(plane & self.local)) & self.first).any()
 
 
 def rotating(vector: Value, above: Value) -> Value:
@@ -138,19 +174,14 @@ class DramQueue(wiring.Component):
 
         # Oldest row hit whose bank is free. The bank of the last pick is not free, whatever the vectors still say.
         eligible = Signal(depth)
-        chosen = Signal(depth)
-        chosen_below = Signal(depth)
-        m.d.comb += [
-            eligible.eq(hit & free & ~(picked_bank & spread(pick.valid, depth))),
-            chosen.eq(lowest(eligible)),
-            chosen_below.eq(below_lowest(eligible)),
-        ]
+        m.d.comb += eligible.eq(hit & free & ~(picked_bank & spread(pick.valid, depth)))
+        chosen = Oldest(m, eligible, "chosen")
         m.d.sync += pick.valid.eq(eligible.any() & ~self.drain & ~self.closed)
         with m.If(eligible.any()):
             m.d.sync += [
-                pick.bank.eq(Cat((plane & chosen).any() for plane in bank_planes)),
-                pick_index.eq(Cat((plane & chosen).any() for plane in index_planes)),
-                pick_below.eq(close_gap(chosen_below)),
+                pick.bank.eq(Cat(chosen.of(plane) for plane in bank_planes)),
+                pick_index.eq(Cat(chosen.of(plane) for plane in index_planes)),
+                pick_below.eq(close_gap(chosen.below())),
             ]
 
         # Row requests: a bank is chosen in one cycle, the row of its oldest request in the next.
@@ -159,7 +190,8 @@ class DramQueue(wiring.Component):
         row_above = Signal(BANKS)
         wanted = Signal(BankEvent)
         wanted_bank = of_bank(wanted.bank, "wanted_bank")
-        oldest = Signal(depth)
+        wants = Signal(depth)
+        oldest = Oldest(m, wants, "oldest")
         m.d.comb += [
             need_row.eq(has_waiting & ~has_hits & ~row_pending & ~occupied & ~spread(self.drain | self.closed, BANKS)),
             row_choice.eq(rotating(need_row, row_above)),
@@ -175,8 +207,8 @@ class DramQueue(wiring.Component):
             ]
         with m.If(wanted.valid):
             m.d.comb += [
-                oldest.eq(lowest(valid & wanted_bank)),
-                self.row_request.row.eq(Cat((plane & oldest).any() for plane in row_planes)),
+                wants.eq(valid & wanted_bank),
+                self.row_request.row.eq(Cat(oldest.of(plane) for plane in row_planes)),
             ]
 
         # What an opened row, a released bank and a row request change for the waiting requests.

@@ -32,13 +32,15 @@ Format = data.StructLayout({"fp16": unsigned(1), "short": unsigned(1), "integer"
 Controls = data.StructLayout(
     {
         "format": Format,
+        "long": unsigned(1),
         "add": unsigned(1),
         "maximum": unsigned(1),
         "take": unsigned(1),
         "fill": unsigned(1),
     }
 )
-"""An operand decoded: `take`: no element of memory is used; `fill`: bytes outside the mask become the identity."""
+"""An operand decoded. `long`: not `short`, a register of its own because both are read in many places; `take`: no
+element of memory is used; `fill`: bytes outside the mask become the identity."""
 
 
 class Choice(wiring.Signature):
@@ -92,6 +94,7 @@ class OperandStage(wiring.Component):
             controls.format.fp16.eq(dtype == DataType.FP16),
             controls.format.short.eq((dtype == DataType.FP16) | (dtype == DataType.BF16)),
             controls.format.integer.eq(dtype == DataType.INT32),
+            controls.long.eq((dtype == DataType.FP32) | (dtype == DataType.INT32)),
             controls.add.eq(operation == AluOperation.ADD),
             controls.maximum.eq(operation == AluOperation.MAX),
             controls.take.eq(first | (operation == AluOperation.STORE)),
@@ -131,6 +134,8 @@ class AlignStage(wiring.Component):
             m.submodules[f"narrow_{lane}"] = narrow = AlignOperands(16)
             old, new = self.old.word_select(lane, 32), self.arriving.word_select(lane, 32)
             kept = merged.word_select(lane, 32)
+            # The two registers share the load of the lanes.
+            long = controls.long if lane % 2 else ~short
             for adder in (wide, narrow):
                 m.d.comb += [
                     adder.fp16.eq(controls.format.fp16),
@@ -139,8 +144,8 @@ class AlignStage(wiring.Component):
                 ]
             m.d.comb += [
                 wide.integer.eq(controls.format.integer),
-                wide.a.eq(Mux(short, Cat(C(0, 16), old[:16]), old)),
-                wide.b.eq(Mux(short, Cat(C(0, 16), new[:16]), new)),
+                wide.a.eq(Mux(long, old, Cat(C(0, 16), old[:16]))),
+                wide.b.eq(Mux(long, new, Cat(C(0, 16), new[:16]))),
                 narrow.a.eq(old[16:]),
                 narrow.b.eq(new[16:]),
             ]

@@ -13,6 +13,7 @@ from hw.synthesis.logical_effort import liberty_text
 from hw.synthesis.mapping import Job, run, write_design
 from hw.synthesis.sizing import Sizer
 from hw.synthesis.timing import Analysis, Timing
+from hw.synthesis.upsizing import upsize
 
 REPORTED_PATHS = 20
 
@@ -68,11 +69,12 @@ def _map(source: Path, block: str, libraries: list[Path], folder: Path, library:
     module = run(job)
     analysis = Analysis(module, library)
     timing = analysis.run()
-    Sizer(module, library).run()
-    rebuilt = Analysis(module, library)
-    rebuilt_timing = rebuilt.run()
-    if rebuilt_timing.critical < timing.critical:
-        analysis, timing = rebuilt, rebuilt_timing
+    buffered = json.loads(Path(job.netlist).read_text())["modules"][block]
+    sizer = Sizer(buffered, library)
+    sizer.run()
+    if Analysis(buffered, library).run().critical < timing.critical:
+        module = buffered
+    analysis, timing = upsize(module, library, sizer)
     lines = []
     for path in timing.paths[:REPORTED_PATHS]:
         lines.append(f"{path.length / timing.fo4:.1f} FO4, {path.length:.0f} ps: {path.start} -> {path.end}")

@@ -3,12 +3,13 @@
 One walk against the direction of signals. A net whose load is more than its driver is meant for gets buffers: the sinks
 with the most time left are put behind one together, which counts as a sink itself, until the rest is light enough (the
 combination is Huffman's). "Time left" is exact for the part of the netlist already walked. Delays are taken from the
-library at a nominal slew. Sizes of other gates stay as abc chose them.
+library at a nominal slew. Sizes of other gates stay as abc chose them; see :mod:`hw.synthesis.upsizing`.
 """
 
 import bisect
 import re
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 from hw.synthesis.liberty import Cell, Library
@@ -37,7 +38,8 @@ class Family:
         return max(zip(self.drive, range(len(self.cells)), self.cells, strict=True))[2]
 
 
-def _delay(cell: Cell, pin: str, load: float, slew: float) -> float:
+def worst_delay(cell: Cell, pin: str, load: float, slew: float) -> float:
+    """Delay from `pin` to the output, the longer of both edges."""
     return max(
         (
             arc.delay[edge].at(slew, load)
@@ -54,7 +56,7 @@ def _drive(cell: Cell, unit: float) -> float:
     """Load that adds to the delay what a smallest inverter's gain of `GAIN` adds: `unit` picoseconds."""
     pin = next(iter(cell.capacitance))
     slew, one = 0.0, next(iter(cell.capacitance.values()))
-    slope = (_delay(cell, pin, 11 * one, slew) - _delay(cell, pin, one, slew)) / (10 * one)
+    slope = (worst_delay(cell, pin, 11 * one, slew) - worst_delay(cell, pin, one, slew)) / (10 * one)
     return unit / slope if slope > 0 else 0.0
 
 
@@ -67,12 +69,15 @@ class Sizer:
         inverter = library.inverter
         self._one = next(iter(inverter.capacitance.values()))
         pin = next(iter(inverter.capacitance))
-        self._slew = next(iter(inverter.arcs.values()))[0].slew[0].at(0, 4 * self._one)
-        unit = _delay(inverter, pin, (GAIN + 1) * self._one, 0) - _delay(inverter, pin, self._one, 0)
-        self._fo4 = _delay(inverter, pin, 4 * self._one, self._slew)
+        self.slew = next(iter(inverter.arcs.values()))[0].slew[0].at(0, 4 * self._one)
+        unit = worst_delay(inverter, pin, (GAIN + 1) * self._one, 0) - worst_delay(inverter, pin, self._one, 0)
+        self._fo4 = worst_delay(inverter, pin, 4 * self._one, self.slew)
         self._unit = unit
         self._families = self._find_families()
         self._buffers = self._families.get(self._key(library.buffer)) if library.buffer else None
+        self._ladder = {
+            cell.name: stronger for family in self._families.values() for cell, stronger in pairwise(family.cells)
+        }
         self._next_net = 1 + max((net for cell in module["cells"].values() for bits in cell["connections"].values()
                                   for net in bits if isinstance(net, int)), default=0)  # fmt: skip
 
@@ -91,6 +96,10 @@ class Sizer:
             if self._key(cell) in wanted:
                 groups[self._key(cell)].append(cell)
         return {key: Family(cells, self._unit) for key, cells in groups.items()}
+
+    def stronger(self, cell: Cell) -> Cell | None:
+        """The next stronger cell of the same kind."""
+        return self._ladder.get(cell.name)
 
     def run(self) -> None:
         """Walk the netlist from its ends to its starts."""
@@ -201,7 +210,7 @@ class Sizer:
             return (self._fo4 if pin != cell.clock else 0.0), load
         output = next(iter(cell.arcs))
         net = item["connections"][output][0]
-        return _delay(cell, pin, self._load.get(net, 0.0), self._slew) + self._after.get(net, 0.0), load
+        return worst_delay(cell, pin, self._load.get(net, 0.0), self.slew) + self._after.get(net, 0.0), load
 
     _load: dict[Net, float]
 
@@ -268,7 +277,7 @@ class Sizer:
                 self._module["cells"][sink[0]]["connections"][sink[1]][sink[2]] = new
             self._load[new] = weight
             self._after[new] = group[-1][0]
-            needed = _delay(cell, pin, weight, self._slew) + group[-1][0]
+            needed = worst_delay(cell, pin, weight, self.slew) + group[-1][0]
             load = cell.capacitance[pin]
             bisect.insort(members, (needed, load, (name, pin, 0)), key=lambda item: item[0])
             total += load - weight

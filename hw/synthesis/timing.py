@@ -5,10 +5,11 @@ to registers: an input arrives a flip-flop's delay after the edge, an output has
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hw.synthesis.liberty import Arc, Cell, Library
+from hw.synthesis.liberty import Arc, Cell, Library, Table
 from hw.synthesis.memory_macros import INPUT_LOADS, SETUP, Macro, access_time, macro
 
 Net = int | str
@@ -232,37 +233,60 @@ class Analysis:
                     time = arrival[cause] + arc.delay[edge].at(slews[cause], load)
                     self._improve(target, edge, time, arc.slew[edge].at(slews[cause], load), source, through)
 
-    def _ends(self) -> list[Path]:
+    def load(self, net: Net) -> float:
+        """Capacitance that `net` drives."""
+        return self._load[net]
+
+    def pins(self, cell: str) -> dict[str, list[Net]]:
+        """Nets at the pins of a cell."""
+        nets: dict[str, list[Net]] = self._module["cells"][cell]["connections"]
+        return nets
+
+    def long_paths(self, share: float) -> Iterator[list[Net]]:
+        """After :meth:`run`: for each end whose path is at least `share` of the longest, the nets of that path."""
+        ends = [(net, length) for _, net, length in self._lengths()]
+        least = share * max((length for _, length in ends), default=0.0)
+        for end in dict.fromkeys(net for net, length in ends if length >= least):
+            path: list[Net] = []
+            current: Net | None = end
+            while current is not None:
+                path.append(current)
+                current, _ = self._cause[current]
+            yield path[::-1]
+
+    def _lengths(self) -> Iterator[tuple[str, Net, float]]:
+        """Every end of a path: name of the register or port, net, time until it is stored there."""
         flip_flop = self._library.flip_flop
         assert flip_flop is not None
         setup = next(iter(flip_flop.setup.values()))
-        worst: dict[str, tuple[float, Net]] = {}
 
-        def end(name: str, net: Net, tables: tuple[Any, Any] | None, fixed: float = 0.0) -> None:
-            arrival = self._arrival.get(net)
-            if arrival is None:
-                return
+        def length(net: Net, tables: tuple[Table, Table] | None) -> float:
             slews = self._slew[net]
-            length = max(
-                arrival[edge] + (tables[edge].at(slews[edge], 0) if tables else fixed)
-                for edge in (RISE, FALL)
-                if arrival[edge] >= 0
+            return max(
+                time + (tables[edge].at(slews[edge], 0) if tables else SETUP * self._unit)
+                for edge, time in enumerate(self._arrival[net])
+                if time >= 0
             )
-            if length > worst.get(name, (-1.0, 0))[0]:
-                worst[name] = (length, net)
 
         for _, cell, nets in self.cells:
             for pin, tables in cell.setup.items():
                 state = next((net for output in cell.arcs for net in nets.get(output, ())), None)
                 name = self._names.get(state, "?") if state is not None else "?"
-                end(name.partition("[")[0], nets[pin][0], tables)
+                if nets[pin][0] in self._arrival:
+                    yield name.partition("[")[0], nets[pin][0], length(nets[pin][0], tables)
         for item in self.macros:
-            for net in item.sampled:
-                end(f"memory {item.words} x {item.width} {item.name}", net, None, SETUP * self._unit)
+            for net in filter(self._arrival.__contains__, item.sampled):
+                yield f"memory {item.words} x {item.width} {item.name}", net, length(net, None)
         for name, port in self._module["ports"].items():
             if port["direction"] == "output":
-                for net in port["bits"]:
-                    end(f"port {name}", net, setup)
+                for net in filter(self._arrival.__contains__, port["bits"]):
+                    yield f"port {name}", net, length(net, setup)
+
+    def _ends(self) -> list[Path]:
+        worst: dict[str, tuple[float, Net]] = {}
+        for name, net, length in self._lengths():
+            if length > worst.get(name, (-1.0, 0))[0]:
+                worst[name] = (length, net)
         ordered = sorted(worst.items(), key=lambda item: -item[1][0])
         return [self._trace(name, net, length) for name, (length, net) in ordered]
 

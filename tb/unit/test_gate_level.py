@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -15,7 +16,7 @@ from tb.unit import test_tracker as tracker
 @pytest.fixture(autouse=True)
 def gate_level() -> Iterator[None]:
     """Every simulation of a test builds the gates instead of the RTL."""
-    with patch("tb.runner.to_systemverilog", to_gates):
+    with patch("tb.runner.to_systemverilog", to_gates), patch("tb.runner._texts", WeakKeyDictionary()):
         yield
 
 

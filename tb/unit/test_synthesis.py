@@ -16,6 +16,7 @@ from hw.synthesis.measure import measure
 from hw.synthesis.memory_macros import access_time
 from hw.synthesis.sizing import Sizer
 from hw.synthesis.timing import Analysis, fo4_delay
+from hw.synthesis.upsizing import upsize
 from sim import cli
 
 
@@ -108,6 +109,19 @@ def test_buffers_make_a_heavy_net_faster(library):
     assert any(kind.startswith("BUF") for kind in kinds)
     assert kinds.count("INV_X1") == 64
     assert fast.critical < 0.6 * slow.critical
+
+
+def test_stronger_gates_make_a_long_path_faster(library):
+    """An inverter before 24 flip-flops: 6 + 1/2, 1 + 24, 4 tau; one twice as strong: 6 + 2/2, 1 + 12, 4."""
+    cells = {"first": ("DFF_X2", {"CLK": [1], "D": ["0"], "Q": [2]}), "inverter": ("INV_X1", {"A": [2], "Y": [3]})}
+    cells |= {f"last_{n}": ("DFF_X2", {"CLK": [1], "D": [3], "Q": [10 + n]}) for n in range(24)}
+    module = netlist(cells, {"clk": ("input", [1])})
+    slow = Analysis(module, library).run()
+    _, fast = upsize(module, library, Sizer(module, library))
+    assert slow.critical == pytest.approx((6 + 1 / 2 + 1 + 24 + 4) / FO4)
+    assert fast.critical < (6 + 2 / 2 + 1 + 12 + 4) / FO4
+    assert module["cells"]["inverter"]["type"].startswith("INV_X")
+    assert len(module["cells"]) == 26
 
 
 @pytest.mark.parametrize(

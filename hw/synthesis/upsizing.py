@@ -1,0 +1,86 @@
+"""Stronger gates on the longest paths of a mapped and buffered netlist (TILOS: Fishburn and Dunlop, ICCAD 1985).
+
+Round by round, each path that is nearly as long as the longest gets stronger gates: those whose stage gains most over
+what their larger input costs the stage before. A round that makes the longest path longer is undone, and the next is
+more careful.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+from hw.synthesis.liberty import Cell, Library
+from hw.synthesis.sizing import Sizer, worst_delay
+from hw.synthesis.timing import Analysis, Net, Timing
+
+ROUNDS = 30
+CARE = ((0.97, 0.5), (0.97, 1.0), (0.99, 1.0), (0.998, 1.0))
+"""How careful a round is: length over that of the longest path, from which on a path is looked at; gain over that of
+the best gate of the path, from which on a gate is replaced."""
+
+
+def upsize(module: dict[str, Any], library: Library, sizer: Sizer) -> tuple[Analysis, Timing]:
+    """Change the kinds of cells of `module` (yosys's JSON) in place; returns its analysis afterwards."""
+    cells = module["cells"]
+    best = Analysis(module, library)
+    best_timing = best.run()
+    care = 0
+    for _ in range(ROUNDS):
+        stronger = _stronger_gates(best, library, sizer, *CARE[care])
+        before = {name: cells[name]["type"] for name in stronger}
+        for name, cell in stronger.items():
+            cells[name]["type"] = cell.name
+        analysis = Analysis(module, library)
+        timing = analysis.run()
+        if timing.critical < best_timing.critical:
+            best, best_timing = analysis, timing
+            continue
+        for name, kind in before.items():
+            cells[name]["type"] = kind
+        care += 1
+        if care == len(CARE):
+            break
+    return best, best_timing
+
+
+def _stronger_gates(analysis: Analysis, library: Library, sizer: Sizer, near: float, share: float) -> dict[str, Cell]:
+    """Cells to take instead, by name of the cell."""
+    drivers: dict[Net, tuple[str, Cell]] = {}
+    for name, cell, nets in analysis.cells:
+        for output in cell.arcs:
+            for net in nets.get(output, ()):
+                drivers[net] = name, cell
+    flip_flop = library.flip_flop
+    assert flip_flop is not None
+    gains: dict[Net, float] = {}
+
+    def gain(source: Net, target: Net) -> float:
+        """What a stronger driver of `target` would save on the path from `source`."""
+        name, cell = drivers[target]
+        stronger = sizer.stronger(cell)
+        pins = analysis.pins(name)
+        pin = next((pin for pin in cell.capacitance if pins[pin][0] == source), None)
+        if stronger is None or pin is None or cell.clock:
+            return 0.0
+        load, slew = analysis.load(target), sizer.slew
+        saved = worst_delay(cell, pin, load, slew) - worst_delay(stronger, pin, load, slew)
+        driver = drivers.get(source, ("", flip_flop))[1]
+        through = next(arc.related for arcs in driver.arcs.values() for arc in arcs)
+        before = analysis.load(source)
+        after = before + stronger.capacitance[pin] - cell.capacitance[pin]
+        return saved - (worst_delay(driver, through, after, slew) - worst_delay(driver, through, before, slew))
+
+    chosen: dict[str, Cell] = {}
+    for path in analysis.long_paths(near):
+        driven = [(source, target) for source, target in pairwise(path) if target in drivers]
+        for source, target in driven:
+            if target not in gains:
+                gains[target] = gain(source, target)
+        best = max((gains[target] for _, target in driven), default=0.0)
+        for _, target in driven:
+            if gains[target] <= 0 or gains[target] < share * best:
+                continue
+            name, cell = drivers[target]
+            stronger = sizer.stronger(cell)
+            assert stronger is not None
+            chosen[name] = stronger
+    return chosen
