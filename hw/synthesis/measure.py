@@ -67,14 +67,12 @@ def _map(source: Path, block: str, libraries: list[Path], folder: Path, library:
         library.inverter.name,
     )
     module = run(job)
-    analysis = Analysis(module, library)
-    timing = analysis.run()
     buffered = json.loads(Path(job.netlist).read_text())["modules"][block]
     sizer = Sizer(buffered, library)
     sizer.run()
-    if Analysis(buffered, library).run().critical < timing.critical:
-        module = buffered
-    analysis, timing = upsize(module, library, sizer)
+    # Which of abc's buffers and our own are the better start is not known beforehand.
+    results = [upsize(netlist, library, sizer) for netlist in (module, buffered)]
+    analysis, timing = min(results, key=lambda result: result[1].critical)
     lines = []
     for path in timing.paths[:REPORTED_PATHS]:
         lines.append(f"{path.length / timing.fo4:.1f} FO4, {path.length:.0f} ps: {path.start} -> {path.end}")

@@ -12,8 +12,8 @@ from hw.synthesis.liberty import Cell, Library
 from hw.synthesis.sizing import Sizer, worst_delay
 from hw.synthesis.timing import Analysis, Net, Timing
 
-ROUNDS = 30
-CARE = ((0.97, 0.5), (0.97, 1.0), (0.99, 1.0), (0.998, 1.0))
+ROUNDS = 40
+CARE = ((0.95, 0.5), (0.97, 0.5), (0.97, 1.0), (0.985, 0.7), (0.99, 1.0), (0.995, 1.0), (0.998, 1.0), (0.9995, 1.0))
 """How careful a round is: length over that of the longest path, from which on a path is looked at; gain over that of
 the best gate of the path, from which on a gate is replaced."""
 
