@@ -1,5 +1,6 @@
 """The trigger table: every block becomes ready once, when the last of its WF tiles is complete."""
 
+import itertools
 import json
 import os
 import random
@@ -159,6 +160,30 @@ async def doubled_completions_are_reported(dut):
     assert start == LATENCY
 
 
+@cocotb.test()
+async def repeated_completions_change_nothing(dut):
+    """Every tile of blocks of any size and action completes twice; the second time is reported and starts nothing."""
+    bench = Bench(dut, 0)
+    await bench.start()
+    blocks, launches = [], []
+    for index, (members, dma, launch) in enumerate(itertools.product((1, 3, 8), (0, 1), (0, 1))):
+        for position in range(members):
+            needed = (1 << members) - 1
+            place = {"index": index, "position": position, "needed": needed, "dma": dma, "launch": launch}
+            item = {"place": place, "wg": 100 + index, "va": 10 + position}
+            for doubled in (0, 1):
+                await bench.play([item])
+                await ReadOnly()
+                assert int(dut.doubled.value) == doubled, item
+                await RisingEdge(dut.clk)
+        blocks += [100 + index] * dma
+        launches += [100 + index] * launch
+    await bench.idle(100)
+    messages = Messages(CONFIG)
+    assert [field(messages.ready_block, item, "wg") for item in bench.blocks.received] == blocks
+    assert [field(messages.launch_event, item, "wg") for item in bench.launches.received] == launches
+
+
 def run(test: str, percent: int = 0, config=CONFIG) -> None:
     simulate(TriggerTable(config), "trigger_table", __name__, test, environment={"T3_PAUSES": json.dumps(percent)})
 
@@ -170,6 +195,10 @@ def test_each_block_once(percent):
 
 def test_doubled_completions_are_reported():
     run("doubled_completions_are_reported")
+
+
+def test_repeated_completions_change_nothing():
+    run("repeated_completions_change_nothing")
 
 
 def test_the_seeded_bug_is_caught():
