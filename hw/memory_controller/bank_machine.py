@@ -223,7 +223,7 @@ class BankMachines(wiring.Component):
             ]
             with m.If((direction != write_select) | ~other_waits):
                 m.d.sync += burst.eq(0)
-            with m.Elif(burst != DIRECTION_BURST):
+            with m.Else():  # not at DIRECTION_BURST: then the other direction would have gone
                 m.d.sync += burst.eq(burst + 1)
 
         # Row command: ACT before PRE, so that the ACT-to-ACT distance is used up; a refresh before both.
