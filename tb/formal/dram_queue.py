@@ -224,6 +224,7 @@ def _invariants(w: WatchedQueue) -> None:
     bug_depth=12,
     cover_depth=14,
     depth=1,
+    time_limit=900,
 )
 def dram_queue(b: Bench) -> None:
     w = WatchedQueue(b, {"row_pending": 0})
