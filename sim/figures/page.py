@@ -16,7 +16,8 @@ from sim.arrays import replaced
 from sim.figures import metrics
 from sim.figures.charts import CHARTS
 from sim.figures.evaluation import AGREEMENT, Evaluation
-from sim.figures.plan import LARGE_LAYERS, MACHINES, MAIN_LAYERS, PAPER
+from sim.figures.markdown import results
+from sim.figures.plan import LARGE_LAYERS, MACHINES, MAIN_LAYERS, PAPER, Machine
 from sim.figures.style import DPI, NAMES, SETTINGS
 from sim.sweep.command import label
 from sim.usage import UsageError
@@ -37,7 +38,7 @@ class Run:
 
 
 def write_report(folder: Path, evaluation: Evaluation, run: Run) -> dict[str, Any]:
-    """Write index.html, summary.json and the PNG files into `folder`; the summary.
+    """Write index.html, summary.json, results.md and the PNG files into `folder`; the summary.
 
     A chart whose points are missing has no PNG, and the page says so.
     """
@@ -55,14 +56,37 @@ def write_report(folder: Path, evaluation: Evaluation, run: Run) -> dict[str, An
         else:
             with replaced(path) as draft:
                 draft.write_bytes(image)
+    figures = described(evaluation, summary)
+    machines = [(machine, evaluation.layers(machine, (*MAIN_LAYERS, *LARGE_LAYERS))) for machine in MACHINES]
     with replaced(folder / "summary.json") as draft:
         draft.write_text(json.dumps(summary, indent=1) + "\n")
+    with replaced(folder / "results.md") as draft:
+        draft.write_text(results(summary, figures, machines))
     with replaced(folder / "index.html") as draft:
-        draft.write_text(render(evaluation, summary, images, run))
+        draft.write_text(render(evaluation, summary, figures, machines, images, run))
     return summary
 
 
-def render(evaluation: Evaluation, summary: Mapping[str, Any], images: Mapping[str, bytes | None], run: Run) -> str:
+def described(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What :func:`read_figures` holds, ours beside the paper's numbers."""
+    numbers = {
+        "headline": summary["headline"],
+        "layer": {layer["workload"]: layer for layer in evaluation.layers(PAPER)},
+    }
+    return [
+        figure | {"paper": beside(figure.get("paper", []), numbers), "found": figure.get("found", [])}
+        for figure in read_figures()
+    ]
+
+
+def render(
+    evaluation: Evaluation,
+    summary: Mapping[str, Any],
+    figures: Sequence[Mapping[str, Any]],
+    machines: Sequence[tuple[Machine, Sequence[Mapping[str, Any]]]],
+    images: Mapping[str, bytes | None],
+    run: Run,
+) -> str:
     """The page, with its images inside."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
@@ -72,21 +96,11 @@ def render(evaluation: Evaluation, summary: Mapping[str, Any], images: Mapping[s
         "share": _form(_share),
         "count": _form(_count),
     }
-    numbers = {
-        "headline": summary["headline"],
-        "layer": {layer["workload"]: layer for layer in evaluation.layers(PAPER)},
-    }
-    figures = [
-        described
-        | {"image": _embedded(images[described["name"]]), "paper": beside(described.get("paper", []), numbers)}
-        | {"found": described.get("found", [])}
-        for described in read_figures()
-    ]
     return environment.get_template("template.html.j2").render(
         run=run,
         summary=summary,
-        figures=figures,
-        machines=[(machine, evaluation.layers(machine, (*MAIN_LAYERS, *LARGE_LAYERS))) for machine in MACHINES],
+        figures=[{**figure, "image": _embedded(images[figure["name"]])} for figure in figures],
+        machines=machines,
         failures=[item | {"name": label(item["point"])} for item in evaluation.failures()],
         names=NAMES,
         overlapped=metrics.OVERLAPPED,

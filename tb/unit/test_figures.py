@@ -203,6 +203,12 @@ def test_page_holds_every_figure_and_stands_alone(complete: Evaluation, tmp_path
     for key in ("cycles", "speedup", "percent_of_ideal", "overlap_efficiency", "dram_sectors", "tp"):
         assert layer[key]
     assert len(summary["sub_layers"]) == 16 + 12 + 16 + 16
+    tables = (tmp_path / "results.md").read_text().splitlines()
+    cells = [line.count("|") for line in tables if line.startswith("| t-nlg/fc-2/tp8 |")]
+    assert len(cells) == 3
+    assert len(set(cells)) == 1
+    assert "| T3-MCA, geomean | 1.300 |" in "\n".join(tables)
+    assert any(line.startswith("| N nodes, mirrored node | t-nlg/op/tp8 |") for line in tables)
 
 
 def test_page_asks_for_the_reason_where_ours_differs(tmp_path: Path) -> None:
