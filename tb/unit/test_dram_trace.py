@@ -93,6 +93,39 @@ def test_compute_that_always_waits_starves_communication_unless_it_is_paced(poli
     assert (figures["forced"] > 0) == slowed
 
 
+def beside_a_reduction(intensity: float, policy: Policy, threshold: Threshold) -> tuple[int, int]:
+    """Cycles until a compute stream and the communication beside it are served: bursts of 256 sequential reads that
+    take `intensity` of a channel's bandwidth, and what a reduce-scatter at 75 GB/s moves, packets of 8 updates and of 8
+    reads in turns, one sector in 6.8 cycles."""
+    cycles, burst, link = 20_000, 256, 0.146
+    place = np.arange(int(cycles * intensity))
+    begins = place // burst * int(burst / intensity)
+    compute = Trace(*(values.astype(np.uint64) for values in (0 * place, place << 5, begins)))
+    place = np.arange(int(cycles * link))
+    reads = place // 8 % 2
+    sector = (1 << 22) + reads * (1 << 20) + place // 16 * 8 + place % 8
+    communication = Trace(*(values.astype(np.uint64) for values in (2 - 2 * reads, sector << 5, place / link)))
+    traces = {"compute": compute, "communication": communication}
+    result = play(paper_channel(), traces, arbiter_control(policy, threshold, 2000, refresh=True))
+    assert result.passed
+    return result.figures["compute_cycles"], result.figures["communication_cycles"]
+
+
+@pytest.mark.parametrize("intensity", [0.15, 0.3, 0.7, 0.8])
+def test_policies_differ_where_compute_takes_most_of_the_bandwidth(intensity):
+    """Up to a third of the bandwidth any policy serves both streams in time. Where little is left, round robin takes
+    it from compute, and MCA from communication; a low threshold then only takes more."""
+    turns = beside_a_reduction(intensity, Policy.ROUND_ROBIN, Threshold.NONE)
+    first = beside_a_reduction(intensity, Policy.MCA, Threshold.NONE)
+    held = beside_a_reduction(intensity, Policy.MCA, Threshold.OCCUPANCY_5)
+    scarce = intensity > 0.5
+    assert (turns[0] > 1.1 * first[0]) == scarce
+    assert (turns[0] < 1.03 * first[0]) != scarce
+    assert (first[1] > 1.03 * turns[1]) == scarce
+    assert held[0] == pytest.approx(first[0], rel=0.01)
+    assert held[1] > (1.01 if scarce else 1) * first[1]
+
+
 @pytest.mark.parametrize(("figure", "passed"), [({}, True), ({"violation": 1, "rule": Rule.RRD}, False)])
 def test_the_verdict_is_that_of_checker_and_counts(tmp_path, figure, passed):
     for columns, reads in ((3, 3), (2, 3), (3, 2)):
