@@ -243,9 +243,9 @@ def register_map(config: Configuration) -> tuple[Register, ...]:
         "starvation_limit", 16, Kind.READ_WRITE, "cycles communication may wait before it is forced; 0: no limit", 2000
     )
     single("detector_window", 16, Kind.READ_WRITE, "cycles over which the detector counts compute requests", 4096)
-    single("detector_boundary_10", 16, Kind.READ_WRITE, "threshold 5 at or above this many requests", 3072)
-    single("detector_boundary_30", 16, Kind.READ_WRITE, "threshold 10 at or above this many requests", 2048)
-    single("detector_boundary_none", 16, Kind.READ_WRITE, "threshold 30 at or above this many requests", 1024)
+    single("detector_boundary_10", 16, Kind.READ_WRITE, "threshold 5 at or above this many requests", 3840)
+    single("detector_boundary_30", 16, Kind.READ_WRITE, "threshold 10 at or above this many requests", 3584)
+    single("detector_boundary_none", 16, Kind.READ_WRITE, "threshold 30 at or above this many requests", 256)
     single("spill_base_low", low_bits, Kind.READ_WRITE, "sector address of the Tracker's home table, bits 31:0")
     single("spill_base_high", high_bits, Kind.READ_WRITE, "sector address of the Tracker's home table, from bit 32")
     single("expected_blocks", 20, Kind.READ_WRITE, "DMA blocks this node sends in the epoch")

@@ -24,7 +24,7 @@ from tb.runner import SimulationError
 ARGUMENTS = ["--cc", "--exe", "--noassert-case", "-CFLAGS", '-DMODEL=Vdram_trace -DMODEL_HEADER=\\"Vdram_trace.h\\"']
 SOURCES = ("dram_trace.sv", "trace_player.sv", "hbm_array.sv", "clock_gate.sv", "free_running.cpp", "trace_reader.cpp")
 STREAMS = ("compute", "communication")
-WINDOW, BOUNDARIES = 4096, (3072, 2048, 1024)
+WINDOW, BOUNDARIES = 4096, (3840, 3584, 256)
 PACE, PACE_LAG = 4, 64
 
 

@@ -11,6 +11,7 @@ pytest.importorskip("jinja2", reason="needs the packages of the extra [report]")
 pytest.importorskip("matplotlib", reason="needs the packages of the extra [report]")
 
 import sim.experiment
+import sim.figures.page
 from sim.cli import command_line
 from sim.experiment import CONFIGURATIONS, Point
 from sim.figures import metrics
@@ -211,12 +212,21 @@ def test_page_holds_every_figure_and_stands_alone(complete: Evaluation, tmp_path
     assert any(line.startswith("| N nodes, mirrored node | t-nlg/op/tp8 |") for line in tables)
 
 
-def test_page_asks_for_the_reason_where_ours_differs(tmp_path: Path) -> None:
+def test_page_gives_the_reason_where_ours_differs_or_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evaluation = evaluated(changed({"t3": {"cycles": 10**9}}), needed_points(["layers"], only=["t-nlg/*/tp8"]))
     write_report(tmp_path, evaluation, Run("0123", len(evaluation.outcomes), 0.0))
-    page = (tmp_path / "index.html").read_text()
-    assert "No experiment has shown the reason yet." in page
+    page, tables = ((tmp_path / name).read_text() for name in ("index.html", "results.md"))
+    command = next(figure for figure in read_figures() if figure["name"] == "speedups")["found"][0]["command"]
+    assert f"<code>{command}</code>" in page
+    assert f"Shown by `{command}`." in tables
     assert page.count("No chart: the points it needs") >= 4
+
+    figures = [{key: value for key, value in figure.items() if key != "found"} for figure in read_figures()]
+    monkeypatch.setattr(sim.figures.page, "read_figures", lambda: figures)
+    write_report(tmp_path, evaluation, Run("0123", len(evaluation.outcomes), 0.0))
+    assert "No experiment has shown the reason yet." in (tmp_path / "index.html").read_text()
 
 
 def test_every_number_of_the_paper_finds_ours(complete: Evaluation) -> None:
