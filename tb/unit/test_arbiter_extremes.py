@@ -3,6 +3,7 @@
 import random
 
 import cocotb
+import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
@@ -123,5 +124,7 @@ def test_any_lag_is_made_up_for():
     simulate(Arbiter(), "arbiter", __name__, "any_lag_is_made_up_for")
 
 
-def test_windows_of_any_length():
-    simulate(IntensityDetector(), "intensity_detector", __name__, "windows_of_any_length")
+@pytest.mark.parametrize("kind", [Arbiter, IntensityDetector])
+def test_windows_of_any_length(kind):
+    """Of the detector by itself, and in the arbiter, whose threshold is the detector's."""
+    simulate(kind(), "arbiter" if kind is Arbiter else "intensity_detector", __name__, "windows_of_any_length")
