@@ -25,6 +25,7 @@ from filelock import FileLock
 
 from hw.verilog import to_systemverilog
 from tb.coverage_runs import coverage_build, coverage_mode, record_run
+from tb.drivers.stream_checker import checked
 
 BUILD = Path(os.environ.get("T3_BUILD", Path(__file__).resolve().parent.parent / "build"))
 
@@ -179,10 +180,12 @@ def simulate(
 ) -> None:
     """Run the cocotb tests of Python module `module` (all, or `testcase`) on `component`.
 
+    The protocol of all its stream ports is checked, the tests' drivers included (:mod:`tb.drivers.stream_checker`).
     The seed is `seed`, or T3_SEED, or random; it is printed with the failure. The folder of a run that passes is
     removed. Raises :class:`SimulationError` when the design cannot be built, a test fails, an RTL assertion fires or no
     test ran.
     """
+    component = checked(component)
     folder = build(component, name, sources)
     if seed is None:
         seed = int(os.environ.get("T3_SEED", random.SystemRandom().randrange(1 << 31)))

@@ -1,7 +1,7 @@
 """RTL around a design under test that checks the protocol of every stream port, in both directions.
 
 The rules: once `valid` is high it stays high until the payload is taken (so it cannot wait for `ready` either way), and
-the payload does not change meanwhile. Usage: `simulate(checked(Design(...)), ...)`.
+the payload does not change meanwhile. `tb.runner.simulate` puts it around every design.
 """
 
 from collections.abc import Iterator
@@ -70,5 +70,6 @@ class StreamChecker(wiring.Component):
 
 
 def checked(component: wiring.Component) -> wiring.Component:
-    """`component` behind a :class:`StreamChecker`, or itself when it has no stream port."""
-    return StreamChecker(component) if any(True for _ in stream_ports(component)) else component
+    """`component` behind a :class:`StreamChecker`, or itself when it has no stream port or is one."""
+    plain = isinstance(component, StreamChecker) or not any(True for _ in stream_ports(component))
+    return component if plain else StreamChecker(component)

