@@ -18,6 +18,7 @@ from pyosys import libyosys
 from hw.netlist_names import merge_modules
 
 _MODULES = re.compile(r"^module .*?^endmodule$", re.MULTILINE | re.DOTALL)
+_CONNECTIONS = re.compile(r"(.*?\n)((?:  assign [^\n]*;\n)*)(endmodule)", re.DOTALL)
 _NAMELESS = re.compile(r"\\(\$\S*) ")
 """A name made up by a tool, `\\$auto$...$1234 `."""
 _PLAIN_NUMBER = re.compile(r"\b_\d+_\b")
@@ -37,12 +38,14 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _plain_names(module: re.Match[str]) -> str:
-    """One module's text with the names that tools made up as `_1_`, `_2_`, in order of appearance.
+def _same_every_time(module: re.Match[str]) -> str:
+    """One module's text, free of what depends on the designs that this process has converted before.
 
-    yosys counts them over the life of the process, so the same design would come out different each time.
+    yosys counts the names it makes up over the life of the process: here they are `_1_`, `_2_`, in order of appearance.
+    It writes the connections at the end of a module in an order of hashes: here they are sorted.
     """
-    text = module[0]
+    body, connections, end = _CONNECTIONS.fullmatch(module[0]).groups()
+    text = body + "".join(sorted(connections.splitlines(keepends=True))) + end
     names: dict[str, str] = {}
     taken = set(_PLAIN_NUMBER.findall(text))
     number = 0
@@ -83,4 +86,4 @@ def to_systemverilog(component: wiring.Component, name: str, locations: bool = F
             f"write_verilog -sv -norename {'' if locations else '-noattr '}{target}",
         ):
             libyosys.Pass.call(design, f"tee -q {command}")
-        return _MODULES.sub(_plain_names, target.read_text())
+        return _MODULES.sub(_same_every_time, target.read_text())

@@ -177,7 +177,7 @@ def build_ring(
 
 def _build_ring(config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool) -> Path:
     # A design with a seeded bug runs only until it is seen to fail.
-    prepare_environment("" if config.seeded_bug else "-O1" if waves else "-O2")
+    prepare_environment("-O0" if config.seeded_bug else "-O1" if waves else "-O2", parts=not config.seeded_bug)
     gpu = Gpu(config, storage_sectors, source_sectors)
     texts = {"ring_top.sv": ring_top(config, gpu, gpus), "visible.vlt": CONTROL}
     texts |= _beside_this_file(["axi_sequencer.sv", *(["mirror.sv"] if gpus == 1 else [])])
@@ -196,6 +196,7 @@ def _build_ring(config: Configuration, gpus: int, storage_sectors: int, source_s
         settings.append(str(library))
         # Verilator takes C++ sources and libraries among its arguments.
         arguments = ["-CFLAGS", f"-I{library}", str(library / "Vgpu__ALL.a")]
+        prepare_environment("-O1")
     with _content_folder(f"{'waves' if waves else 'top'}{gpus}", texts, *settings) as (folder, new):
         if new:
             sources = [str(folder / name) for name in texts if name.endswith(".cpp")]

@@ -1,8 +1,8 @@
 """The end-to-end scenarios of `t3rtl regress` (`make sim`): each the smallest run that still shows its point.
 
 Every result is compared with the golden ring reduce-scatter in every bit and every counter with its closed form
-(:mod:`sim.verdict`). What differs in the hardware costs a build of the GPU, so there are only four: preset `paper` (up
-to 8 GPUs), `tiny`, `quad`, and `paper` with the 32 ranges that 16 GPUs need.
+(:mod:`sim.verdict`). What differs in the hardware costs a build of the GPU, so there are only four: presets `paper` (up
+to 8 GPUs), `tiny`, `quad`, and `wide` (16 GPUs, and a Tracker overflow with more blocks than `paper` has places for).
 
 Shapes: M, N, K with M / gpus rows to a chunk. K is chosen such that the GEMM and the reduce-scatter take about equally
 long where the figures of overlap are wanted, and 0 (no compute time) where only the reduction is.
@@ -50,7 +50,7 @@ _GPU_RUNS = (
     _scenario("gpus-2", 2, (256, 256, 512), tile=(64, 128)),
     _scenario("gpus-3", 3, (192, 256, 700), tile=(32, 128)),
     _scenario("gpus-8", 8, (512, 128, 900), tile=(32, 128)),
-    _plain("gpus-16", 16, 16, 128, tile=(16, 64), depth=64),
+    _plain("gpus-16", 16, 16, 128, preset="wide", tile=(16, 64), depth=64),
 )
 
 # Every WF count, DMA block size, type and operation, in runs that also differ in the way round and the first value.
@@ -110,7 +110,7 @@ _OTHER_RUNS = (
     _plain("counter-clockwise-gpus-4", 4, 64, 128, tile=(32, 64), direction="ccw", depth=64),
     _scenario("quad-gpus-4", 4, (512, 256, 832), preset="quad", tile=(64, 128)),
     _plain("overflow-gpus-2", 2, 400, 512, tile=(16, 16), schedule="sweep", overflow=True),
-    _plain("overflow-gpus-4", 4, 200, 512, tile=(8, 16), schedule="sweep", overflow=True, dma_block=4),
+    _plain("overflow-gpus-4", 4, 200, 512, preset="wide", tile=(8, 16), schedule="sweep", overflow=True, dma_block=4),
 )
 
 SCENARIOS: tuple[RingRequest, ...] = (

