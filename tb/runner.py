@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 from amaranth.lib import wiring
 from cocotb_tools.check_results import get_results
@@ -85,9 +84,6 @@ def shared_runtime(folder: Path, *arguments: str) -> Iterator[None]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-_texts: WeakKeyDictionary[wiring.Component, dict[str, str]] = WeakKeyDictionary()
-
-
 def build(
     component: wiring.Component,
     name: str,
@@ -100,11 +96,7 @@ def build(
     Raises :class:`SimulationError` when Verilator or the C++ compiler fails.
     """
     if coverage_mode() == "off":
-        # A bench that keeps its component need not wait for the same text a second time.
-        text = _texts.setdefault(component, {})
-        if name not in text:
-            text[name] = to_systemverilog(component, name)
-        return build_text(text[name], name, sources, waves)
+        return build_text(to_systemverilog(component, name), name, sources, waves)
     measured = coverage_build(component, name)
     folder = build_text(measured.text, name, [*sources, *measured.sources], waves, measured.flags)
     measured.save(folder)

@@ -4,7 +4,6 @@ import os
 import random
 from collections import Counter, deque
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import cocotb
@@ -285,14 +284,11 @@ def run(component, name, testcase, environment=None, sources=()):
     simulate(component, name, __name__, testcase, environment=environment, sources=sources)
 
 
-memory_bench = cache(MemoryBench)
-
-
 def run_data(name, config, testcase="memory_keeps_data_order_and_commits", near_bank_units=False, **values):
     """Simulate a test of the memory bench on `config`."""
     environment = {f"CONTROLLER_{key.upper()}": str(value) for key, value in values.items()}
     sources = HBM_SOURCES if near_bank_units else [dram_stub.SOURCE]
-    run(memory_bench(config, near_bank_units), f"memory_bench_{name}", testcase, environment, sources)
+    run(MemoryBench(config, near_bank_units), f"memory_bench_{name}", testcase, environment, sources)
 
 
 @pytest.mark.parametrize(("policy", "pause"), [("ROUND_ROBIN", 0), ("COMPUTE_FIRST", 40), ("MCA", 0), ("MCA", 70)])

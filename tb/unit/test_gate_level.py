@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from unittest.mock import patch
-from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -16,7 +15,7 @@ from tb.unit import test_tracker as tracker
 @pytest.fixture(autouse=True)
 def gate_level() -> Iterator[None]:
     """Every simulation of a test builds the gates instead of the RTL."""
-    with patch("tb.runner.to_systemverilog", to_gates), patch("tb.runner._texts", WeakKeyDictionary()):
+    with patch("tb.runner.to_systemverilog", to_gates):
         yield
 
 

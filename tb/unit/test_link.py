@@ -2,7 +2,6 @@
 
 import os
 import random
-from functools import cache
 
 import cocotb
 import pytest
@@ -182,9 +181,6 @@ class KeepsCredit(LinkUnit):
         return Transmitter(preset("paper", link_receive_packets=512))
 
 
-link_pair = cache(LinkPair)
-
-
 @pytest.mark.parametrize(
     ("size", "pause", "route"),
     [
@@ -198,7 +194,7 @@ link_pair = cache(LinkPair)
 )
 def test_random_traffic(size, pause, route):
     environment = {"SIZE": size, "PAUSE": str(pause), "ROUTE": route}
-    simulate(link_pair(SIZES[size]), "link_pair", __name__, "random_traffic", environment=environment)
+    simulate(LinkPair(SIZES[size]), "link_pair", __name__, "random_traffic", environment=environment)
 
 
 @pytest.mark.parametrize(
@@ -214,10 +210,10 @@ def test_random_traffic(size, pause, route):
     ],
 )
 def test_link_pair(size, case):
-    simulate(link_pair(SIZES[size]), "link_pair", __name__, case, environment={"SIZE": size})
+    simulate(LinkPair(SIZES[size]), "link_pair", __name__, case, environment={"SIZE": size})
 
 
 def test_wrong_credits_are_caught():
-    pair = link_pair(SIZES["paper"], KeepsCredit)
+    pair = LinkPair(SIZES["paper"], KeepsCredit)
     with pytest.raises(SimulationError):
         simulate(pair, "link_pair", __name__, "credits_limit_what_is_sent", environment={"SIZE": "paper"})

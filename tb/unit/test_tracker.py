@@ -4,7 +4,6 @@ import json
 import os
 import random
 from collections import deque
-from functools import cache
 from unittest.mock import patch
 
 import cocotb
@@ -320,17 +319,9 @@ CASES = {
 }
 
 
-@cache
-def tracker(**changes) -> Tracker:
-    """A Tracker of a preset with `changes`."""
-    return Tracker(preset(**changes))
-
-
-def run(name: str, test: str, parameters: dict, changed: bool = False) -> None:
-    """`changed`: a part of the Tracker was replaced, so it is made anew."""
-    make = tracker.__wrapped__ if changed else tracker
+def run(name: str, test: str, parameters: dict) -> None:
     simulate(
-        make(**parameters["config"]),
+        Tracker(preset(**parameters["config"])),
         name,
         __name__,
         test,
@@ -373,7 +364,7 @@ class ForgetfulCount(CountStage):
 
 def test_lost_counters_are_caught():
     with patch("hw.tracker.bank.CountStage", ForgetfulCount), pytest.raises(SimulationError, match="received_blocks"):
-        run("tracker", "every_block_triggers_once", CASES["small"], changed=True)
+        run("tracker", "every_block_triggers_once", CASES["small"])
 
 
 class StaleStorage(CounterStorage):
@@ -385,4 +376,4 @@ class StaleStorage(CounterStorage):
 
 def test_missing_forwarding_is_caught():
     with patch("hw.tracker.bank.CounterStorage", StaleStorage), pytest.raises(SimulationError, match="received_"):
-        run("tracker", "every_block_triggers_once", CASES["small_no_pauses"], changed=True)
+        run("tracker", "every_block_triggers_once", CASES["small_no_pauses"])
