@@ -79,7 +79,12 @@ def run_points(
             client.submit(measure, simulate, alike[0], store.version, retries=RETRIES, pure=False): alike
             for alike in waiting.values()
         }
-        for future in as_completed(futures):
+        finished = as_completed(futures)
+        for future in finished:
+            if future.status in ("lost", "pending"):
+                # Its worker died with the result before it was fetched here; another one is at it.
+                finished.add(future)
+                continue
             first, *others = futures[future]
             outcome = _outcome(future, first)
             if outcome.result is not None:

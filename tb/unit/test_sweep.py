@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -284,3 +285,21 @@ def test_local_worker_that_is_killed_is_replaced(
     assert (tmp_path / "marker").exists()
     assert all(outcome.passed for outcome in found.values())
     assert len(found) == len(points)
+
+
+def test_results_lost_with_their_worker_are_simulated_again(
+    tmp_path: Path, store: PointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(point_double.MARKER, str(tmp_path / "marker"))
+    save = store.save
+
+    def saved_late(point: Point, result: dict[str, Any]) -> None:
+        # Meanwhile the worker finishes the other points, and dies with them.
+        if not list(store.folder.glob("*.json")):
+            time.sleep(2)
+        save(point, result)
+
+    monkeypatch.setattr(store, "save", saved_late)
+    points = grid(GRID)
+    found = outcomes_of(run_points(points, store, point_double.dying, processes=1))
+    assert {point: outcome.error for point, outcome in found.items()} == dict.fromkeys(points, "")
