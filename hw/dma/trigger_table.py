@@ -96,14 +96,14 @@ class TriggerTable(wiring.Component):
         written_entry = Signal(entry)
         read_index = Signal(index_bits)
         captured = Signal(entry)
-        captured_index = Signal(index_bits)
+        marked_is_captured = Signal()
         current = Signal(entry)
         m.d.comb += [read.en.eq(self.lookup), read.addr.eq(self.lookup_index), self.done.eq(current.done)]
         m.d.sync += [
             marking.eq(self.complete),
             written.eq(marking),
             read_index.eq(self.lookup_index),
-            captured_index.eq(read_index),
+            marked_is_captured.eq(self.completion.place.index == read_index),
         ]
         with m.If(marking):
             m.d.sync += [written_index.eq(marked.place.index), written_entry.eq(after)]
@@ -113,7 +113,7 @@ class TriggerTable(wiring.Component):
             m.d.sync += captured.eq(written_entry)
         with m.Else():
             m.d.sync += captured.eq(read.data)
-        with m.If(marking & (marked.place.index == captured_index)):
+        with m.If(marking & marked_is_captured):
             m.d.comb += current.eq(after)
         with m.Else():
             m.d.comb += current.eq(captured)

@@ -145,7 +145,6 @@ class TrackerBank(wiring.Component):
         _, stage_1, stage_2, stage_3, stage_4, stage_5 = operations
         m.d.comb += [
             geometry.ranges.eq(self.ranges),
-            geometry.advance.eq(stage_valid[1]),
             geometry.range.eq(stage_1.key.range),
             geometry.wg.eq(stage_1.key.wg),
             geometry.wf.eq(stage_1.key.wf),
@@ -168,6 +167,9 @@ class TrackerBank(wiring.Component):
             select.key.eq(stage_4.key),
             select.epoch.eq(self.epoch[:ENTRY_EPOCH_BITS]),
             select.entries.eq(storage.entries),
+            select.held.eq(storage.held),
+            select.latest.eq(storage.latest),
+            select.latest_ways.eq(storage.latest_ways),
             select.spilled_now.eq(storage.spilled),
             select.gathered.eq(buffers.gathered),
             select.way_before.eq(found.way),

@@ -44,10 +44,11 @@ class CounterStorage(wiring.Component):
     """Sets of counters, read whole and written by way.
 
     Ports: `read_enable`, `read_set`: the set to read in cycle c; `entries`, `spilled`: its content in cycle c + 2,
-    including every write before that cycle, but not one in it. `write_set`; `write_ways`: the ways that take
-    `write_entry`; `write_spilled`: the set's number of spilled counters becomes `spilled_value`. `clear` starts a sweep
-    that empties every set (one a cycle; also after reset); `cleared` is low until it is done, nothing else may write
-    meanwhile.
+    including every write before that cycle, but not one in it; `held`: the same without the last of these writes,
+    which put `latest` in ways `latest_ways` (for what has no time to wait for `entries`). `write_set`; `write_ways`:
+    the ways that take `write_entry`; `write_spilled`: the set's number of spilled counters becomes `spilled_value`.
+    `clear` starts a sweep that empties every set (one a cycle; also after reset); `cleared` is low until it is done,
+    nothing else may write meanwhile.
 
     A write passes a register before it reaches the memory, and data read passes one behind it: nothing but the memory
     itself stands in the cycle of its access. Reads meet the three writes under way by comparison of sets, a cycle
@@ -66,6 +67,9 @@ class CounterStorage(wiring.Component):
                 "read_enable": In(1),
                 "read_set": In(set_shape),
                 "entries": Out(data.ArrayLayout(self._entry, self._ways)),
+                "held": Out(data.ArrayLayout(self._entry, self._ways)),
+                "latest": Out(self._entry),
+                "latest_ways": Out(self._ways),
                 "spilled": Out(self._spilled_bits),
                 "write_set": In(set_shape),
                 "write_ways": In(self._ways),
@@ -141,7 +145,13 @@ class CounterStorage(wiring.Component):
             read_entries, read_spilled = self._merge(m, write, same, read_entries, read_spilled)
         m.d.sync += [held_entries.eq(read_entries), held_spilled.eq(read_spilled)]
         entries, spilled = self._merge(m, entering, entering_is_held, held_entries, held_spilled)
-        m.d.comb += [self.entries.eq(entries), self.spilled.eq(spilled)]
+        m.d.comb += [
+            self.entries.eq(entries),
+            self.spilled.eq(spilled),
+            self.held.eq(held_entries),
+            self.latest.eq(entering.entry),
+            self.latest_ways.eq(entering.ways & entering_is_held.replicate(self._ways)),
+        ]
         return m
 
     def _merge(

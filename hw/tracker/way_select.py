@@ -20,9 +20,10 @@ LFSR_TAPS = 0xB400
 
 class WaySelect(wiring.Component):
     """Ports: `key_next`, of the operation in stage 3; `valid`, an operation is here; its `key`; `epoch`; `entries`,
-    `spilled_now`: the set without what stage 5 does in this cycle; `gathered`: of a fetch buffer that has the key, zero
-    if none has. From stage 5: `way_before` (one-hot), the way it found; `writes`: it writes `written` there; `keeps`:
-    the tile has counter `value` from now on, here or in a fetch buffer; `drops`: it has none any more;
+    `spilled_now`: the set without what stage 5 does in this cycle; `held`, `latest`, `latest_ways`: what `entries` is
+    made of (see :class:`CounterStorage`), compared while it is made; `gathered`: of a fetch buffer that has the key,
+    zero if none has. From stage 5: `way_before` (one-hot), the way it found; `writes`: it writes `written` there;
+    `keeps`: the tile has counter `value` from now on, here or in a fetch buffer; `drops`: it has none any more;
     `writes_spilled`: the set's number of spilled counters becomes `spilled_written`.
 
     Out: `same_tile`: stage 5 has the same WF tile; `hit`; `full`: no way is free; `way` (one-hot) to write; `before`:
@@ -40,6 +41,9 @@ class WaySelect(wiring.Component):
                 "key": In(tile_key(config)),
                 "epoch": In(ENTRY_EPOCH_BITS),
                 "entries": In(data.ArrayLayout(entry, config.tracker_ways)),
+                "held": In(data.ArrayLayout(entry, config.tracker_ways)),
+                "latest": In(entry),
+                "latest_ways": In(config.tracker_ways),
                 "spilled_now": In(config.tag_bits + 1),
                 "gathered": In(counter(config)),
                 "way_before": In(config.tracker_ways),
@@ -79,16 +83,19 @@ class WaySelect(wiring.Component):
             same_tile.eq((self.key_next.wg == self.key.wg) & (self.key_next.wf == self.key.wf)),
         ]
         tag = Cat(self.key.wf, self.key.wg[high:])
+
+        def state(entry: data.View) -> Value:
+            """The counter is in use; it is that of the tile."""
+            in_use = entry.valid & (entry.epoch == self.epoch)
+            return Cat(in_use, in_use & (entry.tag == tag))
+
         used = Signal(ways)
         hits = Signal(ways)
-        counters = []
+        latest = Signal(2)
+        m.d.comb += latest.eq(state(self.latest))
         for way in range(ways):
-            entry = self.entries[way]
-            counters.append(Cat(entry.count, entry.va))
-            m.d.comb += [
-                used[way].eq(entry.valid & (entry.epoch == self.epoch)),
-                hits[way].eq(used[way] & (entry.tag == tag)),
-            ]
+            m.d.comb += Cat(used[way], hits[way]).eq(Mux(self.latest_ways[way], latest, state(self.held[way])))
+        counters = [Cat(self.entries[way].count, self.entries[way].va) for way in range(ways)]
 
         before = self.way_before
         left = self._choose(hits, used, victim)

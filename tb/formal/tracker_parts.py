@@ -43,7 +43,7 @@ class SpecifiedGeometry(TileGeometry):
         here_2 = Signal()
         here_3 = Signal()
         here_4 = Signal()
-        m.d.sync += [here_2.eq(self.advance & tile.named(self.wg, self.wf)), here_3.eq(here_2), here_4.eq(here_3)]
+        m.d.sync += [here_2.eq(tile.named(self.wg, self.wf)), here_3.eq(here_2), here_4.eq(here_3)]
         place = Signal.like(self.place)
         threshold = Signal.like(tile.threshold)
         m.d.comb += self.index.eq(place.index)

@@ -65,7 +65,8 @@ class Watched:
         b.invariant(implies(reading, self.block.signal("read_index") == read_index))
         stale = self.block.read_data("entries")[:8]
         b.invariant(implies(reading & (read_index == self.entry) & ~written, stale == word))
-        b.invariant(implies(looked_up, self.block.signal("captured_index") == index))
+        ahead = self.block.signal("marked_is_captured")
+        b.invariant(implies(marking & looked_up, ahead == (marked.place.index == index)))
         b.invariant(implies(looked_up & (index == self.entry), self.block.signal("captured")[:8] == word))
         b.invariant(implies(reading | looked_up, ~sweeping))
         b.invariant(implies(marking & sweeping, swept == 0))
