@@ -5,8 +5,9 @@ to registers: an input arrives a flip-flop's delay after the edge, an output has
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from hw.synthesis.liberty import Arc, Cell, Library, Table
@@ -14,6 +15,8 @@ from hw.synthesis.memory_macros import INPUT_LOADS, SETUP, Macro, access_time, m
 
 Net = int | str
 """A net of yosys's JSON netlist: a number, or "0", "1", "x", "z" for a constant."""
+Node = tuple[Cell | Macro, dict[str, list[Net]], int, list[Net], list[Net]]
+"""A combinational cell with the nets at its pins, or the read port with this number of a macro; nets in and out."""
 RISE, FALL = 0, 1
 IDEAL = ("clk", "rst")
 """Ports that start no path: clock and reset reach the flip-flops by trees of their own."""
@@ -75,7 +78,11 @@ def _sources(sense: str, edge: int) -> tuple[int, ...]:
 
 
 class Analysis:
-    """One netlist (`module` of yosys's JSON) against one library."""
+    """One netlist (`module` of yosys's JSON) against one library.
+
+    :meth:`run` propagates all arrival times, once; :meth:`retype` follows a change of some cells' kinds, and costs as
+    much as the part of the netlist whose times it changes.
+    """
 
     def __init__(self, module: dict[str, Any], library: Library):
         self._library = library
@@ -87,6 +94,9 @@ class Analysis:
         self._slew: dict[Net, list[float]] = {}
         self._cause: dict[Net, tuple[Net | None, str]] = {}
         self._load: dict[Net, float] = defaultdict(float)
+        self._sinks: dict[Net, list[tuple[int, str]]] = defaultdict(list)
+        self._fixed: dict[Net, list[float]] = defaultdict(list)
+        self._starts: dict[Net, tuple[Cell | Macro, str]] = {}
         self.cells: list[tuple[str, Cell, dict[str, list[Net]]]] = []
         self.macros: list[Macro] = []
         for name, item in module["cells"].items():
@@ -96,6 +106,7 @@ class Analysis:
                 self.cells.append((name, library.cell(item["type"]), item["connections"]))
             elif item["type"] not in ("$scopeinfo", "$assert", "$check", "$print"):
                 raise ValueError(f"cell {name} of type {item['type']} was not mapped")
+        self._index = {name: index for index, (name, _, _) in enumerate(self.cells)}
 
     @property
     def area(self) -> float:
@@ -108,7 +119,58 @@ class Analysis:
         self._sum_loads()
         self._start()
         self._propagate()
+        return self.timing()
+
+    def timing(self) -> Timing:
+        """The longest path to every end point, as the cells are now."""
         return Timing(self.fo4, self._ends())
+
+    @property
+    def critical(self) -> float:
+        """The longest path in FO4, as the cells are now; 0 when there is no path at all."""
+        return max((length for _, _, length in self._lengths()), default=0.0) * self._library.scale / self.fo4
+
+    def retype(self, kinds: Mapping[str, Cell]) -> None:
+        """Give combinational cells, by name, other kinds with the same pins, here and in the netlist.
+
+        Times are worked out anew from there on, as far as they change.
+        """
+        touched: dict[Net, None] = {}
+        stale: set[int] = set()
+        for name, cell in kinds.items():
+            index = self._index[name]
+            nets = self.cells[index][2]
+            self._module["cells"][name]["type"] = cell.name
+            self.cells[index] = (name, cell, nets)
+            touched.update((net, None) for pin in cell.capacitance for net in nets.get(pin, ()))
+            driven = next(net for output in cell.arcs for net in nets.get(output, ()))
+            rank = self._rank[driven]
+            self._order[rank] = (cell, *self._order[rank][1:])
+            stale.add(rank)
+        for net in touched:
+            self._load[net] = self._sum_load(net)
+            if net in self._rank:
+                stale.add(self._rank[net])
+            elif net in self._starts and self._renew(net):
+                stale.update(self._readers[net])
+        self._follow(stale)
+
+    def _follow(self, stale: set[int]) -> None:
+        """Evaluate nodes, given by their place in the order, and those behind them as long as anything changes."""
+        waiting = list(stale)
+        heapify(waiting)
+        while waiting:
+            rank = heappop(waiting)
+            stale.discard(rank)
+            outputs = self._order[rank][4]
+            before = [(self._arrival.pop(net, None), self._slew.pop(net, None)) for net in outputs]
+            self._evaluate_node(self._order[rank])
+            for net, was in zip(outputs, before, strict=True):
+                if (self._arrival.get(net), self._slew.get(net)) != was:
+                    for reader in self._readers[net]:
+                        if reader not in stale:
+                            stale.add(reader)
+                            heappush(waiting, reader)
 
     def _name_nets(self) -> None:
         def rank(item: tuple[str, dict[str, Any]]) -> tuple[bool, int]:
@@ -120,17 +182,23 @@ class Analysis:
 
     def _sum_loads(self) -> None:
         inverter = next(iter(self._library.inverter.capacitance.values()))
-        for _, cell, nets in self.cells:
-            for pin, capacitance in cell.capacitance.items():
+        for index, (_, cell, nets) in enumerate(self.cells):
+            for pin in cell.capacitance:
                 for net in nets.get(pin, ()):
-                    self._load[net] += capacitance
+                    self._sinks[net].append((index, pin))
         for item in self.macros:
             for net in (*item.sampled, *(net for read in item.reads if not read.synchronous for net in read.address)):
-                self._load[net] += INPUT_LOADS * inverter
+                self._fixed[net].append(INPUT_LOADS * inverter)
         for port in self._module["ports"].values():
             if port["direction"] == "output":
                 for net in port["bits"]:
-                    self._load[net] += PORT_LOADS * inverter
+                    self._fixed[net].append(PORT_LOADS * inverter)
+        for net in {**self._sinks, **self._fixed}:
+            self._load[net] = self._sum_load(net)
+
+    def _sum_load(self, net: Net) -> float:
+        cells = sum((self.cells[index][1].capacitance[pin] for index, pin in self._sinks.get(net, ())), 0.0)
+        return sum(self._fixed.get(net, ()), cells)
 
     def _improve(self, net: Net, edge: int, time: float, slew: float, cause: Net | None, through: str) -> None:
         arrival = self._arrival.setdefault(net, [-1.0, -1.0])
@@ -153,17 +221,29 @@ class Analysis:
         for name, port in self._module["ports"].items():
             if port["direction"] == "input" and name not in IDEAL:
                 for net in port["bits"]:
-                    self._from_clock(net, flip_flop, "input port")
+                    self._starts[net] = flip_flop, "input port"
         for _, cell, nets in self.cells:
             if cell.clock:
                 for output in cell.arcs:
                     for net in nets.get(output, ()):
-                        self._from_clock(net, cell, cell.name)
+                        self._starts[net] = cell, cell.name
         for item in self.macros:
             for read in item.reads:
                 if read.synchronous:
                     for net in read.data:
-                        self._from_macro(net, 0.0, None, item)
+                        self._starts[net] = item, ""
+        for net in self._starts:
+            self._renew(net)
+
+    def _renew(self, net: Net) -> bool:
+        """Times of a net on which paths begin, with its load as it is; whether they changed."""
+        before = self._arrival.pop(net, None), self._slew.pop(net, None)
+        subject, through = self._starts[net]
+        if isinstance(subject, Cell):
+            self._from_clock(net, subject, through)
+        else:
+            self._from_macro(net, 0.0, None, subject)
+        return (self._arrival.get(net), self._slew.get(net)) != before
 
     def _from_macro(self, net: Net, time: float, cause: Net | None, item: Macro) -> None:
         """Data of a macro: the access, and the delay of a flip-flop's output stage for the load beyond its own."""
@@ -178,7 +258,7 @@ class Analysis:
 
     def _propagate(self) -> None:
         """Kahn's order over the combinational cells and the asynchronous reads."""
-        nodes: list[tuple[Cell | Macro, dict[str, list[Net]], int, list[Net], list[Net]]] = []
+        nodes: list[Node] = []
         for _, cell, nets in self.cells:
             if not cell.clock:
                 inputs = [net for pin in cell.capacitance for net in nets.get(pin, ())]
@@ -192,28 +272,37 @@ class Analysis:
         readers: dict[Net, list[int]] = defaultdict(list)
         for index, (_, _, _, inputs, _) in enumerate(nodes):
             for net in inputs:
+                readers[net].append(index)
                 if net in driven:
                     waiting[index] += 1
-                    readers[net].append(index)
         ready = [index for index, count in enumerate(waiting) if not count]
-        done = 0
+        place = [0] * len(nodes)
+        self._order: list[Node] = []
         while ready:
-            subject, nets, number, _, outputs = nodes[ready.pop()]
-            done += 1
-            if isinstance(subject, Cell):
-                self._evaluate(subject, nets)
-            else:
-                read = subject.reads[number]
-                late = max(read.address, key=lambda net: max(self._arrival.get(net, (0.0,))))
-                for net in read.data:
-                    self._from_macro(net, max(self._arrival.get(late, (0.0,))), late, subject)
-            for net in outputs:
+            index = ready.pop()
+            node = nodes[index]
+            place[index] = len(self._order)
+            self._order.append(node)
+            self._evaluate_node(node)
+            for net in node[4]:
                 for index in readers[net]:
                     waiting[index] -= 1
                     if not waiting[index]:
                         ready.append(index)
-        if done != len(nodes):
+        if len(self._order) != len(nodes):
             raise ValueError("the netlist has a combinational loop")
+        self._rank = {net: rank for rank, (*_, outputs) in enumerate(self._order) for net in outputs}
+        self._readers = defaultdict(list, {net: [place[index] for index in found] for net, found in readers.items()})
+
+    def _evaluate_node(self, node: Node) -> None:
+        subject, nets, number, _, _ = node
+        if isinstance(subject, Cell):
+            self._evaluate(subject, nets)
+            return
+        read = subject.reads[number]
+        late = max(read.address, key=lambda net: max(self._arrival.get(net, (0.0,))))
+        for net in read.data:
+            self._from_macro(net, max(self._arrival.get(late, (0.0,))), late, subject)
 
     def _evaluate(self, cell: Cell, nets: dict[str, list[Net]]) -> None:
         for output, arcs in cell.arcs.items():
@@ -237,10 +326,10 @@ class Analysis:
         """Capacitance that `net` drives."""
         return self._load[net]
 
-    def pins(self, cell: str) -> dict[str, list[Net]]:
-        """Nets at the pins of a cell."""
-        nets: dict[str, list[Net]] = self._module["cells"][cell]["connections"]
-        return nets
+    def cell(self, name: str) -> tuple[Cell, dict[str, list[Net]]]:
+        """Kind of a cell, and the nets at its pins."""
+        _, cell, nets = self.cells[self._index[name]]
+        return cell, nets
 
     def long_paths(self, share: float) -> Iterator[list[Net]]:
         """After :meth:`run`: for each end whose path is at least `share` of the longest, the nets of that path."""

@@ -20,50 +20,43 @@ the best gate of the path, from which on a gate is replaced."""
 
 def upsize(module: dict[str, Any], library: Library, sizer: Sizer) -> tuple[Analysis, Timing]:
     """Change the kinds of cells of `module` (yosys's JSON) in place; returns its analysis afterwards."""
-    cells = module["cells"]
-    best = Analysis(module, library)
-    best_timing = best.run()
+    analysis = Analysis(module, library)
+    critical = analysis.run().critical
+    drivers = {net: name for name, cell, nets in analysis.cells for output in cell.arcs for net in nets.get(output, ())}
     care = 0
     for _ in range(ROUNDS):
-        stronger = _stronger_gates(best, library, sizer, *CARE[care])
-        before = {name: cells[name]["type"] for name in stronger}
-        for name, cell in stronger.items():
-            cells[name]["type"] = cell.name
-        analysis = Analysis(module, library)
-        timing = analysis.run()
-        if timing.critical < best_timing.critical:
-            best, best_timing = analysis, timing
+        stronger = _stronger_gates(analysis, library, sizer, drivers, *CARE[care])
+        before = {name: analysis.cell(name)[0] for name in stronger}
+        analysis.retype(stronger)
+        reached = analysis.critical
+        if reached < critical:
+            critical = reached
             continue
-        for name, kind in before.items():
-            cells[name]["type"] = kind
+        analysis.retype(before)
         care += 1
         if care == len(CARE):
             break
-    return best, best_timing
+    return analysis, analysis.timing()
 
 
-def _stronger_gates(analysis: Analysis, library: Library, sizer: Sizer, near: float, share: float) -> dict[str, Cell]:
-    """Cells to take instead, by name of the cell."""
-    drivers: dict[Net, tuple[str, Cell]] = {}
-    for name, cell, nets in analysis.cells:
-        for output in cell.arcs:
-            for net in nets.get(output, ()):
-                drivers[net] = name, cell
+def _stronger_gates(
+    analysis: Analysis, library: Library, sizer: Sizer, drivers: dict[Net, str], near: float, share: float
+) -> dict[str, Cell]:
+    """Cells to take instead, by name of the cell; `drivers`: the cell that drives a net."""
     flip_flop = library.flip_flop
     assert flip_flop is not None
     gains: dict[Net, float] = {}
 
     def gain(source: Net, target: Net) -> float:
         """What a stronger driver of `target` would save on the path from `source`."""
-        name, cell = drivers[target]
+        cell, pins = analysis.cell(drivers[target])
         stronger = sizer.stronger(cell)
-        pins = analysis.pins(name)
         pin = next((pin for pin in cell.capacitance if pins[pin][0] == source), None)
         if stronger is None or pin is None or cell.clock:
             return 0.0
         load, slew = analysis.load(target), sizer.slew
         saved = worst_delay(cell, pin, load, slew) - worst_delay(stronger, pin, load, slew)
-        driver = drivers.get(source, ("", flip_flop))[1]
+        driver = analysis.cell(drivers[source])[0] if source in drivers else flip_flop
         through = next(arc.related for arcs in driver.arcs.values() for arc in arcs)
         before = analysis.load(source)
         after = before + stronger.capacitance[pin] - cell.capacitance[pin]
@@ -79,8 +72,7 @@ def _stronger_gates(analysis: Analysis, library: Library, sizer: Sizer, near: fl
         for _, target in driven:
             if gains[target] <= 0 or gains[target] < share * best:
                 continue
-            name, cell = drivers[target]
-            stronger = sizer.stronger(cell)
+            stronger = sizer.stronger(analysis.cell(drivers[target])[0])
             assert stronger is not None
-            chosen[name] = stronger
+            chosen[drivers[target]] = stronger
     return chosen
