@@ -106,7 +106,7 @@ def build(config: Configuration) -> Path:
     texts = {"dram_channel.sv": to_systemverilog(DramChannel(config), "dram_channel")}
     texts |= {name: (here / name).read_text() for name in SOURCES}
     widths = [f"-GCONTROL_BITS={ArbiterControl.size}", f"-GFIGURE_BITS={TraceFigures.size}"]
-    return build_executable("dram_trace", texts, [*ARGUMENTS, *widths], optimize="-O2")
+    return build_executable("dram_trace", texts, [*ARGUMENTS, *widths])
 
 
 def arbiter_control(policy: Policy, threshold: Threshold, starvation_limit: int, refresh: bool, **detector: int) -> int:

@@ -18,7 +18,7 @@ def build_executable(top: str, texts: Mapping[str, str], arguments: Sequence[str
     `arguments` are Verilator's, `optimize` the C++ compiler's for what runs often. The build is named after all that it
     is made from. Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
     """
-    prepare_environment(optimize, parts=True)
+    prepare_environment(optimize)
     digest = hashlib.sha256(repr((sorted(texts.items()), FLAGS, list(arguments), optimize)).encode()).hexdigest()
     folder = BUILD / top / digest[:16]
     folder.mkdir(parents=True, exist_ok=True)

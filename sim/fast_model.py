@@ -119,11 +119,12 @@ def _build_top(folder: Path, texts: dict[str, str], arguments: list[str], waves:
         raise SimulationError(f"the ring model could not be built: {error}\n{log}") from error
 
 
-def build_gpu(gpu: Gpu, measured: CoverageBuild | None) -> Path:
-    """The folder with one GPU compiled to a library (`Vgpu__ALL.a`)."""
+def build_gpu(gpu: Gpu, measured: CoverageBuild | None, optimize: str, parts: bool) -> Path:
+    """The folder with one GPU compiled to a library (`Vgpu__ALL.a`), as of :func:`tb.runner.prepare_environment`."""
     texts = _gpu_sources(gpu, measured)
-    with _content_folder("gpu", texts, FLAGS) as (folder, new):
+    with _content_folder("gpu", texts, FLAGS, optimize) as (folder, new):
         if new:
+            prepare_environment(optimize, parts)
             for name, text in texts.items():
                 (folder / name).write_text(text)
             command = ["verilator", "--cc", "--build", "-j", "2", "--top-module", "gpu_shell", "--prefix", "Vgpu"]
@@ -154,20 +155,29 @@ def _recipe(*settings: object) -> Path:
 
 
 def build_ring(
-    config: Configuration, gpus: int, storage_sectors: int, source_sectors: int = 0, waves: bool = False
+    config: Configuration,
+    gpus: int,
+    storage_sectors: int,
+    source_sectors: int = 0,
+    waves: bool = False,
+    optimize: str = "-O1",
 ) -> Path:
     """The folder of a simulator `ring_top` for this ring, built unless it is there already.
 
-    `source_sectors` as for :class:`sim.gpu.Gpu`: 0 for GPUs that run plans.
+    `source_sectors` as for :class:`sim.gpu.Gpu`: 0 for GPUs that run plans. `optimize` is the C++ compiler's option:
+    -O2 takes twice as long as -O1 and gains a tenth of speed, which only kernels of full size make up for.
 
     Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
     """
-    recipe = _recipe(config, gpus, storage_sectors, source_sectors, waves, coverage_mode() != "off")
+    if config.seeded_bug:
+        # It runs only until it is seen to fail.
+        optimize = "-O0"
+    recipe = _recipe(config, gpus, storage_sectors, source_sectors, waves, optimize, coverage_mode() != "off")
     if recipe.exists():
         folder = Path(recipe.read_text())
         if (folder / "complete").exists() and can_record(folder):
             return folder
-    folder = _build_ring(config, gpus, storage_sectors, source_sectors, waves)
+    folder = _build_ring(config, gpus, storage_sectors, source_sectors, waves, optimize)
     recipe.parent.mkdir(parents=True, exist_ok=True)
     draft = recipe.with_suffix(f".{os.getpid()}")
     draft.write_text(str(folder))
@@ -175,10 +185,9 @@ def build_ring(
     return folder
 
 
-def _build_ring(config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool) -> Path:
-    # A design with a seeded bug runs only until it is seen to fail. -O2 takes twice as long to compile as -O1 and gains
-    # a tenth of speed, which only kernels of full size make up for.
-    prepare_environment("-O0" if config.seeded_bug else "-O1" if source_sectors else "-O2", parts=not config.seeded_bug)
+def _build_ring(
+    config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool, optimize: str
+) -> Path:
     gpu = Gpu(config, storage_sectors, source_sectors)
     texts = {"ring_top.sv": ring_top(config, gpu, gpus), "visible.vlt": CONTROL}
     texts |= _beside_this_file(["axi_sequencer.sv", *(["mirror.sv"] if gpus == 1 else [])])
@@ -191,8 +200,9 @@ def _build_ring(config: Configuration, gpus: int, storage_sectors: int, source_s
         require_waves()
         texts |= _gpu_sources(gpu, measured) | {"gpu_slot.sv": visible_gpu_slot(gpu)}
         arguments = ["--trace-fst", "--trace-structs"]
+        prepare_environment(optimize, parts=True)
     else:
-        library = build_gpu(gpu, measured)
+        library = build_gpu(gpu, measured, optimize, parts=not config.seeded_bug)
         texts |= {"gpu_slot.sv": gpu_slot(gpu)} | _beside_this_file(["gpu_model.cpp"])
         settings.append(str(library))
         # Verilator takes C++ sources and libraries among its arguments.

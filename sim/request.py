@@ -27,7 +27,7 @@ WF tiles are live at once. Either way the chunks follow in the ring's staggered 
 WORKGROUP_SLOTS = 80
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 WRONG_ORDER = "wrong_ring_order"
-BUGS = ("count_at_enqueue", *SWITCHED_BUGS, WRONG_ORDER)
+BUGS = (*SWITCHED_BUGS, WRONG_ORDER)
 """Faults a run can be given on purpose, to see it fail."""
 
 

@@ -26,6 +26,8 @@ from sim.sublayer import SubLayer
 
 SAMPLES = 200
 """Windows of a timeline, about."""
+LONG = 500_000
+"""Cycles from which on a run makes up for the time that better optimized code takes to compile."""
 DIRECT_TILE_ROWS = 1 << 15
 STORAGE_SECTORS = 1 << 19
 """Sectors of a channel's model, enough for all of Table 2, so that one build serves them."""
@@ -194,7 +196,8 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
     config = sized_for(task.config, layer, task.overlapped)
     needed = layer.memory.written // config.channels
     progress("building the simulator")
-    model = build_ring(config, len(task.kernels), max(STORAGE_SECTORS, 1 << needed.bit_length()))
+    optimize = "-O2" if task.expected_cycles > LONG else "-O1"
+    model = build_ring(config, len(task.kernels), max(STORAGE_SECTORS, 1 << needed.bit_length()), optimize=optimize)
     built = time.perf_counter()
     progress("writing the plans")
     phases, program, plans = _program(task, config)

@@ -8,7 +8,7 @@ The arbiter decides in one cycle, and what it took enters the DRAM queue in the 
 beside the queues, are looked at before the decision.
 """
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -22,6 +22,7 @@ from hw.memory_controller.dram_queue import DramQueue
 from hw.memory_controller.queues import FreeList, Queue, memory_depth
 from hw.memory_controller.refresh import Refresher
 from hw.messages import Access, ArbiterControl, ColumnCommand, Messages, RowCommand, Source
+from hw.seeded_bug import seeded_bug
 
 
 def count_ones(mask: Value) -> Value:
@@ -105,7 +106,7 @@ class MemoryController(wiring.Component):
         timing = config.timing
         messages = Messages(config)
         depth = config.dram_queue_depth
-        count_at_enqueue = config.seeded_bug == "count_at_enqueue"
+        hasty = seeded_bug(m, config, "count_at_enqueue")
 
         m.submodules.compute_queue = compute = Queue(messages.memory_request, config.compute_queue_depth)
         m.submodules.communication_queue = communication = Queue(
@@ -124,7 +125,9 @@ class MemoryController(wiring.Component):
 
         def needs(item: data.View) -> Value:
             reads = item.access == Access.READ
-            commit = Const(0, 1) if count_at_enqueue else item.tracked & ~reads
+            commit = item.tracked & ~reads
+            if hasty is not None:
+                commit &= ~hasty
             return Cat(commit, reads & (item.source == Source.COMPUTE))
 
         # Requests enter their queues.
@@ -149,16 +152,16 @@ class MemoryController(wiring.Component):
             spill.i.valid.eq(self.spill.valid),
             self.spill.ready.eq(spill.i.ready),
         ]
-        if count_at_enqueue:
-            m.d.comb += [
-                self.compute.ready.eq(compute.i.ready & commit_queue.i.ready),
-                self.communication.ready.eq(communication.i.ready & commit_queue.i.ready & ~accept_compute),
-            ]
-        else:
-            m.d.comb += [
-                self.compute.ready.eq(compute.i.ready),
-                self.communication.ready.eq(communication.i.ready),
-            ]
+        m.d.comb += [
+            self.compute.ready.eq(compute.i.ready),
+            self.communication.ready.eq(communication.i.ready),
+        ]
+        if hasty is not None:
+            with m.If(hasty):
+                m.d.comb += [
+                    self.compute.ready.eq(compute.i.ready & commit_queue.i.ready),
+                    self.communication.ready.eq(communication.i.ready & commit_queue.i.ready & ~accept_compute),
+                ]
 
         # One request a cycle is taken; its reservations are made at once.
         room = Signal()
@@ -189,8 +192,11 @@ class MemoryController(wiring.Component):
             response_room.take.eq(take & reserved.response),
             response_room.give.eq(self.compute_response.valid & self.compute_response.ready),
             commit_room.take.eq(take & reserved.commit),
-            commit_room.give.eq(0 if count_at_enqueue else self.commits.valid & self.commits.ready),
+            commit_room.give.eq(self.commits.valid & self.commits.ready),
         ]
+        if hasty is not None:
+            with m.If(hasty):
+                m.d.comb += commit_room.give.eq(0)
         with m.If(spill.o.valid):
             m.d.comb += [request.eq(spill.o.payload), reserved.as_value().eq(needs(spill.o.payload))]
         with m.Elif(arbiter.take_communication):
@@ -291,19 +297,19 @@ class MemoryController(wiring.Component):
             with m.Default():
                 m.d.comb += self.column.command.eq(ColumnCommand.UPDATE)
 
-        if count_at_enqueue:
+        m.d.comb += [
+            commit_queue.i.valid.eq(banks.issue.valid & identity_of_issue.tracked),
+            commit_queue.i.payload.eq(identity_of_issue.commit),
+        ]
+        if hasty is not None:
             accepted = Mux(accept_compute, self.compute.payload, self.communication.payload)
             accepted = data.View(messages.memory_request, accepted)
             tracked = accepted.tracked & (accepted.access != Access.READ)
-            m.d.comb += commit_queue.i.valid.eq((accept_compute | accept_communication) & tracked)
-            for name in ("range", "wg", "wf", "epoch", "va"):
-                m.d.comb += commit_queue.i.payload[name].eq(accepted[name])
-            m.d.comb += commit_queue.i.payload.bytes.eq(count_ones(accepted.mask))
-        else:
-            m.d.comb += [
-                commit_queue.i.valid.eq(banks.issue.valid & identity_of_issue.tracked),
-                commit_queue.i.payload.eq(identity_of_issue.commit),
-            ]
+            with m.If(hasty):
+                m.d.comb += commit_queue.i.valid.eq((accept_compute | accept_communication) & tracked)
+                for name in ("range", "wg", "wf", "epoch", "va"):
+                    m.d.comb += commit_queue.i.payload[name].eq(accepted[name])
+                m.d.comb += commit_queue.i.payload.bytes.eq(count_ones(accepted.mask))
         m.d.comb += [
             self.commits.payload.eq(commit_queue.o.payload),
             self.commits.valid.eq(commit_queue.o.valid),

@@ -3,6 +3,7 @@
 import os
 import random
 from dataclasses import dataclass
+from functools import cache
 from typing import cast
 
 import cocotb
@@ -20,6 +21,8 @@ from tb.drivers.stream import StreamSink, StreamSource, never, pauses
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_address_map
 from tb.runner import SimulationError, simulate
+
+address_map = cache(AddressMap)
 
 READ, STORE, UPDATE = 0, 1, 2
 LOCAL, REMOTE, DMA = 0, 1, 2
@@ -316,17 +319,17 @@ RULES = "every_access_goes_where_the_rules_say"
 @pytest.mark.parametrize("name", ["paper", "tiny"])
 def test_rules(name, pause):
     environment = {"T3_PRESET": name, "T3_PAUSES": str(pause)}
-    simulate(AddressMap(preset(name)), "address_map", __name__, RULES, environment=environment)
+    simulate(address_map(preset(name)), "address_map", __name__, RULES, environment=environment)
 
 
 def test_narrow_addresses():
     environment = {"T3_NARROW": "1", "T3_PAUSES": "20"}
-    simulate(AddressMap(preset("paper", va_bits=36)), "address_map", __name__, RULES, environment=environment)
+    simulate(address_map(preset("paper", va_bits=36)), "address_map", __name__, RULES, environment=environment)
 
 
 @pytest.mark.parametrize("testcase", ["one_access_a_cycle_in_three_cycles", "a_waiting_fault_record_does_not_block"])
 def test_timing(testcase):
-    simulate(AddressMap(preset("paper")), "address_map", __name__, testcase)
+    simulate(address_map(preset("paper")), "address_map", __name__, testcase)
 
 
 def test_forgotten_rule_is_caught():

@@ -2,6 +2,7 @@
 
 import os
 import random
+from functools import cache
 
 import cocotb
 import pytest
@@ -15,6 +16,8 @@ from hw.messages import ArbiterControl, Policy, Threshold
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_arbiter
 from tb.runner import SimulationError, simulate
+
+arbiter = cache(Arbiter)
 
 POLICY = os.environ.get("ARBITER_POLICY", "MCA")
 LIMIT = {"OCCUPANCY_5": 5, "OCCUPANCY_10": 10, "OCCUPANCY_30": 30, "NONE": 1000}
@@ -228,7 +231,7 @@ class CarelessArbiter(Arbiter):
 
 @pytest.mark.parametrize("policy", [policy.name for policy in Policy])
 def test_arbiter(policy):
-    simulate(Arbiter(), "arbiter", __name__, "arbiter_follows_the_golden", environment={"ARBITER_POLICY": policy})
+    simulate(arbiter(), "arbiter", __name__, "arbiter_follows_the_golden", environment={"ARBITER_POLICY": policy})
 
 
 def test_an_arbiter_without_threshold_is_noticed():
@@ -237,7 +240,7 @@ def test_an_arbiter_without_threshold_is_noticed():
 
 
 def test_starvation():
-    simulate(Arbiter(), "arbiter", __name__, "a_starved_stream_waits_exactly_the_limit")
+    simulate(arbiter(), "arbiter", __name__, "a_starved_stream_waits_exactly_the_limit")
 
 
 @pytest.mark.parametrize("testcase", ["detector_measures_the_start_of_the_kernel", "a_long_window_is_counted_in_full"])

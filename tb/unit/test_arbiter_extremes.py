@@ -1,6 +1,7 @@
 """The arbiter and its detector at the ends of their ranges: settings of any value, changed in flight; counters full."""
 
 import random
+from functools import cache
 
 import cocotb
 import pytest
@@ -12,6 +13,8 @@ from hw.memory_controller.intensity import IntensityDetector
 from hw.messages import ArbiterControl, Policy, Threshold
 from tb.runner import simulate
 from tb.unit.test_arbiter import LIMIT, Golden, compare, control, start
+
+arbiter = cache(Arbiter)
 
 FULL = 0xFFFF
 
@@ -113,15 +116,15 @@ async def windows_of_any_length(dut):
 
 
 def test_settings_change_in_flight():
-    simulate(Arbiter(), "arbiter", __name__, "settings_change_in_flight")
+    simulate(arbiter(), "arbiter", __name__, "settings_change_in_flight")
 
 
 def test_a_long_wait_does_not_wrap():
-    simulate(Arbiter(), "arbiter", __name__, "a_long_wait_does_not_wrap")
+    simulate(arbiter(), "arbiter", __name__, "a_long_wait_does_not_wrap")
 
 
 def test_any_lag_is_made_up_for():
-    simulate(Arbiter(), "arbiter", __name__, "any_lag_is_made_up_for")
+    simulate(arbiter(), "arbiter", __name__, "any_lag_is_made_up_for")
 
 
 @pytest.mark.parametrize("kind", [Arbiter, IntensityDetector])

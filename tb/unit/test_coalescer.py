@@ -1,6 +1,7 @@
 """The coalescer loses no byte, keeps runs together and costs no cycle."""
 
 import random
+from functools import cache
 
 import cocotb
 import pytest
@@ -13,6 +14,8 @@ from hw.messages import Messages
 from hw.tracker.coalescer import Coalescer
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.runner import SimulationError, simulate
+
+coalescer = cache(Coalescer)
 
 CONFIG = preset("paper", count_bits=8)
 LAYOUT = Messages(CONFIG).commit
@@ -84,7 +87,7 @@ async def idle_costs_nothing(dut):
 
 @pytest.mark.parametrize("test", ["sums_are_kept", "idle_costs_nothing"])
 def test_coalescer(test):
-    simulate(Coalescer(CONFIG), "coalescer", __name__, test)
+    simulate(coalescer(CONFIG), "coalescer", __name__, test)
 
 
 class ForgetfulCoalescer(Coalescer):

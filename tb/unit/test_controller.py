@@ -4,6 +4,7 @@ import os
 import random
 from collections import Counter, deque
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import cocotb
@@ -20,6 +21,8 @@ from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_controller
 from tb.runner import SimulationError, simulate
+
+memory_bench = cache(MemoryBench)
 
 PAUSE = float(os.environ.get("CONTROLLER_PAUSE", "0"))
 POLICY = os.environ.get("CONTROLLER_POLICY", "MCA")
@@ -288,7 +291,7 @@ def run_data(name, config, testcase="memory_keeps_data_order_and_commits", near_
     """Simulate a test of the memory bench on `config`."""
     environment = {f"CONTROLLER_{key.upper()}": str(value) for key, value in values.items()}
     sources = HBM_SOURCES if near_bank_units else [dram_stub.SOURCE]
-    run(MemoryBench(config, near_bank_units), f"memory_bench_{name}", testcase, environment, sources)
+    run(memory_bench(config, near_bank_units), f"memory_bench_{name}", testcase, environment, sources)
 
 
 @pytest.mark.parametrize(("policy", "pause"), [("ROUND_ROBIN", 0), ("COMPUTE_FIRST", 40), ("MCA", 0), ("MCA", 70)])

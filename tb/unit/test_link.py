@@ -2,6 +2,7 @@
 
 import os
 import random
+from functools import cache
 
 import cocotb
 import pytest
@@ -14,6 +15,8 @@ from hw.messages import Fault
 from tb.drivers.link_pair import EPOCH, RANGES, RANKS, LinkPair, PairBench
 from tb.drivers.payload import unpack
 from tb.runner import SimulationError, simulate
+
+link_pair = cache(LinkPair)
 
 SIZES = {
     "paper": preset("paper", ranges=RANGES, link_latency=40, link_bandwidth=300),
@@ -194,7 +197,7 @@ class KeepsCredit(LinkUnit):
 )
 def test_random_traffic(size, pause, route):
     environment = {"SIZE": size, "PAUSE": str(pause), "ROUTE": route}
-    simulate(LinkPair(SIZES[size]), "link_pair", __name__, "random_traffic", environment=environment)
+    simulate(link_pair(SIZES[size]), "link_pair", __name__, "random_traffic", environment=environment)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +213,7 @@ def test_random_traffic(size, pause, route):
     ],
 )
 def test_link_pair(size, case):
-    simulate(LinkPair(SIZES[size]), "link_pair", __name__, case, environment={"SIZE": size})
+    simulate(link_pair(SIZES[size]), "link_pair", __name__, case, environment={"SIZE": size})
 
 
 def test_wrong_credits_are_caught():

@@ -2,6 +2,7 @@
 
 import os
 import random
+from functools import cache
 
 import cocotb
 import pytest
@@ -14,6 +15,8 @@ from hw.messages import Messages
 from sim.link import FRACTION_BITS, LinkModel
 from tb.drivers.stream import StreamSource, pauses
 from tb.runner import SimulationError, simulate
+
+link_model = cache(LinkModel)
 
 SIZES = {
     "paper": preset("paper"),
@@ -128,12 +131,12 @@ class OneCycleLate(LinkModel):
 @pytest.mark.parametrize("pause", [0, 40])
 def test_flits_arrive_in_time(size, pause):
     environment = {"SIZE": size, "PAUSE": str(pause)}
-    simulate(LinkModel(SIZES[size]), "link_model", __name__, "flits_arrive_in_time", environment=environment)
+    simulate(link_model(SIZES[size]), "link_model", __name__, "flits_arrive_in_time", environment=environment)
 
 
 @pytest.mark.parametrize("size", ["paper", "short", "two"])
 def test_control_arrives_in_time(size):
-    simulate(LinkModel(SIZES[size]), "link_model", __name__, "control_arrives_in_time", environment={"SIZE": size})
+    simulate(link_model(SIZES[size]), "link_model", __name__, "control_arrives_in_time", environment={"SIZE": size})
 
 
 def test_late_control_is_caught():

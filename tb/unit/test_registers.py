@@ -2,6 +2,7 @@
 
 import os
 import random
+from functools import cache
 
 import cocotb
 import pytest
@@ -14,6 +15,8 @@ from hw.register_file import KEPT_HERE, RegisterFile
 from hw.registers import COUNTER_BITS, WINDOW_BASE, Counting, Kind, counters, find_register
 from tb.drivers.register_bench import RegisterBench
 from tb.runner import SimulationError, simulate
+
+register_file = cache(RegisterFile)
 
 
 @cocotb.test()
@@ -236,18 +239,18 @@ PAUSED_CASES = (
 
 @pytest.mark.parametrize("testcase", CASES)
 def test_register_file(testcase):
-    simulate(RegisterFile(preset("paper")), "register_file", __name__, testcase)
+    simulate(register_file(preset("paper")), "register_file", __name__, testcase)
 
 
 @pytest.mark.parametrize("pause", [0, 50])
 @pytest.mark.parametrize("testcase", PAUSED_CASES)
 def test_register_file_with_pauses(testcase, pause):
-    simulate(RegisterFile(preset("paper")), "register_file", __name__, testcase, environment={"T3_PAUSES": str(pause)})
+    simulate(register_file(preset("paper")), "register_file", __name__, testcase, environment={"T3_PAUSES": str(pause)})
 
 
 @pytest.mark.parametrize("testcase", ["every_register_reads_and_writes_as_described", "unmapped_addresses_are_refused"])
 def test_wide_register_file(testcase):
-    simulate(RegisterFile(preset("wide")), "register_file", __name__, testcase, environment={"T3_PRESET": "wide"})
+    simulate(register_file(preset("wide")), "register_file", __name__, testcase, environment={"T3_PRESET": "wide"})
 
 
 class UnlatchedRegisterFile(RegisterFile):

@@ -4,6 +4,8 @@ import json
 import os
 import random
 from collections import deque
+from collections.abc import Callable
+from functools import cache
 from unittest.mock import patch
 
 import cocotb
@@ -22,6 +24,8 @@ from tb.drivers.sweep import swept
 from tb.drivers.tracker_bench import TrackerBench, field
 from tb.golden.tracker import GoldenTracker, TiledRange
 from tb.runner import SimulationError, simulate
+
+tracker = cache(Tracker)
 
 LATENCY = 7
 STAGES = 6
@@ -319,9 +323,9 @@ CASES = {
 }
 
 
-def run(name: str, test: str, parameters: dict) -> None:
+def run(name: str, test: str, parameters: dict, design: Callable[[Configuration], Tracker] = tracker) -> None:
     simulate(
-        Tracker(preset(**parameters["config"])),
+        design(preset(**parameters["config"])),
         name,
         __name__,
         test,
@@ -364,7 +368,7 @@ class ForgetfulCount(CountStage):
 
 def test_lost_counters_are_caught():
     with patch("hw.tracker.bank.CountStage", ForgetfulCount), pytest.raises(SimulationError, match="received_blocks"):
-        run("tracker", "every_block_triggers_once", CASES["small"])
+        run("tracker", "every_block_triggers_once", CASES["small"], Tracker)
 
 
 class StaleStorage(CounterStorage):
@@ -376,4 +380,4 @@ class StaleStorage(CounterStorage):
 
 def test_missing_forwarding_is_caught():
     with patch("hw.tracker.bank.CounterStorage", StaleStorage), pytest.raises(SimulationError, match="received_"):
-        run("tracker", "every_block_triggers_once", CASES["small_no_pauses"])
+        run("tracker", "every_block_triggers_once", CASES["small_no_pauses"], Tracker)
