@@ -42,7 +42,7 @@ sim: $(STAMP) ## every end-to-end scenario on the RTL; results in build/sim/resu
 	@$(BIN)/t3rtl regress --out build/sim/results.json
 
 test: $(STAMP) ## everything quick under pytest
-	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow"
 
 formal: .venv/.installed-formal ## proofs of every block, each with a cover run and a seeded bug; build/formal/summary.json
 	@$(BIN)/python -m tb.formal --processes $(JOBS)
@@ -52,7 +52,7 @@ mutate: $(STAMP) ## mutation score of every block; score in build/mutation/summa
 
 coverage: .venv/.installed-coverage ## the quick tests measured, and one page about all that is verified: build/coverage/index.html
 	@rm -rf build/coverage/runs build/coverage/functional
-	@failed=0; T3_COVERAGE=1 $(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" \
+	@failed=0; T3_COVERAGE=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow" \
 	  --junitxml=build/coverage/junit.xml || failed=1; \
 	  $(BIN)/python -m tb.coverage_page || failed=1; exit $$failed
 

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Builds the fast simulator of a ring: one GPU compiled once to a library, N instances of it, a small top.
 
 Verilator copies an instantiated module's logic for every instance, so a ring of N in one model takes N times as long to
@@ -11,9 +12,8 @@ Waves cannot look into a library: for them the GPUs are instantiated in the top,
 """
 
 import hashlib
-import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -154,6 +154,19 @@ def _recipe(*settings: object) -> Path:
     return BUILD / "ring" / "recipes" / digest.hexdigest()[:16]
 
 
+def _remembered(recipe: Path, build: Callable[[], Path]) -> Path:
+    """The folder that `recipe` leads to, or else that of `build`, noted in `recipe`; other processes wait for it."""
+    recipe.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(str(recipe) + ".lock"):
+        if recipe.exists():
+            folder = Path(recipe.read_text())
+            if (folder / "complete").exists() and can_record(folder):
+                return folder
+        folder = build()
+        recipe.write_text(str(folder))
+    return folder
+
+
 def build_ring(
     config: Configuration,
     gpus: int,
@@ -172,17 +185,11 @@ def build_ring(
     if config.seeded_bug:
         # It runs only until it is seen to fail.
         optimize = "-O0"
-    recipe = _recipe(config, gpus, storage_sectors, source_sectors, waves, optimize, coverage_mode() != "off")
-    if recipe.exists():
-        folder = Path(recipe.read_text())
-        if (folder / "complete").exists() and can_record(folder):
-            return folder
-    folder = _build_ring(config, gpus, storage_sectors, source_sectors, waves, optimize)
-    recipe.parent.mkdir(parents=True, exist_ok=True)
-    draft = recipe.with_suffix(f".{os.getpid()}")
-    draft.write_text(str(folder))
-    draft.replace(recipe)
-    return folder
+    settings = (config, gpus, storage_sectors, source_sectors, waves, optimize)
+    return _remembered(
+        _recipe(*settings, coverage_mode() != "off"),
+        lambda: _build_ring(*settings),
+    )
 
 
 def _build_ring(
@@ -202,7 +209,11 @@ def _build_ring(
         arguments = ["--trace-fst", "--trace-structs"]
         prepare_environment(optimize, parts=True)
     else:
-        library = build_gpu(gpu, measured, optimize, parts=not config.seeded_bug)
+        # Rings of other sizes find the GPU without exporting it.
+        library = _remembered(
+            _recipe("gpu", config, storage_sectors, source_sectors, optimize, measured is not None),
+            lambda: build_gpu(gpu, measured, optimize, parts=not config.seeded_bug),
+        )
         texts |= {"gpu_slot.sv": gpu_slot(gpu)} | _beside_this_file(["gpu_model.cpp"])
         settings.append(str(library))
         # Verilator takes C++ sources and libraries among its arguments.
