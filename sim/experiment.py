@@ -200,17 +200,19 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
     - `timeline`: `window` cycles per sample and equally long lists: DRAM sectors in the window under
       `<phase>_<access>`, and `occupancy`, the mean number of requests in the DRAM queues;
     - `mismatches`: wrong elements (null in mirrored mode); `passed`; `complaints`: one sentence each;
-    - `seconds`: build (0 when cached), prepare, simulate, check, total, and python_share: the part of all but `build`
-      that was spent in Python.
+    - `seconds`: build (0 when cached), prepare, simulate, check and total (without `build`) of wall time; python and
+      python_share: processor time, and its part, of everything but `build` and the simulation from reset to the dump of
+      the memories: plans, start and end of the simulator's process, reading and checking. On an idle machine processor
+      time is wall time; a busy one does not change it.
 
     Raises :class:`tb.runner.SimulationError` when the simulator itself fails.
     """
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     task = sublayer_task(point)
-    planned = time.perf_counter() - began
+    planned, plan_processor = time.perf_counter() - began, time.process_time() - worked
     outcome = simulate_sublayer(task, progress)
     progress("checking the result")
-    checking = time.perf_counter()
+    checking, worked = time.perf_counter(), time.process_time()
     complaints = outcome.faults
     mismatches = _mismatches(task, outcome.reduced, complaints)
     forms = compare_closed_forms(closed_forms(point, task.layer, task.kernels[0]), outcome.ranks)
@@ -233,12 +235,14 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
     prepare = planned + outcome.prepare_seconds
     check = outcome.collect_seconds + time.perf_counter() - checking
     total = prepare + outcome.simulate_seconds + check
+    python = plan_processor + outcome.python_processor + time.process_time() - worked
     answer["seconds"] = {
         "build": round(outcome.build_seconds, 3),
         "prepare": round(prepare, 3),
         "simulate": round(outcome.simulate_seconds, 3),
         "check": round(check, 3),
         "total": round(total, 3),
-        "python_share": round(1 - outcome.simulate_seconds / total, 4),
+        "python": round(python, 3),
+        "python_share": round(python / (python + outcome.simulate_processor), 4),
     }
     return answer

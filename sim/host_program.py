@@ -1,12 +1,16 @@
-"""The register program of a simulation: what its host (`axi_sequencer.sv`) writes, waits for and reads."""
+"""The register program of a simulation: what its host (`axi_sequencer.sv`) does, and reading what came of it."""
 
+import json
 from pathlib import Path
 from typing import Any
+
+from amaranth.lib import data
 
 from hw.config import Configuration
 from hw.registers import counters, find_register
 from sim.driver import Write, arm_writes
 from sim.gemm import GemmWord
+from sim.gpu import GpuStatus
 from tb.runner import SimulationError
 
 
@@ -68,11 +72,27 @@ def host_program(
     return starts, program
 
 
-def add_registers(ranks: list[dict[str, Any]], answers: Path, registers: dict[str, int]) -> None:
-    """Put the register values the simulation's host has read into each rank's status."""
-    names = {address: name for name, address in registers.items()}
+def read_result(folder: Path, config: Configuration) -> dict[str, Any]:
+    """What :mod:`sim.ring_session` left in `folder`: `ranks` by name (:data:`sim.gpu.GpuStatus`), each with the
+    `registers` that the simulation's host read; `alone`, cycles of each GEMM by itself; `finished`; `seconds` by stage,
+    and `processor_seconds`: what all stages took of the processor."""
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    result["alone"] = [plain(GpuStatus.from_bits(bits))["gemm_cycles"] for bits in result["alone"]]
+    result["ranks"] = ranks = [plain(GpuStatus.from_bits(bits)) for bits in result["ranks"]]
+    names = {address: name for name, address in counter_registers(config).items()}
     for status in ranks:
         status["registers"] = {}
-    for line in answers.read_text().splitlines():
+    for line in (folder / "answers.txt").read_text().splitlines():
         rank, address, value = map(int, line.split())
         ranks[rank]["registers"][names[address]] = value
+    return result
+
+
+def plain(value: Any) -> Any:
+    """A constant as numbers, lists and dictionaries, after its layout."""
+    if not isinstance(value, data.Const):
+        return int(value)
+    layout = value.shape()
+    if isinstance(layout, data.ArrayLayout):
+        return [plain(value[index]) for index in range(layout.length)]
+    return {name: plain(value[name]) for name, _ in layout}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from hw.messages import Access, Mapping, Phase, Policy, Threshold
 from sim.driver import Tiling, Write, arbiter_writes, range_words, range_writes, register_write, wide_writes
 from sim.fast_model import build_ring
 from sim.gpu import ARRAY_BASE
-from sim.host_program import add_registers, counter_registers, host_program
+from sim.host_program import host_program, read_result
 from sim.kernel_plans import KernelPlan, write_plan
 from sim.memory_image import from_sectors, gather_channels, read_hex
 from sim.ring_plan import Plan, ring_reduce_scatter_plan, workgroup_stride
@@ -65,7 +66,8 @@ class SubLayerTask:
 class SubLayerOutcome:
     """`ranks`: status (:data:`sim.gpu.GpuStatus`) and `registers` of every simulated rank; `samples[rank]`: lines of
     `sampler.sv`; `reduced[r]`: what rank r holds of chunk r, as bit patterns, None when mirrored; seconds of wall
-    time."""
+    time. Of processor time: `simulate_processor` from reset to the dump of the memories, `python_processor` all else
+    but the build: plans, start and end of the simulator's process, reading its files."""
 
     ranks: list[dict[str, Any]]
     samples: list[np.ndarray]
@@ -76,6 +78,8 @@ class SubLayerOutcome:
     prepare_seconds: float
     simulate_seconds: float
     collect_seconds: float
+    simulate_processor: float
+    python_processor: float
 
     @property
     def faults(self) -> list[str]:
@@ -198,7 +202,7 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
     progress("building the simulator")
     optimize = "-O2" if task.expected_cycles > LONG else "-O1"
     model = build_ring(config, len(task.kernels), max(STORAGE_SECTORS, 1 << needed.bit_length()), optimize=optimize)
-    built = time.perf_counter()
+    built, worked = time.perf_counter(), _processor_seconds()
     progress("writing the plans")
     phases, program, plans = _program(task, config)
     window = max(1, task.expected_cycles // SAMPLES)
@@ -240,8 +244,7 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
         run_simulator(model, folder, task.seed, [f"+{name}={value}" for name, value in plusargs.items()])
         simulated = time.perf_counter()
         progress("reading the result")
-        result = json.loads((folder / "result.json").read_text())
-        add_registers(result["ranks"], folder / "answers.txt", counter_registers(config))
+        result = read_result(folder, config)
         samples = [read_samples(folder, rank) for rank in range(len(task.kernels))]
         reduced = None if task.mirrored else _reduced(layer, folder)
     finally:
@@ -261,7 +264,15 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
         prepare_seconds=started - built,
         simulate_seconds=inside,
         collect_seconds=time.perf_counter() - simulated + (simulated - started - inside),
+        simulate_processor=result["processor_seconds"],
+        python_processor=_processor_seconds() - worked - result["processor_seconds"],
     )
+
+
+def _processor_seconds() -> float:
+    """Of this process and of those it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def _reduced(layer: SubLayer, folder: Path) -> np.ndarray:

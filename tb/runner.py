@@ -217,7 +217,12 @@ def run_built(folder: Path, simulation: Simulation) -> None:
             build_dir=folder,
             test_dir=run,
             results_xml=str(run / "results.xml"),
-            extra_env={"PYTHONPATH": os.pathsep.join([str(BUILD.parent), *sys.path]), **simulation.environment},
+            extra_env={
+                "PYTHONPATH": os.pathsep.join([str(BUILD.parent), *sys.path]),
+                # By default pytest rewrites and compiles every module that a test imports: Amaranth, the design.
+                "COCOTB_REWRITE_ASSERTION_FILES": "test_*.py",
+                **simulation.environment,
+            },
             log_file=log,
         )
         tests, failed = get_results(results)

@@ -154,10 +154,12 @@ class Evaluation:
         return [rows[tp] for tp in sorted(rows)]
 
     def cost(self) -> dict[str, float]:
-        """Processor seconds of all points, and the greatest share of a run that was spent in Python."""
+        """Processor seconds of all points, the share of it that was spent in Python, and the greatest of a run."""
         seconds = [outcome.result["seconds"] for outcome in self.outcomes.values() if outcome.result is not None]
+        total = sum(item["total"] for item in seconds)
         return {
-            "total": sum(item["total"] for item in seconds),
+            "total": total,
+            "python_share": sum(item["python_share"] * item["total"] for item in seconds) / total if total else 0.0,
             "python_share_maximum": max((item["python_share"] for item in seconds), default=0.0),
         }
 

@@ -30,17 +30,18 @@ def results(
     parts = [
         "# The paper's evaluation on this RTL",
         f"Written by `t3rtl report`: {summary['points']} of {summary['points_asked']} points, "
-        f"{len(summary['failed'])} failed a check, {seconds['total'] / 60:,.0f} processor minutes in all "
-        f"(sources {summary['sources']}). Ratios are of simulated cycles; speedups are over Sequential.",
+        f"{len(summary['failed'])} failed a check, {seconds['total'] / 60:,.0f} processor minutes in all, "
+        f"{share(seconds['python_share'])} of them in Python (sources {summary['sources']}). "
+        "Ratios are of simulated cycles; speedups are over Sequential.",
     ]
     for figure in figures:
-        if figure["paper"]:
+        if figure["paper"] or figure["found"]:
             form = {"ratio": ratio, "share": share}
             rows = [
                 [row["says"], form[row["form"]](row["value"]), form[row["form"]](row["ours"])]
                 for row in figure["paper"]
             ]
-            parts += [f"## {figure['title']}", _table(["", "paper", "ours"], rows)]
+            parts += [f"## {figure['title']}", *([_table(["", "paper", "ours"], rows)] if rows else [])]
             parts += [f"{note['text']} Shown by `{note['command']}`." for note in figure["found"]]
     for machine, layers in machines:
         if layers:
