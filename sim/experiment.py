@@ -48,6 +48,14 @@ take the whole DRAM for 2.6 us, during which a link sends 24 packets per channel
 ready, and the receiver has to take in beside what is under way in a round trip of 1 us (9 packets)."""
 
 
+MANY_UNITS = 120
+"""Compute units from which the detector's boundary of threshold 30 is programmed to :data:`BOUNDARY_MANY_UNITS`."""
+BOUNDARY_MANY_UNITS = 3584
+"""Requests in the detector's window of 4,096 cycles below which there is no threshold, with many compute units: 7/8 of
+the bandwidth. A stage of 160 workgroups reads and stores for so long that the link runs dry when communication is let
+in below 30 requests only: T-NLG FC-2 at TP 8 takes 10 % longer, IP 6 %; OP at TP 8 and FC-2 at TP 16 0.4 % less."""
+
+
 def node_configuration(point: Point) -> Configuration:
     """The hardware of `point`: preset `paper` (`quad` with more channels), more room for fetches of evicted counters,
     their home table spread over all channels of the GPU, and :data:`PACKETS` in proportion to channels and links."""
@@ -114,6 +122,7 @@ def sublayer_task(point: Point) -> SubLayerTask:
         policy=Policy.PACED if paced else Policy.MCA if mca else Policy.ROUND_ROBIN,
         # An update that arrives, and the read that sends it on, in the time of a sector on the link.
         pace=max(1, int(SECTOR_BYTES * TOTAL_CHANNELS / point.link_bandwidth / 2)) if paced else 0,
+        boundary_none=BOUNDARY_MANY_UNITS if point.compute_units >= MANY_UNITS else 0,
         threshold=THRESHOLDS.get(point.configuration.removeprefix("t3-mca-"), Threshold.AUTO),
         starvation_limit=point.starvation_limit,
         expected_cycles=round(expected.get(point.configuration, max(gemm, wire) + wire)),

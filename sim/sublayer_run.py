@@ -40,8 +40,9 @@ class SubLayerTask:
 
     `overlapped`: the nodes do the reduce-scatter while the GEMM stores, else memory is plain. `near_memory`: stores
     through the output window are added by the neighbour's memory. `pace`: for policy PACED, cycles per communication
-    request of a channel. `expected_cycles`: how long it should take at most,
-    from which the time limit and the windows of the timeline follow.
+    request of a channel. `boundary_none`: requests in the detector's window from which AUTO is threshold 30; 0: as
+    reset gives it. `expected_cycles`: how long it should take at most, from which the time limit and the windows of the
+    timeline follow.
     """
 
     layer: SubLayer
@@ -54,6 +55,7 @@ class SubLayerTask:
     expected_cycles: int
     near_memory: bool = False
     pace: int = 0
+    boundary_none: int = 0
     seed: int = 1
 
     @property
@@ -184,6 +186,9 @@ def _program(task: SubLayerTask, config: Configuration) -> tuple[dict[str, int],
         arbiter = arbiter_writes(config, task.policy, task.threshold, task.starvation_limit)
         if task.pace:
             arbiter.append(register_write(config, "pace", pace=task.pace))
+        if task.boundary_none:
+            name = "detector_boundary_none"
+            arbiter.append(register_write(config, name, **{name: task.boundary_none}))
         before.append([*arbiter, register_write(config, "interrupt_enable", fault=1)])
         plans.append(plan)
     phases, program = host_program(config, [{} for _ in task.kernels], before, setup, [])

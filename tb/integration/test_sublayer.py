@@ -119,3 +119,14 @@ def test_one_channel_gives_the_ratios_of_four(workload: str) -> None:
         return [cycles["sequential"] / cycles[name] for name in ("t3", "t3-mca")]
 
     assert speedups(1) == pytest.approx(speedups(4), rel=0.02)
+
+
+@pytest.mark.slow
+def test_the_detector_is_within_2_percent_of_the_best_threshold_with_160_compute_units() -> None:
+    cycles = {
+        name: simulate_point(Point("t-nlg/fc-2/tp8", name, compute_units=160))["cycles"]
+        for name in ("t3-mca", "t3-mca-10", "t3-mca-30", "t3-mca-none")
+    }
+    chosen = cycles.pop("t3-mca")
+    assert chosen <= 1.02 * min(cycles.values())
+    assert chosen < 0.95 * cycles["t3-mca-30"]
