@@ -20,17 +20,17 @@ TIMES = GemmTimes(400, 300)
 ANY = Point("mega-gpt-2/op/tp8", "t3")
 
 
-def overlapped(gpus: int, slots: int, **changes: Any) -> SubLayerTask:
-    """SMALL with T3, on `gpus` nodes."""
-    received = (SMALL.gpus - 1) * SMALL.chunk_sectors
+def overlapped(gpus: int, slots: int, layer: SubLayer = SMALL, **changes: Any) -> SubLayerTask:
+    """`layer` with T3, on `gpus` nodes."""
+    received = (layer.gpus - 1) * layer.chunk_sectors
     kernels = tuple(
         (
-            gemm_kernel(SMALL, rank, slots, TIMES, overlapped=True),
-            all_gather_kernel(SMALL, rank, slots, after_done=True, received=received),
+            gemm_kernel(layer, rank, slots, TIMES, overlapped=True),
+            all_gather_kernel(layer, rank, slots, after_done=True, received=received),
         )
         for rank in range(gpus)
     )
-    return replace(sublayer_task(ANY), layer=SMALL, kernels=kernels, expected_cycles=60_000, **changes)
+    return replace(sublayer_task(ANY), layer=layer, kernels=kernels, expected_cycles=60_000, **changes)
 
 
 def gemm_alone(slots: int, times: GemmTimes, **changes: Any) -> tuple[int, SubLayerOutcome]:
@@ -88,6 +88,22 @@ def test_a_gemm_without_arithmetic_takes_the_time_of_its_memory() -> None:
     registers = outcome.ranks[0]["registers"]
     moved = registers["sectors_gemm_read"] + registers["sectors_gemm_store"]
     assert moved <= cycles <= 1.6 * moved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpus", [8, 16, 32])
+def test_rings_of_8_16_and_32_meet_closed_forms_and_golden(gpus: int) -> None:
+    layer = SubLayer(128 * gpus, 320, 192, gpus)
+    outcome = simulate_sublayer(overlapped(gpus, 5, layer, policy=Policy.MCA))
+    assert outcome.faults == []
+    kernels = overlapped(1, 5, layer).kernels[0]
+    forms = compare_closed_forms(closed_forms(ANY, layer, kernels), outcome.ranks)
+    assert all(form["matches"] for form in forms.values()), forms
+    half = closed_forms(ANY, replace(layer, m=128 * (gpus // 2), gpus=gpus // 2), kernels)
+    wrong = compare_closed_forms(half, outcome.ranks)
+    assert not any(wrong[name]["matches"] for name in ("output_update", "rs_read", "arrived", "triggers"))
+    assert outcome.reduced is not None
+    assert np.array_equal(outcome.reduced, golden_reduction(layer, 1))
 
 
 @pytest.mark.slow
