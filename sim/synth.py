@@ -1,8 +1,10 @@
 """`t3rtl synth`: area, memory and timing of every block."""
 
+import hashlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +56,7 @@ def synth(
     from hw.synthesis.fpga import available
     from hw.synthesis.liberty import LibertyError, Library
     from hw.synthesis.mapping import SynthesisError
-    from hw.synthesis.measure import Figures, default_library, measure
+    from hw.synthesis.measure import Figures, default_library, measure_design, write_block
 
     blocks = _chosen("block", block or [], list(BLOCKS), list(BLOCKS))
     presets = _chosen("preset", preset or [], list(PRESETS), DEFAULT_PRESETS)
@@ -82,17 +84,25 @@ def synth(
     results: dict[tuple[str, str], Figures] = {}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with stages("synth") as progress, ProcessPoolExecutor(processes) as pool:
-        work = {
-            (name, item): pool.submit(
-                measure, item, PRESETS[name], out / name, files, fpga and name == "paper" and item != "node"
-            )
+        progress("designs")
+        written = {
+            (name, item): pool.submit(write_block, item, PRESETS[name], out / name)
             for name in presets
             for item in blocks
         }
-        for (name, item), future in work.items():
-            progress(f"{name} {item}")
+        sources = {key: future.result() for key, future in written.items()}
+        # Blocks of one channel are the same in presets of more: each design is measured once, and the largest first.
+        designs = {key: hashlib.sha256(source.read_bytes()).hexdigest() for key, source in sources.items()}
+        first = {design: key for key, design in reversed(designs.items())}
+        work = {
+            key: pool.submit(measure_design, sources[key], files, fpga and key[0] == "paper" and key[1] != "node")
+            for key in sorted(first.values(), key=lambda key: -sources[key].stat().st_size)
+        }
+        for key, design in designs.items():
+            progress(" ".join(key))
             try:
-                results[name, item] = future.result()
+                figures = work[first[design]].result()
+                results[key] = figures if key == first[design] else replace(figures, fpga=None)
             except (SynthesisError, LibertyError) as error:
                 pool.shutdown(cancel_futures=True)
                 errors.print(str(error), style="red", markup=False, soft_wrap=True)

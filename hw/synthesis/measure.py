@@ -81,12 +81,22 @@ def _map(source: Path, block: str, libraries: list[Path], folder: Path, library:
     return analysis, timing
 
 
+def write_block(block: str, config: Configuration, folder: Path) -> Path:
+    """The design of `block` of `config` as a file in `folder`, for :func:`measure_design`."""
+    return write_design(BLOCKS[block](config), block, folder)
+
+
 def measure(block: str, config: Configuration, folder: Path, liberty: list[Path], fpga: bool = False) -> Figures:
     """Synthesize `block` of `config`; netlists, logs and path reports go to `folder`.
 
     Raises :class:`hw.synthesis.mapping.SynthesisError` when a tool fails.
     """
-    source = write_design(BLOCKS[block](config), block, folder)
+    return measure_design(write_block(block, config, folder), liberty, fpga)
+
+
+def measure_design(source: Path, liberty: list[Path], fpga: bool = False) -> Figures:
+    """As :func:`measure`, of the design that :func:`write_block` wrote."""
+    block, folder = source.stem, source.parent
     default = default_library(folder)
     effort = Library([default])
     analysis, timing = _map(source, block, [default], folder, effort)
