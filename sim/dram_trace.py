@@ -4,6 +4,7 @@ The traces are read and the clock is made in compiled code (`dram_trace.sv`, `fr
 in between.
 """
 
+import functools
 import resource
 import subprocess
 import tempfile
@@ -100,6 +101,7 @@ class TraceResult:
         return self.figures["row_hits"] / self.requests
 
 
+@functools.cache
 def build(config: Configuration) -> Path:
     """The simulator of a channel of `config`."""
     here = Path(__file__).parent
