@@ -152,8 +152,8 @@ def _numbers(texts: list[str]) -> tuple[float, ...]:
 class Library:
     """Cells of some Liberty files, taken together.
 
-    Raises :class:`LibertyError` (one sentence naming the file) when a file is missing, is not Liberty, or the library
-    lacks an inverter, a two-input NAND or a flip-flop.
+    Raises :class:`LibertyError` (one sentence naming the file) when a file is missing, is not Liberty, has a cell of
+    another file (a second corner), or the library lacks an inverter, a two-input NAND or a flip-flop.
     """
 
     def __init__(self, paths: list[Path]):
@@ -197,7 +197,9 @@ class Library:
             match[1]: parse_group(text, match.start(), source) for match in _TEMPLATE.finditer(text)
         }
         for match in _CELL.finditer(text):
-            self._where[match[1]] = (source, match.start())
+            other, _ = self._where.setdefault(match[1], (source, match.start()))
+            if other != source:
+                raise LibertyError(f"{source}: cell {match[1]} is in {other} too; give the files of one corner")
 
     @property
     def names(self) -> list[str]:

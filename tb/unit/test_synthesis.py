@@ -205,6 +205,14 @@ def test_a_library_without_cells_named(library):
         Library([])
 
 
+def test_two_corners_of_one_library_are_refused(tmp_path):
+    slow, typical = tmp_path / "slow.lib", tmp_path / "typical.lib"
+    for path in (slow, typical):
+        path.write_text(liberty_text())
+    with pytest.raises(LibertyError, match=r"typical.lib: cell \w+ is in .*slow.lib too; give the files of one corner"):
+        Library([slow, typical])
+
+
 def test_alternatives_differ_from_the_paper_in_one_thing_each():
     """Same capacity with 4 and 16 ways: a tag bit less or more. A narrower counter saves its bits in every entry."""
     from hw.synthesis.alternatives import configurations
