@@ -21,6 +21,8 @@ GAIN = 4.0
 STRETCH = 1.5
 """How much more than the load of the target gain a driver takes before it gets buffers."""
 _CONSTANTS = ("0", "1", "x", "z")
+_PORTS = ""
+"""In place of a cell's name: the sink is a bit of an output port."""
 
 
 class Family:
@@ -122,11 +124,10 @@ class Sizer:
                 if pin in inputs and inputs[pin] != "output":
                     for place, net in enumerate(nets):
                         sinks[net].append((name, pin, place))
-        self._outputs: dict[Net, int] = defaultdict(int)
-        for port in self._module["ports"].values():
+        for name, port in self._module["ports"].items():
             if port["direction"] == "output":
-                for net in port["bits"]:
-                    self._outputs[net] += 1
+                for place, net in enumerate(port["bits"]):
+                    sinks[net].append((_PORTS, name, place))
         self._sinks = sinks
         self._after: dict[Net, float] = {}
         macros = {name: macro(name, item) for name, item in cells.items() if item["type"] == "$mem_v2"}
@@ -177,7 +178,7 @@ class Sizer:
             for read in item.reads:
                 for net in read.data:
                     sources[net] = [] if read.synchronous else list(read.address)
-        every = set(self._sinks) | set(sources) | set(self._outputs)
+        every = set(self._sinks) | set(sources)
         readers: dict[Net, int] = defaultdict(int)
         for origin in sources.values():
             for net in origin:
@@ -196,6 +197,8 @@ class Sizer:
     def _sink(self, sink: tuple[str, str, int]) -> tuple[float, float]:
         """Time needed behind a sink, and its load."""
         name, pin, place = sink
+        if name == _PORTS:
+            return self._fo4, 4 * self._one
         item = self._module["cells"][name]
         if item["type"].startswith("$"):
             needed = SETUP * self._fo4
@@ -222,8 +225,6 @@ class Sizer:
         members: list[tuple[float, float, tuple[str, str, int] | None]] = sorted(
             ((*self._sink(sink), sink) for sink in self._sinks.get(net, ())), key=lambda item: item[:2]
         )
-        ports = self._outputs.get(net, 0)
-        fixed = 4 * self._one * ports
         family = self._family(driver)
         limit = 2 * self._unit_load()
         if family and driver:
@@ -232,15 +233,16 @@ class Sizer:
                 drive for cell, drive in zip(family.cells, family.drive, strict=True) if cell.name == kind
             )
         if self._buffers and not clock:
-            members = self._tree(net, members, limit - fixed)
-        load = fixed + sum(item[1] for item in members)
-        self._load[net] = load
-        self._after[net] = max([item[0] for item in members] + ([self._fo4] if ports else []), default=0.0)
+            members = self._tree(net, members, limit)
+        self._load[net] = sum(item[1] for item in members)
+        self._after[net] = max((item[0] for item in members), default=0.0)
 
     def _unit_load(self) -> float:
         return GAIN * self._one
 
     def _is_clock(self, sink: tuple[str, str, int]) -> bool:
+        if sink[0] == _PORTS:
+            return False
         kind = self._module["cells"][sink[0]]["type"]
         return sink[1] in ("RD_CLK", "WR_CLK") if kind.startswith("$") else self._library.cell(kind).clock == sink[1]
 
@@ -273,8 +275,10 @@ class Sizer:
                 "port_directions": {pin: "input", output: "output"},
                 "hide_name": 1,
             }
-            for *_, sink in group:
-                self._module["cells"][sink[0]]["connections"][sink[1]][sink[2]] = new
+            for *_, (owner, pins, place) in group:
+                module = self._module
+                bits = module["ports"][pins]["bits"] if owner == _PORTS else module["cells"][owner]["connections"][pins]
+                bits[place] = new
             self._load[new] = weight
             self._after[new] = group[-1][0]
             needed = worst_delay(cell, pin, weight, self.slew) + group[-1][0]
