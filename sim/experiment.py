@@ -216,12 +216,12 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
 
     Raises :class:`tb.runner.SimulationError` when the simulator itself fails.
     """
-    began, worked = time.perf_counter(), time.process_time()
+    began, worked = time.perf_counter(), time.thread_time()
     task = sublayer_task(point)
-    planned, plan_processor = time.perf_counter() - began, time.process_time() - worked
+    planned, plan_processor = time.perf_counter() - began, time.thread_time() - worked
     outcome = simulate_sublayer(task, progress)
     progress("checking the result")
-    checking, worked = time.perf_counter(), time.process_time()
+    checking, worked = time.perf_counter(), time.thread_time()
     complaints = outcome.faults
     mismatches = _mismatches(task, outcome.reduced, complaints)
     forms = compare_closed_forms(closed_forms(point, task.layer, task.kernels[0]), outcome.ranks)
@@ -244,7 +244,7 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
     prepare = planned + outcome.prepare_seconds
     check = outcome.collect_seconds + time.perf_counter() - checking
     total = prepare + outcome.simulate_seconds + check
-    python = plan_processor + outcome.python_processor + time.process_time() - worked
+    python = plan_processor + outcome.python_processor + time.thread_time() - worked
     answer["seconds"] = {
         "build": round(outcome.build_seconds, 3),
         "prepare": round(prepare, 3),

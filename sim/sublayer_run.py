@@ -275,9 +275,9 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
 
 
 def _processor_seconds() -> float:
-    """Of this process and of those it has waited for."""
+    """Of this thread, because a worker of a sweep has others, and of the processes that were waited for."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+    return time.thread_time() + children.ru_utime + children.ru_stime
 
 
 def _reduced(layer: SubLayer, folder: Path) -> np.ndarray:

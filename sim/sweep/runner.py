@@ -32,6 +32,8 @@ SETTINGS = {
     # A simulation may keep a worker from answering for minutes, and its tools start processes of their own.
     "distributed.scheduler.worker-ttl": None,
     "distributed.worker.daemon": False,
+    # It would take samples of a thread that waits for a simulator.
+    "distributed.worker.profile.enabled": False,
 }
 _one_at_a_time = threading.Lock()
 
