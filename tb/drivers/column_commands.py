@@ -55,9 +55,11 @@ def random_mask(kind: str, dtype: str) -> int:
     return sum(((1 << size) - 1) << offset for offset in range(0, 32, size) if random.random() < 0.6)
 
 
-def random_commands(count: int, timing: Timing, addresses: Sequence[int], epochs: int = 3) -> Iterator[Command]:
+def random_commands(
+    count: int, timing: Timing, addresses: Sequence[int], epochs: Sequence[int] = (1, 2, 3)
+) -> Iterator[Command]:
     """`count` commands to `addresses` (bits 1:0 the bank group) in runs of one kind, each as early as the timing allows
-    or a little later; the epoch goes up now and then."""
+    or a little later, an equal part of them in each of `epochs`."""
     cycle = 0
     last_read, last_write = -1000, -1000
     free = dict.fromkeys(range(4), 0)
@@ -71,7 +73,7 @@ def random_commands(count: int, timing: Timing, addresses: Sequence[int], epochs
         earliest = max(earliest, last_write + timing.wtr if kind == "RD" else last_read + timing.rtw)
         cycle = earliest + (random.randrange(6) if random.random() < 0.3 else 0)
         free[group] = cycle + (timing.ccdwl if kind == "UPDATE" else timing.ccd_l)
-        epoch = 1 + number * epochs // count
+        epoch = epochs[number * len(epochs) // count]
         if kind == "RD":
             last_read = cycle
             yield Command(cycle, kind, address)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from tb.mutation.fork_server import FAILED, PASSED, STOPPED
+from tb.mutation.fork_server import FAILED, PASSED, STARVED, STOPPED
 from tb.mutation.jobs import Job, Run
 
 LEAST_CPU_SECONDS = 5
@@ -56,11 +56,16 @@ def prepared(jobs: Sequence[Job], text: str) -> Iterator[list[Trial]]:
 
 
 def kill(trials: Sequence[Trial], mutant: int) -> Attempt:
-    """Run the jobs on `mutant` up to the first that notices; returns the last attempt."""
+    """Run the jobs on `mutant` up to the first that notices; returns the last attempt.
+
+    Raises :class:`RuntimeError` when the machine is too busy to tell.
+    """
     attempt = Attempt("", False, "")
     for trial in sorted(trials, key=lambda trial: -trial.worth):
         limit = max(LEAST_CPU_SECONDS, int(trial.seconds * LIMIT_FACTOR) + 1)
         outcome, seconds = trial.run(mutant, limit)
+        if outcome == STARVED:
+            raise RuntimeError(f"the machine is too busy: {trial.job.test} got {seconds:.1f} CPU seconds")
         trial.spent += seconds
         by = {PASSED: "", FAILED: "failure", STOPPED: "time limit"}[outcome]
         attempt = Attempt(trial.job.test, outcome != PASSED, by)

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from cocotb_tools.check_results import get_results
 
-PASSED, FAILED, STOPPED = 0, 1, 2
-WALL_FACTOR = 20
+PASSED, FAILED, STOPPED, STARVED = range(4)
+"""Outcomes of a run. STOPPED: it used up its CPU limit. STARVED: it was given too little of the processor to tell."""
+WALL_FACTOR = 100
 """Wall time that a child may take, in CPU limits, should it ever wait for nothing."""
 
 
@@ -50,9 +51,14 @@ def wait(child: int, limit: int) -> tuple[int, float]:
         time.sleep(0.005)
 
 
-def _outcome(status: int, results: Path) -> int:
+def stopped_outcome(seconds: float, limit: int) -> int:
+    """Outcome of a run that a limit ended after `seconds` of CPU time: the wall limit says nothing about a mutant."""
+    return STOPPED if seconds > 0.9 * limit else STARVED
+
+
+def _outcome(status: int, seconds: float, limit: int, results: Path) -> int:
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
-        return STOPPED
+        return stopped_outcome(seconds, limit)
     try:
         tests, failed = get_results(results)
     except (OSError, RuntimeError, SyntaxError):
@@ -81,7 +87,7 @@ def _serve() -> None:
             _exit_without_destructors()
             return
         status, seconds = wait(child, limit)
-        answers.write(f"{_outcome(status, run / 'results.xml')} {seconds:.3f}\n")
+        answers.write(f"{_outcome(status, seconds, limit, run / 'results.xml')} {seconds:.3f}\n")
         answers.flush()
         shutil.rmtree(run)
     os._exit(0)

@@ -20,11 +20,11 @@ from tb.runner import Simulation, SimulationError, build_text, run_built
 
 Run = Callable[[int, int], tuple[int, float]]
 """Runs a job on a mutant (0: the right design) within a limit of CPU seconds; returns the outcome, one of
-`fork_server.PASSED`, `FAILED` and `STOPPED`, and the CPU seconds."""
+`fork_server.PASSED`, `FAILED`, `STOPPED` and `STARVED`, and the CPU seconds."""
 _START_SECONDS = 600
 
 
-def _apart(function: Callable[[], None], limit: int) -> tuple[int, float]:
+def run_apart(function: Callable[[], None], limit: int) -> tuple[int, float]:
     """Outcome and CPU seconds of `function` in a process of its own; it fails by raising."""
     child = os.fork()
     if not child:
@@ -35,7 +35,7 @@ def _apart(function: Callable[[], None], limit: int) -> tuple[int, float]:
         os._exit(fork_server.FAILED)
     status, seconds = fork_server.wait(child, limit)
     if os.WIFSIGNALED(status) or seconds > 0.9 * limit:
-        return fork_server.STOPPED, seconds
+        return fork_server.stopped_outcome(seconds, limit), seconds
     return os.WEXITSTATUS(status), seconds
 
 
@@ -116,7 +116,7 @@ class VectorJob:
             if run_text(built, operations, [f"+mutant={mutant}"]) != expected:
                 raise SimulationError("a result differs from the golden one")
 
-        yield lambda mutant, limit: _apart(lambda: compare(mutant), limit)
+        yield lambda mutant, limit: run_apart(lambda: compare(mutant), limit)
 
 
 Job = SimulationJob | VectorJob

@@ -8,11 +8,12 @@ import cocotb
 import pytest
 from amaranth import Module
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.memory_controller.arbiter import Arbiter
 from hw.memory_controller.intensity import IntensityDetector
 from hw.messages import ArbiterControl, Policy, Threshold
+from tb.drivers.clock import pass_cycles
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_arbiter
 from tb.runner import SimulationError, simulate
@@ -183,12 +184,12 @@ async def a_long_window_is_counted_in_full(dut):
         count = boundaries[at] - below
         dut.kernel_active.value = 1
         dut.accepted.value = 1
-        await ClockCycles(dut.clk, count)
+        await pass_cycles(dut, count)
         dut.accepted.value = 0
-        await ClockCycles(dut.clk, window - count)
+        await pass_cycles(dut, window - count)
         await ReadOnly()
         assert int(dut.threshold.value) == Threshold.OCCUPANCY_5.value, "the window has ended too early"
-        await ClockCycles(dut.clk, 1)
+        await pass_cycles(dut, 1)
         await ReadOnly()
         assert int(dut.threshold.value) == at + below, (window, count)
         await RisingEdge(dut.clk)
@@ -206,13 +207,13 @@ async def a_starved_stream_waits_exactly_the_limit(dut):
             dut.control.value = control(policy=Policy.COMPUTE_FIRST, starvation_limit=limit)
             dut.compute_waiting.value, dut.compute_admissible.value, dut.occupancy.value = 1, 1, 64
             dut.room.value = not room_comes_late
-            await ClockCycles(dut.clk, 2)
+            await pass_cycles(dut, 2)
             dut.communication_waiting.value = 1
             dut.communication_admissible.value = 1
-            await ClockCycles(dut.clk, limit - 1)
+            await pass_cycles(dut, limit - 1)
             await ReadOnly()
             assert not int(dut.forced.value), "communication is forced before it has waited long enough"
-            await ClockCycles(dut.clk, 9 if room_comes_late else 1)
+            await pass_cycles(dut, 9 if room_comes_late else 1)
             dut.room.value = 1
             await ReadOnly()
             assert int(dut.forced.value) and int(dut.take_communication.value) and not int(dut.take_compute.value)

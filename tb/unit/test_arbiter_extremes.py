@@ -6,11 +6,12 @@ from functools import cache
 import cocotb
 import pytest
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.memory_controller.arbiter import Arbiter
 from hw.memory_controller.intensity import IntensityDetector
 from hw.messages import ArbiterControl, Policy, Threshold
+from tb.drivers.clock import pass_cycles
 from tb.runner import simulate
 from tb.unit.test_arbiter import LIMIT, Golden, compare, control, start
 
@@ -49,7 +50,7 @@ async def a_long_wait_does_not_wrap(dut):
     dut.control.value = control(policy=Policy.COMPUTE_FIRST, threshold=Threshold.NONE, starvation_limit=FULL)
     dut.room.value = dut.compute_waiting.value = dut.compute_admissible.value = dut.communication_waiting.value = 1
     dut.communication_admissible.value = 0
-    await ClockCycles(dut.clk, FULL + 10)
+    await pass_cycles(dut, FULL + 10)
     assert int(dut.held_communication.value) == 1
     dut.communication_admissible.value = 1
     await ReadOnly()
@@ -62,17 +63,19 @@ async def a_long_wait_does_not_wrap(dut):
 async def any_lag_is_made_up_for(dut):
     """PACED: a lag of any size up to the largest is counted, and communication goes first until it is made up for."""
     await start(dut)
-    for lag in (0x0123, 0x1555, 0x2AAA, 0x5555, 0xAAAA, FULL + 20):
-        for pace_lag in (min(lag, FULL) + 1, min(lag, FULL)):
-            pace = random.choice([0x55, 0xAA, random.randrange(1, 256)])
-            pace_lag = min(pace_lag, FULL)
+    # A little more than each power of two: made up for at once if the highest bit were lost. Short ones: to the end.
+    lags = [(1 << bit) + random.randrange(256, 512) for bit in range(9, 16)]
+    lags += [random.randrange(200, 3000) for _ in range(20)] + [0x5555, 0xAAAA, FULL + 20]
+    for lag in lags:
+        for pace_lag in (min(lag + 1, FULL), min(lag, FULL), random.randrange(min(lag, FULL))):
+            pace = random.choice([0x55, 0xAA, random.randrange(129, 256), random.randrange(1, 256)])
             golden = Golden("PACED", "NONE", 0, pace, pace_lag)
             dut.control.value = control(
                 policy=Policy.PACED, threshold=Threshold.NONE, starvation_limit=0, pace=pace, pace_lag=pace_lag
             )
             await compare(dut, golden, False, (False, False), (False, False), 0, True)
             dut.communication_waiting.value = 1
-            await ClockCycles(dut.clk, lag)
+            await pass_cycles(dut, lag)
             golden.lag = min(lag, FULL)
             golden.catching_up = lag > pace_lag
             for _ in range(40):
@@ -86,29 +89,29 @@ async def windows_of_any_length(dut):
     Clock(dut.clk, 1, unit="ns").start()
     dut.kernel_active.value = dut.accepted.value = 0
     dut.rst.value = 1
-    await ClockCycles(dut.clk, 2)
+    await pass_cycles(dut, 2)
     dut.rst.value = 0
-    for window in [*(random.randrange(1, 300) for _ in range(40)), FULL]:
-        bounds = sorted(random.choice([random.randrange(window + 1), random.randrange(1 << 16)]) for _ in range(3))
-        dut.control.value = control(
-            threshold=Threshold.AUTO,
-            window=window,
-            boundary_none=bounds[0],
-            boundary_30=bounds[1],
-            boundary_10=bounds[2],
-        )
+    order = {"boundary_10": Threshold.OCCUPANCY_5, "boundary_30": Threshold.OCCUPANCY_10}
+    order |= {"boundary_none": Threshold.OCCUPANCY_30}
+    for number, window in enumerate([*(random.randrange(1, 300) for _ in range(96)), FULL]):
+        quiet = random.randrange(window + 1)
+        count = window - quiet
+        bounds = {name: random.choice([random.randrange(window + 1), FULL]) for name in order}
+        if number < 48:  # Each bit of each boundary in turn decides alone whether it is reached.
+            bounds = dict.fromkeys(order, FULL) | {list(order)[number % 3]: count | 1 << number // 3}
+        # The start of a kernel is measured whatever threshold is programmed.
+        programmed = random.choice(list(Threshold))
+        dut.control.value = control(threshold=programmed, window=window, **bounds)
         await RisingEdge(dut.clk)
         dut.kernel_active.value = 1
         # Requests come without a break from a random moment of the window on.
-        quiet = random.randrange(window + 1)
-        if quiet:
-            await ClockCycles(dut.clk, quiet)
+        await pass_cycles(dut, quiet)
         dut.accepted.value = 1
-        count = window - quiet
-        await ClockCycles(dut.clk, count + 2)
+        await pass_cycles(dut, count + 2)
+        dut.control.value = control(threshold=Threshold.AUTO, window=window, **bounds)
         await ReadOnly()
-        above = sum(count >= bound for bound in bounds)
-        expected = [Threshold.NONE, Threshold.OCCUPANCY_30, Threshold.OCCUPANCY_10, Threshold.OCCUPANCY_5][above]
+        reached = [threshold for name, threshold in order.items() if count >= bounds[name]]
+        expected = reached[0] if reached else Threshold.NONE
         assert int(dut.threshold.value) == expected.value, (window, count, bounds)
         await RisingEdge(dut.clk)
         dut.kernel_active.value = dut.accepted.value = 0

@@ -1,6 +1,7 @@
 """Mutation testing itself: faults are made and noticed, a harmless one is proven so, the score counts as it says."""
 
 import json
+import time
 
 import cocotb
 import pytest
@@ -12,11 +13,12 @@ from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
 import tb.runner
 from hw.verilog import to_rtlil
+from tb.mutation import fork_server
 from tb.mutation.campaign import Verdict
 from tb.mutation.equivalence import is_equivalent
-from tb.mutation.execution import kill, prepared
-from tb.mutation.fork_server import STOPPED
-from tb.mutation.jobs import SimulationJob
+from tb.mutation.execution import Trial, kill, prepared
+from tb.mutation.fork_server import STARVED, STOPPED
+from tb.mutation.jobs import SimulationJob, run_apart
 from tb.mutation.netlist import Mutant, apply_mutants, list_mutants
 from tb.mutation.summary import Reason, read_reasons, record_scores, score, summarize, write
 from tb.runner import Simulation, simulate
@@ -85,6 +87,14 @@ def test_a_job_that_does_not_end_is_stopped():
     with endless.ready(endless.build(NO_MUTANTS)) as run:
         assert run(0, 2)[0] == STOPPED
         assert run(0, 1)[0] == STOPPED
+
+
+def test_a_run_that_gets_no_processor_is_no_verdict(monkeypatch):
+    monkeypatch.setattr(fork_server, "WALL_FACTOR", 0.01)
+    assert run_apart(lambda: time.sleep(60), 1)[0] == STARVED
+    starved = Trial(job("values_are_limited"), lambda mutant, limit: (STARVED, 0.1), 1, 1)
+    with pytest.raises(RuntimeError, match="too busy"):
+        kill([starved], 1)
 
 
 def test_a_job_that_fails_without_mutant_is_refused():
