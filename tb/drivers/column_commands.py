@@ -48,10 +48,13 @@ def random_sector() -> bytes:
 
 
 def random_mask(kind: str, dtype: str) -> int:
-    """Whole sector, or random bytes (WR) or elements (UPDATE)."""
-    if random.random() < 0.5:
+    """Whole sector, or all but one or random ones of its bytes (WR) or elements (UPDATE)."""
+    choice = random.random()
+    if choice < 0.5:
         return 0xFFFFFFFF
     size = {"WR": 1, "UPDATE": 2 if dtype in ("fp16", "bf16") else 4}[kind]
+    if choice < 0.6:
+        return 0xFFFFFFFF ^ ((1 << size) - 1) << random.randrange(0, 32, size)
     return sum(((1 << size) - 1) << offset for offset in range(0, 32, size) if random.random() < 0.6)
 
 

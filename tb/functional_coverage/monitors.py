@@ -141,8 +141,9 @@ async def watch_bank_group(dut: Any, config: Configuration) -> None:
         now = fields(layout, port(dut, "column"))
         if not now["valid"]:
             continue
+        now["row"] = port(dut, "row")
         if before is not None:
-            same = all(now[name] == before[name] for name in ("bank", "column"))
+            same = all(now[name] == before[name] for name in ("bank", "row", "column"))
             names = [ColumnCommand(item["command"]).name for item in (before, now)]
             plan.BANK_GROUP.sample(*names, "same" if same else "other")
         before = now

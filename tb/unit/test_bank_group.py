@@ -11,8 +11,8 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 import sim
 from hw.config import PRESETS, Timing, preset
-from hw.near_bank.bank_group import ArrayRead, BankGroupUnit, array_write_layout
-from tb.drivers.column_commands import random_commands
+from hw.near_bank.bank_group import GROUP_ADDRESS_BITS, ArrayRead, BankGroupUnit, array_write_layout
+from tb.drivers.column_commands import Command, random_commands
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_bank_group
 from tb.golden.sector_store import SectorStore, hashed_sector
@@ -32,10 +32,13 @@ def field(layout, value: int, name: str) -> int:
     return value >> part.offset & (1 << part.width) - 1
 
 
-async def write_first_array(dut, config) -> None:
+Content = dict[int, tuple[int, int]]
+"""Data and epoch tag by address in the bank group."""
+
+
+async def write_first_array(dut, config, content: Content) -> None:
     """The banks' array: a read sees the write of its own cycle, its data comes a cycle later."""
     layout = array_write_layout(config)
-    content: dict[int, tuple[int, int]] = {}
     while True:
         await ReadOnly()
         write, read = int(dut.array_write.value), int(dut.array_read.value)
@@ -52,10 +55,25 @@ async def write_first_array(dut, config) -> None:
             dut.array_data.value = data | tag << 256
 
 
+class GroupBench(Bench):
+    """Commands of one bank group, each with the row that is open for it."""
+
+    def issue(self, command: Command) -> None:
+        super().issue(command)
+        self.dut.row.value = command.address >> 10
+
+
+def scattered_addresses() -> list[int]:
+    """Sectors of bank group 0: any one, that with every bit of the address inverted, and a neighbour of either."""
+    places = [random.getrandbits(GROUP_ADDRESS_BITS)]
+    places.append(places[0] ^ (1 << GROUP_ADDRESS_BITS) - 1)
+    return [4 * place for place in (*places, *(place ^ 1 << random.randrange(GROUP_ADDRESS_BITS) for place in places))]
+
+
 @cocotb.test()
 async def random_traffic_matches_golden(dut):
     config = CONFIGURATIONS[os.environ["T3_CONFIGURATION"]]
-    bench = Bench(dut, config)
+    bench = GroupBench(dut, config)
     bench.store = SectorStore(lambda address: hashed_sector(address >> 2))
     cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
     for port in (dut.row, dut.column, dut.write_data, dut.array_data):
@@ -64,12 +82,16 @@ async def random_traffic_matches_golden(dut):
     for _ in range(2):
         await RisingEdge(dut.clk)
     dut.rst.value = 0
-    cocotb.start_soon(write_first_array(dut, config))
+    content: Content = {}
+    cocotb.start_soon(write_first_array(dut, config, content))
     observe(watch_bank_group, dut, config)
     # A sector is touched first once an epoch, so there are many, with numbers that use every bit of the tag.
     numbers = range(1, 1 << config.epoch_bits)
     epochs = random.sample(numbers, min(30, len(numbers)))
-    await bench.run(list(random_commands(2500, config.timing, [0, 4, 8, 256], epochs)))
+    for _ in range(5):
+        await bench.run(list(random_commands(500, config.timing, scattered_addresses(), epochs)))
+    stored = {address << 2: (data.to_bytes(32, "little"), tag) for address, (data, tag) in content.items()}
+    assert stored == {address: (data, bench.store.tags.get(address, 0)) for address, data in bench.store.data.items()}
 
 
 def run(configuration: str, gated_clocks: bool = True) -> None:

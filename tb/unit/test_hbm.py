@@ -76,6 +76,10 @@ class Bench:
             self.dut.row.value = 0
             self.rows[bank] = row
 
+    def issue(self, command: Command) -> None:
+        """Put the command on the column bus."""
+        self.dut.column.value = pack_column(self.messages, command)
+
     def apply(self, command: Command) -> bytes | None:
         """The command's effect on the golden store; data of an RD."""
         if command.kind == "RD":
@@ -101,16 +105,15 @@ class Bench:
         reads: dict[int, tuple[Command, bytes]] = {}
         data_layout = self.messages.write_data
         for cycle in range(commands[-1].cycle + self.timing.cl + self.timing.wl + 10):
-            column = 0
+            self.dut.column.value = 0
             if waiting and waiting[0].cycle == cycle:
                 command = waiting.popleft()
-                column = pack_column(self.messages, command)
+                self.issue(command)
                 expected = self.apply(command)
                 if expected is None:
                     writes[cycle + self.timing.wl] = command
                 else:
                     reads[cycle + self.timing.cl] = command, expected
-            self.dut.column.value = column
             # Between transfers the bus carries rubbish, as a real one does.
             word = (1 << len(data_layout.const({}).as_value())) - 1 - cycle
             if cycle in writes:
