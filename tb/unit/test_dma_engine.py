@@ -3,6 +3,7 @@
 import os
 import random
 from collections import Counter
+from itertools import product
 
 import cocotb
 import pytest
@@ -185,11 +186,11 @@ class Bench:
 
 
 def random_tile() -> Tile:
-    wfs = random.randint(1, 8)
+    wfs = random.choice([8, random.randint(1, 8)])
     bottom_wfs = random.randint(1, wfs)
     return Tile(
         wfs=wfs,
-        block_wfs=random.randint(1, wfs),
+        block_wfs=random.choice([wfs, random.randint(1, wfs)]),
         rows_full=random.randint(2, 5),
         rows_partial=random.randint(1, 2),
         bottom_wfs=bottom_wfs,
@@ -229,6 +230,26 @@ async def random_blocks(dut):
     await ReadOnly()
     await RisingEdge(dut.clk)
     assert int(dut.sent_blocks.value) == 0
+
+
+@cocotb.test()
+async def every_size_at_every_edge(dut):
+    """Blocks of 1 to 8 WF tiles inside and at the edges of the output, one at a time, with buffers to spare or one."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = Bench(dut, config, 0, 3)
+    await bench.reset()
+    blocks = []
+    for size in (1, 2, 5, 8):
+        await bench.program(1, Tile(8, size, 2, 1, 8, 7, 64, 32, 64, 256), 8, 2)
+        for bottom, right in product((0, 1), repeat=2):
+            # Two of each: a block is seen to be over when the next one comes.
+            for wf in (0, random.randrange(-(-8 // size)) * size):
+                blocks.append((1, random.getrandbits(16), wf, random.getrandbits(32), bottom, right))
+                bench.block(*blocks[-1])
+                await bench.finish(len(blocks))
+                bench.check(blocks[-1:])
+                bench.reads.clear()
+                bench.packets.received.clear()
 
 
 @strategies.composite
@@ -335,6 +356,11 @@ def test_random_blocks(size, pause, latency):
         "random_blocks",
         environment={"SIZE": size, "PAUSE": str(pause), "LATENCY": str(latency)},
     )
+
+
+@pytest.mark.parametrize("size", ["tiny", "many_packets"])
+def test_every_size_at_every_edge(size):
+    simulate(DmaEngine(SIZES[size]), "dma_engine", __name__, "every_size_at_every_edge", environment={"SIZE": size})
 
 
 def test_rate_and_latency():
