@@ -24,7 +24,19 @@ class GroupResult:
     @property
     def percent(self) -> float:
         """Hit, of the reachable."""
-        return 100 * self.hit / self.bins
+        return _percent(self.hit, self.bins)
+
+
+def _percent(hit: int, bins: int) -> float:
+    return 100 * hit / bins if bins else 100.0
+
+
+def export_xml(path: Path) -> None:
+    """Write what this process has seen; an empty database as well, which cocotb-coverage itself fails on."""
+    if coverage_db:
+        coverage_db.export_to_xml(str(path))
+    else:
+        path.write_text('<top abs_name="top" size="0" coverage="0" cover_percentage="100.0" />\n')
 
 
 def merge(folder: Path, merged: Path, groups: tuple[Group, ...]) -> list[GroupResult]:
@@ -35,7 +47,7 @@ def merge(folder: Path, merged: Path, groups: tuple[Group, ...]) -> list[GroupRe
     folder.mkdir(parents=True, exist_ok=True)
     files = sorted(folder.glob("*.xml"))
     plan = merged.with_suffix(".plan.xml")
-    coverage_db.export_to_xml(str(plan))
+    export_xml(plan)
     merge_coverage(lambda text: None, str(merged), str(plan), *map(str, files))
     plan.unlink()
     hits = {
@@ -60,5 +72,5 @@ def lines(results: list[GroupResult]) -> list[str]:
         text.append(f"{result.name:28} {result.hit:5} of {result.bins:5} bins  {result.percent:5.1f} %{argued}")
         text += [f"    hole: {' x '.join(map(str, hole))}" for hole in result.holes]
     total, hit = sum(result.bins for result in results), sum(result.hit for result in results)
-    text.append(f"{'total':28} {hit:5} of {total:5} bins  {100 * hit / total:5.1f} %")
+    text.append(f"{'total':28} {hit:5} of {total:5} bins  {_percent(hit, total):5.1f} %")
     return text

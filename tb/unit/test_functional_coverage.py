@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -50,6 +51,33 @@ def test_all_bins_are_all(tmp_path):
     folder.mkdir()
     text = sampled(folder, "last", [("left", 1), ("right", 1), ("right", 2), ("right", 3)]).stdout
     assert "100.0 %" in text and "hole" not in text
+
+
+EMPTY = """
+import sys
+from pathlib import Path
+from tb.functional_coverage.report import lines, merge
+folder = Path(sys.argv[1])
+print("\\n".join(lines(merge(folder, folder.with_suffix(".xml"), ()))))
+"""
+
+
+@pytest.mark.parametrize("runs", [0, 1, 2])
+def test_an_empty_plan_merges_to_valid_xml(tmp_path, runs):
+    """Without any group, and with whatever runs of another plan have left."""
+    folder = tmp_path / "functional"
+    folder.mkdir()
+    for number in range(runs):
+        assert sampled(folder, str(number), [("right", number + 1)]).returncode == 0
+    command = [sys.executable, "-c", EMPTY, str(folder)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout.split() == ["total", "0", "of", "0", "bins", "100.0", "%"]
+    top = ElementTree.parse(tmp_path / "functional.xml").getroot()
+    cross = top.find("toy/group/cross")
+    assert top.get("size") == (str(4 + 2 + 3) if runs else "0")
+    assert cross is None if not runs else int(cross.get("coverage", "")) == runs
 
 
 @pytest.mark.parametrize(
