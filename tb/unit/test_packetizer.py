@@ -100,8 +100,8 @@ class PacketizerBench:
 
 
 def run_of_stores(bench: PacketizerBench, length: int, **changes):
-    """A run of whole-sector stores with random attributes, the last one perhaps partial."""
-    start = random.getrandbits(20)
+    """A run of whole-sector stores with random attributes, the last perhaps partial, often at the end of 256 B."""
+    start = random.choice([random.getrandbits(20), 8 * random.randrange(3, 1 << 17) - length])
     attributes = {
         "access": random.choice([Access.STORE, Access.UPDATE]).value,
         "alu": random.choice(list(AluOperation)).value,
