@@ -91,6 +91,7 @@ def _between(low: int, high: int) -> dict[str, Any]:
 
 
 _POWERS = tuple(1 << n for n in range(17))
+MAX_TAGGED_SETS = 1024
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Configuration:
         Depths are in entries; each may be 1: nothing deadlocks. Widths are in bits. `link_bandwidth` is GB/s
     per direction of the whole GPU; a slice gets `channels / 32` of it. `link_latency` is in cycles. `far_homes`: the
     channels that are not in the slice keep their share of the Tracker's home table, behind a port of the node.
+    `tracker_tags`: without, the Tracker is a table with a place for every {wg, wf}, of `tracker_sets` WGs and all WFs.
     `gated_clocks` gates the clocks of idle blocks (:mod:`hw.clock_gate`; for simulation). `seeded_bug` builds the
     hardware with a fault of :data:`SEEDED_BUGS`, for tests of the testbench.
     """
@@ -121,7 +123,7 @@ class Configuration:
     store_packets: int = field(default=2, metadata=_one_of(1, 2, 4, 8, 16, 32))
     link_receive_packets: int = field(default=32, metadata=_one_of(1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
 
-    tracker_sets: int = field(default=256, metadata=_one_of(*_POWERS[2:11]))
+    tracker_sets: int = field(default=256, metadata=_one_of(*_POWERS[2:13]))
     tracker_ways: int = field(default=8, metadata=_one_of(1, 2, 4, 8, 16))
     tracker_banks: int = field(default=1, metadata=_one_of(1, 2, 4, 8))
     tracker_fetches: int = field(default=8, metadata=_one_of(1, 2, 4, 8, 16))
@@ -138,6 +140,7 @@ class Configuration:
     link_header_bytes: int = field(default=0, metadata=_between(0, 256))
 
     timing: Timing = field(default_factory=Timing)
+    tracker_tags: bool = True
     far_homes: bool = False
     gated_clocks: bool = False
     seeded_bug: str = ""
@@ -168,6 +171,7 @@ class Configuration:
                 f"{self.channels} channels (a link moves one {SECTOR_BYTES} B flit a cycle), "
                 f"got {self.link_bandwidth:g}"
             )
+        self._check_tags()
         if self.tracker_sets % self.tracker_banks:
             raise ConfigurationError(f"tracker_banks must divide tracker_sets ({self.tracker_sets})")
         if self.tracker_banks > 1 << self.wg_bits:
@@ -177,6 +181,19 @@ class Configuration:
         if self.set_bits >= self.wg_bits:
             raise ConfigurationError(
                 f"wg_bits must be greater than log2(tracker_sets) = {self.set_bits}, got {self.wg_bits}"
+            )
+
+    def _check_tags(self) -> None:
+        if not isinstance(self.tracker_tags, bool):
+            raise ConfigurationError(f"tracker_tags must be true or false, got {self.tracker_tags!r}")
+        if self.tracker_tags and self.tracker_sets > MAX_TAGGED_SETS:
+            raise ConfigurationError(
+                f"tracker_sets must be at most {MAX_TAGGED_SETS} with tracker_tags; got {self.tracker_sets}"
+            )
+        if not self.tracker_tags and self.tracker_ways != 1 << self.wf_bits:
+            raise ConfigurationError(
+                f"tracker_ways must be {1 << self.wf_bits} without tracker_tags (a place for each wf); "
+                f"got {self.tracker_ways}"
             )
 
     @property
@@ -206,8 +223,8 @@ class Configuration:
 
     @property
     def tag_bits(self) -> int:
-        """Width of a Tracker tag: {wg MSBs, wf}."""
-        return self.wg_bits - self.set_bits + self.wf_bits
+        """Width of a Tracker tag: {wg MSBs, wf}; 0 without tags."""
+        return self.wg_bits - self.set_bits + self.wf_bits if self.tracker_tags else 0
 
     @property
     def tracker_entry_bits(self) -> int:

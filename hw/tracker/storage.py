@@ -3,7 +3,7 @@
 Source: T3 section 4.2.1, Fig 9 (256 sets x 8 ways x 76 bits = 19 KB over all banks).
 """
 
-from amaranth import Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
@@ -48,7 +48,7 @@ class CounterStorage(wiring.Component):
     which put `latest` in ways `latest_ways` (for what has no time to wait for `entries`). `write_set`; `write_ways`:
     the ways that take `write_entry`; `write_spilled`: the set's number of spilled counters becomes `spilled_value`.
     `clear` starts a sweep that empties every set (one a cycle; also after reset); `cleared` is low until it is done,
-    nothing else may write meanwhile.
+    nothing else may write meanwhile. Without tags no counter is ever spilled: `spilled` is 0.
 
     A write passes a register before it reaches the memory, and data read passes one behind it: nothing but the memory
     itself stands in the cycle of its access. Reads meet the three writes under way by comparison of sets, a cycle
@@ -58,6 +58,7 @@ class CounterStorage(wiring.Component):
     def __init__(self, config: Configuration):
         self._sets = config.tracker_sets // config.tracker_banks
         self._ways = config.tracker_ways
+        self._spills = config.tracker_tags
         self._entry = entry_layout(config)
         self._spilled_bits = config.tag_bits + 1
         set_shape = range(self._sets)
@@ -84,11 +85,15 @@ class CounterStorage(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.sets = sets = Memory(shape=data.ArrayLayout(self._entry, self._ways), depth=self._sets, init=[])
-        m.submodules.spills = spills = Memory(shape=unsigned(self._spilled_bits), depth=self._sets, init=[])
+        spilled_counts: Value = Const(0, self._spilled_bits)
+        if self._spills:
+            m.submodules.spills = spills = Memory(shape=unsigned(self._spilled_bits), depth=self._sets, init=[])
         set_write = sets.write_port(granularity=1)
         set_read = sets.read_port()
-        spill_write = spills.write_port()
-        spill_read = spills.read_port()
+        if self._spills:
+            spill_write = spills.write_port()
+            spill_read = spills.read_port()
+            spilled_counts = spill_read.data
 
         sweeping = Signal(init=1)
         swept = Signal(range(self._sets))
@@ -114,14 +119,17 @@ class CounterStorage(wiring.Component):
         m.d.comb += [
             set_read.en.eq(self.read_enable),
             set_read.addr.eq(self.read_set),
-            spill_read.en.eq(self.read_enable),
-            spill_read.addr.eq(self.read_set),
             set_write.addr.eq(Mux(sweeping, swept, entering.set)),
             set_write.en.eq(entering.ways | sweeping.replicate(self._ways)),
-            spill_write.addr.eq(Mux(sweeping, swept, entering.set)),
-            spill_write.data.eq(Mux(sweeping, 0, entering.spilled)),
-            spill_write.en.eq(entering.spills | sweeping),
         ]
+        if self._spills:
+            m.d.comb += [
+                spill_read.en.eq(self.read_enable),
+                spill_read.addr.eq(self.read_set),
+                spill_write.addr.eq(Mux(sweeping, swept, entering.set)),
+                spill_write.data.eq(Mux(sweeping, 0, entering.spilled)),
+                spill_write.en.eq(entering.spills | sweeping),
+            ]
         with m.If(~sweeping):
             for way in range(self._ways):
                 m.d.comb += set_write.data[way].eq(entering.entry)
@@ -140,7 +148,7 @@ class CounterStorage(wiring.Component):
             entering_is_read.eq(self.write_set == self.read_set),
             entering_is_held.eq(self.write_set == reading),
         ]
-        read_entries, read_spilled = set_read.data, spill_read.data
+        read_entries, read_spilled = set_read.data, spilled_counts
         for write, same in ((entered, entered_is_read), (entering, entering_is_read)):
             read_entries, read_spilled = self._merge(m, write, same, read_entries, read_spilled)
         m.d.sync += [held_entries.eq(read_entries), held_spilled.eq(read_spilled)]

@@ -17,6 +17,7 @@ from hypothesis import strategies
 from hw.config import Configuration, preset
 from hw.events import TrackerEvents
 from hw.tracker.count_stage import CountStage
+from hw.tracker.direct_select import DirectSelect
 from hw.tracker.storage import CounterStorage
 from hw.tracker.tracker import Tracker
 from tb.drivers.property import holds_for_all
@@ -156,6 +157,8 @@ async def every_block_triggers_once(dut):
         dut._log.info(f"{tiles} tiles, peak {bench.peak}, {dict(bench.counts)}")
         if parameters.get("overflow"):
             assert bench.counts["evictions"] > 0 and bench.counts["fetches"] > 0
+        if not config.tracker_tags:
+            assert bench.counts["evictions"] == bench.counts["fetches"] == bench.spills.taken == 0
         if not parameters["spread"]:
             assert bench.peak == config.tracker_sets * config.tracker_ways
             assert tiles > 3 * bench.peak and bench.counts["evictions"] > tiles - bench.peak - 1000
@@ -278,6 +281,23 @@ async def refused_accesses(dut):
 
 
 @cocotb.test()
+async def workgroups_beyond_the_table(dut):
+    """Their tiles have no place; those that share the low bits of their wg are counted all the same."""
+    config = preset(**case()["config"])
+    bench = TrackerBench(dut, config, 0)
+    await bench.start(epoch=1)
+    await swept(dut)
+    places = config.tracker_sets
+    await bench.program([plain(wgs=places + 4, wfs=1, bytes_each=64)])
+    for wg in (places + 1, 1, places - 1, places, 1, places + 1, places - 1):
+        bench.commit(0, 0, wg, 0, 1, wg, 32)
+    await bench.settle()
+    assert sorted(block[1] for block in bench.received_blocks()) == [1, places - 1]
+    assert {(name, wg) for name, wg, _ in bench.received_faults()} <= {("TILE", places), ("TILE", places + 1)}
+    assert bench.received_faults()
+
+
+@cocotb.test()
 async def any_order_of_accesses(dut):
     """Whatever accesses arrive, in whatever order, in part, too often or for no tile: the golden agrees."""
     config = preset(**case()["config"])
@@ -314,6 +334,7 @@ SMALL = {"name": "paper", "ranges": 8, "tracker_sets": 8, "tracker_ways": 2, "tr
 TINY = {"name": "tiny", "ranges": 4, "tracker_sets": 4, "tracker_ways": 1, "trigger_blocks": 256}
 QUAD = {"name": "quad", "ranges": 8, "tracker_sets": 16, "tracker_ways": 2, "tracker_banks": 4, "trigger_blocks": 1024}
 PAPER = {"name": "paper"}
+UNTAGGED = {"name": "paper", "ranges": 8, "tracker_sets": 512, "tracker_tags": False, "trigger_blocks": 1024}
 OVERFLOWING = {"overflow": True}
 CASES = {
     "small": {"config": SMALL, "pauses": 20, "tiles": 300, "spread": 150, "actions": ["dma", "both"]},
@@ -351,10 +372,28 @@ def test_any_order_of_accesses():
     run("tracker", "any_order_of_accesses", {"config": TINY})
 
 
+@pytest.mark.parametrize("name", ["small", "small_no_pauses"])
+def test_without_tags_every_block_triggers_once_and_nothing_is_evicted(name):
+    run("tracker", "every_block_triggers_once", CASES[name] | {"config": UNTAGGED})
+
+
+def test_without_tags_rate_and_latency_are_the_same():
+    run("tracker", "one_access_a_cycle_and_fixed_latency", {"config": UNTAGGED})
+
+
+def test_without_tags_any_order_of_accesses():
+    run("tracker", "any_order_of_accesses", {"config": UNTAGGED})
+
+
+def test_without_tags_a_workgroup_beyond_the_table_is_refused():
+    run("tracker", "workgroups_beyond_the_table", {"config": UNTAGGED | {"tracker_sets": 64}})
+
+
+@pytest.mark.parametrize("config", [SMALL, UNTAGGED], ids=["tags", "no_tags"])
 @pytest.mark.parametrize("dma", [True, False])
 @pytest.mark.parametrize("launch", [True, False])
-def test_refused_accesses(dma, launch):
-    run("tracker", "refused_accesses", {"config": SMALL, "dma": dma, "launch": launch})
+def test_refused_accesses(dma, launch, config):
+    run("tracker", "refused_accesses", {"config": config, "dma": dma, "launch": launch})
 
 
 class ForgetfulCount(CountStage):
@@ -376,6 +415,20 @@ class StaleStorage(CounterStorage):
 
     def _merge(self, m, write, at, entries, spilled):
         return entries, spilled
+
+
+class LateSelect(DirectSelect):
+    """Does not see what stage 5 does."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.before.as_value()[:].eq(0)
+        return m
+
+
+def test_a_table_that_forgets_is_caught():
+    with patch("hw.tracker.bank.DirectSelect", LateSelect), pytest.raises(SimulationError, match="received_"):
+        run("tracker", "every_block_triggers_once", CASES["small"] | {"config": UNTAGGED}, Tracker)
 
 
 def test_missing_forwarding_is_caught():

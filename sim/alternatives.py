@@ -1,0 +1,249 @@
+"""`t3rtl alternatives`: the Tracker built otherwise, what each saves in hardware and what it loses on workloads.
+
+A slice of one channel sees a 32nd of every WF tile, so that a counter of b bits counts there, in bytes, what one of b
+bits counts in sectors on the whole GPU. Source: T3 section 4.2.1 (256 sets, 8 ways, 19 KB).
+"""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hw.config import SECTOR_BYTES
+from hw.synthesis.alternatives import COUNTER_BITS, PAPER, VARIANTS, configurations, measure_variant
+from sim.arrays import replaced
+from sim.prerequisites import require_simulator
+from sim.terminal import errors, finish, stages
+from sim.usage import UsageError
+
+WORKLOADS = ("t-nlg/fc-2/tp8", "mega-gpt-2/op/tp16", "t-nlg/op/tp16", "h200/tnlg_fc2_tp8")
+"""GEMM longer than the reduce-scatter, the shortest GEMM, reduce-scatter longer, and one as a GPU ran it."""
+SIMULATED = tuple(name for name in VARIANTS if name != "no tags, 256 WGs")
+"""A table of 256 WGs refuses the tiles of all others; it is there for its area."""
+COMMITTED = Path(__file__).resolve().parent.parent / "hw/synthesis/ALTERNATIVES.md"
+UPDATES = 2
+"""Updates per element that a tile waits for: its own GEMM's and the neighbour's."""
+PAPER_BYTES = 19_456
+
+Losses = dict[str, Any]
+"""cycles, evictions, refetches, stall_cycles, peak_occupancy and complaints of one run."""
+
+
+def simulate_variant(name: str, workload: str, progress: Callable[[str], None] = lambda stage: None) -> Losses:
+    """The workload under T3 (round robin), mirrored, on nodes whose Tracker is variant `name`."""
+    from sim.experiment import closed_forms, sublayer_task
+    from sim.point_figures import compare_closed_forms, figures
+    from sim.sublayer_run import simulate_sublayer
+    from sim.sweep.grid import points
+
+    (point,) = points({"workload": [workload], "configuration": ["t3"]})
+    task = sublayer_task(point)
+    # One size of everything else for all workloads: a variant is compiled once.
+    task = replace(task, config=replace(task.config, gpus=16, ranges=32, **VARIANTS[name]))
+    outcome = simulate_sublayer(task, progress)
+    forms = compare_closed_forms(closed_forms(point, task.layer, task.kernels[0]), outcome.ranks)
+    wrong = [
+        f"{key} is {form['counted']}, not {form['expected']}" for key, form in forms.items() if not form["matches"]
+    ]
+    answer = figures(point, task, outcome)
+    counts = {key: answer["tracker"][key] for key in ("evictions", "refetches", "stall_cycles", "peak_occupancy")}
+    return {"cycles": answer["cycles"], **counts, "complaints": outcome.faults + wrong}
+
+
+def tile_bytes(workload: str) -> tuple[int, int, int]:
+    """(largest, smallest) bytes of a WF tile of the whole GPU's GEMM, and its workgroups in all."""
+    from sim.experiment import sublayer_of
+    from sim.sublayer import ELEMENT_BYTES, TILE, WFS
+    from sim.sweep.grid import points
+
+    (point,) = points({"workload": [workload], "configuration": ["t3"]})
+    layer = sublayer_of(point)
+    row = TILE // WFS * ELEMENT_BYTES
+    return TILE * row, (layer.n % TILE or TILE) * row, layer.gpus * layer.workgroups
+
+
+def area_table(figures: dict[str, dict[str, Any]]) -> list[str]:
+    """Storage and control of each variant, as lines of Markdown; `figures` must hold the paper's."""
+    base = figures[PAPER]
+    lines = [
+        "| Tracker | counters, B | against the paper's | memory bits in all | control, gate equivalents "
+        "| against the paper's | FO4 |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, item in figures.items():
+        storage = configurations()[name].tracker_bytes
+        lines.append(
+            f"| {name} | {storage:,} | {_share(storage, PAPER_BYTES)} | {item['memory_bits']:,} "
+            f"| {item['gate_equivalents']:,} | {_share(item['gate_equivalents'], base['gate_equivalents'])} "
+            f"| {item['fo4']:.1f} |"
+        )
+    return lines
+
+
+def loss_table(losses: dict[tuple[str, str], Losses]) -> list[str]:
+    """What each run lost, workload by workload, as lines of Markdown; a variant that did not run has no line."""
+    lines = [
+        "| workload | Tracker | peak entries | evictions | refetches | cycles a commit waited | cycles "
+        "| against the paper's |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for workload in dict.fromkeys(workload for _, workload in losses):
+        base = losses.get((PAPER, workload))
+        for name in VARIANTS:
+            run = losses.get((name, workload))
+            if run is None:
+                continue
+            share = "" if base is None else _share(run["cycles"], base["cycles"], 2)
+            lines.append(
+                f"| {workload} | {name} | {run['peak_occupancy']:,} | {run['evictions']:,} | {run['refetches']:,} "
+                f"| {run['stall_cycles']:,} | {run['cycles']:,} | {share} |"
+            )
+    return lines
+
+
+def fit_table(workloads: Iterable[str] = WORKLOADS) -> list[str]:
+    """Which counters hold a WF tile of each workload's 128 x 128 tiles, as lines of Markdown."""
+    lines = [
+        "| workload | WGs | WF tile, B | threshold, B | in sectors | "
+        + " | ".join(f"{bits} bits: B, sectors" for bits in COUNTER_BITS)
+        + " |",
+        "|---|--:|--:|--:|--:|" + "---|" * len(COUNTER_BITS),
+    ]
+    for workload in workloads:
+        largest, smallest, workgroups = tile_bytes(workload)
+        threshold = largest * UPDATES
+        whole = smallest % (16 * SECTOR_BYTES) == 0
+        fits = []
+        for bits in COUNTER_BITS:
+            in_bytes = threshold < 1 << bits
+            in_sectors = whole and threshold // SECTOR_BYTES < 1 << bits
+            fits.append(f"{'yes' if in_bytes else 'no'}, {'yes' if in_sectors else 'no'}")
+        tile = f"{largest:,}" if largest == smallest else f"{largest:,} (last column {smallest:,})"
+        lines.append(
+            f"| {workload} | {workgroups:,} | {tile} | {threshold:,} | {threshold // SECTOR_BYTES:,} | "
+            + " | ".join(fits)
+            + " |"
+        )
+    return lines
+
+
+def _share(value: float, base: float, digits: int = 1) -> str:
+    return f"{100 * (value / base - 1):+.{digits}f} %"
+
+
+def synthesis_version() -> str:
+    """Digest of every source that the area of a variant depends on."""
+    from sim.sweep.sources import modules_reached
+
+    digest = hashlib.sha256()
+    for path in sorted(modules_reached("hw.synthesis.alternatives")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Measured:
+    """Results in `folder`, one JSON file each; those of other sources do not count."""
+
+    def __init__(self, folder: Path):
+        from sim.sweep.sources import source_version
+
+        self._folder = folder
+        self._versions = {"area": synthesis_version(), "run": source_version()}
+
+    def get(self, kind: str, *names: str, make: Callable[[], Any] | None = None) -> Any:
+        """The result of `kind` called `names`: what is kept, or what `make` gives, or None."""
+        version = self._versions[kind]
+        letters = "-".join("".join(letter if letter.isalnum() else "_" for letter in name) for name in (kind, *names))
+        path = self._folder / f"{letters}.json"
+        if path.exists():
+            entry = json.loads(path.read_text())
+            if entry["sources"] == version:
+                return entry["result"]
+        if make is None:
+            return None
+        result = make()
+        with replaced(path) as draft:
+            draft.write_text(json.dumps({"sources": version, "result": result}, indent=1) + "\n")
+        return result
+
+
+def _chosen(kind: str, names: list[str] | None, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names or ():
+        if name not in allowed:
+            raise UsageError(f"unknown {kind} {name!r}; allowed: {'; '.join(allowed)}")
+    return tuple(dict.fromkeys(names or allowed))
+
+
+def commit() -> str:
+    """The commit that is checked out, with a mark when files differ from it."""
+    folder = Path(__file__).parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=10", "--dirty", "--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"
+
+
+def alternatives(
+    variant: Annotated[list[str] | None, typer.Option(help="Only this Tracker; repeatable.", metavar="NAME")] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="Only on this one; repeatable.", metavar="NAME")] = None,
+    area: Annotated[bool, typer.Option(help="Synthesize.")] = True,
+    simulate: Annotated[bool, typer.Option(help="Simulate the workloads.")] = True,
+    out: Annotated[Path, typer.Option(help="Folder of what was measured; nothing is measured twice.")] = Path(
+        "build/alternatives"
+    ),
+    record: Annotated[bool, typer.Option(help="Write hw/synthesis/ALTERNATIVES.md.")] = False,
+) -> None:
+    """The Tracker with other ways, counters, or no tags: gates, bits, FO4; evictions, refetches, stalls, cycles.
+
+    The tables show all that was measured on these sources, now or before.
+
+    Example: t3rtl alternatives --variant "256 sets, 4 ways" --workload t-nlg/op/tp16
+    """
+    variants = _chosen("variant", variant, tuple(VARIANTS))
+    workloads = _chosen("workload", workload, WORKLOADS)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out} is not a folder")
+    if simulate:
+        require_simulator()
+    out.mkdir(parents=True, exist_ok=True)
+    measured = Measured(out)
+    with stages("alternatives") as progress:
+        for name in variants if area else ():
+            progress(f"{name}, synthesis")
+            measured.get("area", name, make=lambda name=name: measure_variant(name, out / "synth").to_json())
+        for name in SIMULATED if simulate else ():
+            for item in workloads if name in variants else ():
+                progress(f"{name}, {item}")
+                measured.get("run", name, item, make=lambda name=name, item=item: simulate_variant(name, item))
+    figures = {name: found for name in VARIANTS if (found := measured.get("area", name))}
+    losses = {
+        (name, item): found for item in WORKLOADS for name in VARIANTS if (found := measured.get("run", name, item))
+    }
+    lines: list[str] = []
+    if PAPER in figures:
+        lines += [*area_table(figures), ""]
+    lines += [*loss_table(losses), "", *fit_table()]
+    for line in lines:
+        typer.echo(line)
+    complaints = [f"{' on '.join(key)}: {text}" for key, run in losses.items() for text in run["complaints"]]
+    for text in complaints:
+        errors.print(text, style="red", markup=False, soft_wrap=True)
+    if record and not complaints:
+        record_tables(lines)
+    finish(not complaints)
+
+
+BEGIN, END = "<!-- measured by `t3rtl alternatives --record` -->", "<!-- end of what was measured -->"
+
+
+def record_tables(lines: list[str], path: Path = COMMITTED) -> None:
+    """Put `lines` between the marks in the committed page, with the commit they were measured at."""
+    before, _, rest = path.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    text = "\n".join([f"Measured at commit {commit()}.", "", *lines])
+    with replaced(path) as draft:
+        draft.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
