@@ -16,7 +16,7 @@ because spill requests keep their order. Records of earlier epochs are told apar
 stored with the epoch.
 
 Without tags (`tracker_tags`) every {wg, wf} below `tracker_sets` WGs has a place of its own and any other is refused
-(hw/DECISIONS.md 35): no overflow, nothing to reserve. Source: T3 section 4.2.1, Fig 9.
+(hw/DECISIONS.md 36): no overflow, nothing to reserve. Source: T3 section 4.2.1, Fig 9.
 """
 
 from amaranth import Const, Module, Mux, Signal

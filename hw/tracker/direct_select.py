@@ -1,7 +1,7 @@
 """Stage 4 of a Tracker bank without tags: the tile's own place, {wg, wf}, and what stage 5 does to it meanwhile.
 
 No other tile has that place, so nothing is compared but the operation in stage 5, nothing is evicted and nothing asked
-for. Source: the alternative to T3 section 4.2.1 that hw/DECISIONS.md 35 measures.
+for. Source: the alternative to T3 section 4.2.1 that hw/DECISIONS.md 36 measures.
 """
 
 from amaranth import Cat, Module, Signal

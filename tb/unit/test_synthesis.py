@@ -211,14 +211,3 @@ def test_two_corners_of_one_library_are_refused(tmp_path):
         path.write_text(liberty_text())
     with pytest.raises(LibertyError, match=r"typical.lib: cell \w+ is in .*slow.lib too; give the files of one corner"):
         Library([slow, typical])
-
-
-def test_alternatives_differ_from_the_paper_in_one_thing_each():
-    """Same capacity with 4 and 16 ways: a tag bit less or more. A narrower counter saves its bits in every entry."""
-    from hw.synthesis.alternatives import configurations
-
-    storage = {name: config.tracker_bytes for name, config in configurations().items()}
-    assert storage["paper: 256 sets, 8 ways"] == 19456
-    assert storage["512 sets, 4 ways"] == 2048 * 75 // 8
-    assert storage["128 sets, 16 ways"] == 2048 * 77 // 8
-    assert storage["counters of 12 bits"] == 2048 * 71 // 8
