@@ -7,7 +7,8 @@ bits counts in sectors on the whole GPU. Source: T3 section 4.2.1 (256 sets, 8 w
 import hashlib
 import json
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,8 +24,10 @@ from sim.usage import UsageError
 
 WORKLOADS = ("t-nlg/fc-2/tp8", "mega-gpt-2/op/tp16", "t-nlg/op/tp16", "h200/tnlg_fc2_tp8")
 """GEMM longer than the reduce-scatter, the shortest GEMM, reduce-scatter longer, and one as a GPU ran it."""
-SIMULATED = tuple(name for name in VARIANTS if name != "no tags, 256 WGs")
-"""A table of 256 WGs refuses the tiles of all others; it is there for its area."""
+UNSIMULATED = ("no tags, 256 WGs", *(f"counters of {bits} bits" for bits in COUNTER_BITS[1:]))
+"""A table of 256 WGs refuses the tiles of all others: it is there for its area. What the narrowest counter loses, wider
+ones do not."""
+SIMULATED = tuple(name for name in VARIANTS if name not in UNSIMULATED)
 COMMITTED = Path(__file__).resolve().parent.parent / "hw/synthesis/ALTERNATIVES.md"
 UPDATES = 2
 """Updates per element that a tile waits for: its own GEMM's and the neighbour's."""
@@ -34,7 +37,7 @@ Losses = dict[str, Any]
 """cycles, evictions, refetches, stall_cycles, peak_occupancy and complaints of one run."""
 
 
-def simulate_variant(name: str, workload: str, progress: Callable[[str], None] = lambda stage: None) -> Losses:
+def simulate_variant(name: str, workload: str) -> Losses:
     """The workload under T3 (round robin), mirrored, on nodes whose Tracker is variant `name`."""
     from sim.experiment import closed_forms, sublayer_task
     from sim.point_figures import compare_closed_forms, figures
@@ -43,9 +46,8 @@ def simulate_variant(name: str, workload: str, progress: Callable[[str], None] =
 
     (point,) = points({"workload": [workload], "configuration": ["t3"]})
     task = sublayer_task(point)
-    # One size of everything else for all workloads: a variant is compiled once.
-    task = replace(task, config=replace(task.config, gpus=16, ranges=32, **VARIANTS[name]))
-    outcome = simulate_sublayer(task, progress)
+    task = replace(task, config=replace(task.config, **VARIANTS[name]))
+    outcome = simulate_sublayer(task)
     forms = compare_closed_forms(closed_forms(point, task.layer, task.kernels[0]), outcome.ranks)
     wrong = [
         f"{key} is {form['counted']}, not {form['expected']}" for key, form in forms.items() if not form["matches"]
@@ -55,16 +57,18 @@ def simulate_variant(name: str, workload: str, progress: Callable[[str], None] =
     return {"cycles": answer["cycles"], **counts, "complaints": outcome.faults + wrong}
 
 
-def tile_bytes(workload: str) -> tuple[int, int, int]:
-    """(largest, smallest) bytes of a WF tile of the whole GPU's GEMM, and its workgroups in all."""
+def tile_bytes(workload: str) -> tuple[int, int, int, int]:
+    """(largest, smallest) bytes of a WF tile of the whole GPU's GEMM, the bytes in a row of the smallest, and its
+    workgroups in all."""
     from sim.experiment import sublayer_of
     from sim.sublayer import ELEMENT_BYTES, TILE, WFS
     from sim.sweep.grid import points
 
     (point,) = points({"workload": [workload], "configuration": ["t3"]})
     layer = sublayer_of(point)
-    row = TILE // WFS * ELEMENT_BYTES
-    return TILE * row, (layer.n % TILE or TILE) * row, layer.gpus * layer.workgroups
+    rows = TILE // WFS
+    narrow = (layer.n % TILE or TILE) * ELEMENT_BYTES
+    return TILE * ELEMENT_BYTES * rows, narrow * rows, narrow, layer.gpus * layer.workgroups
 
 
 def area_table(figures: dict[str, dict[str, Any]]) -> list[str]:
@@ -115,9 +119,9 @@ def fit_table(workloads: Iterable[str] = WORKLOADS) -> list[str]:
         "|---|--:|--:|--:|--:|" + "---|" * len(COUNTER_BITS),
     ]
     for workload in workloads:
-        largest, smallest, workgroups = tile_bytes(workload)
+        largest, smallest, row, workgroups = tile_bytes(workload)
         threshold = largest * UPDATES
-        whole = smallest % (16 * SECTOR_BYTES) == 0
+        whole = row % SECTOR_BYTES == 0
         fits = []
         for bits in COUNTER_BITS:
             in_bytes = threshold < 1 << bits
@@ -155,21 +159,29 @@ class Measured:
         self._folder = folder
         self._versions = {"area": synthesis_version(), "run": source_version()}
 
-    def get(self, kind: str, *names: str, make: Callable[[], Any] | None = None) -> Any:
-        """The result of `kind` called `names`: what is kept, or what `make` gives, or None."""
-        version = self._versions[kind]
-        letters = "-".join("".join(letter if letter.isalnum() else "_" for letter in name) for name in (kind, *names))
-        path = self._folder / f"{letters}.json"
-        if path.exists():
-            entry = json.loads(path.read_text())
-            if entry["sources"] == version:
-                return entry["result"]
-        if make is None:
+    def get(self, kind: str, *names: str) -> Any:
+        """The result of `kind` called `names`, None when there is none."""
+        path = self._path(kind, *names)
+        if not path.exists():
             return None
-        result = make()
-        with replaced(path) as draft:
-            draft.write_text(json.dumps({"sources": version, "result": result}, indent=1) + "\n")
-        return result
+        entry = json.loads(path.read_text())
+        return entry["result"] if entry["sources"] == self._versions[kind] else None
+
+    def keep(self, result: Any, kind: str, *names: str) -> None:
+        """Write the result of `kind` called `names`."""
+        with replaced(self._path(kind, *names)) as draft:
+            draft.write_text(json.dumps({"sources": self._versions[kind], "result": result}, indent=1) + "\n")
+
+    def _path(self, *names: str) -> Path:
+        letters = ("".join(letter if letter.isalnum() else "_" for letter in name) for name in names)
+        return self._folder / f"{'-'.join(letters)}.json"
+
+
+def measure_one(names: Sequence[str], out: Path) -> dict[str, Any]:
+    """What `names` calls for: ("area", variant) or ("run", variant, workload)."""
+    if names[0] == "area":
+        return measure_variant(names[1], out / "synth").to_json()
+    return simulate_variant(*names[1:])
 
 
 def _chosen(kind: str, names: list[str] | None, allowed: tuple[str, ...]) -> tuple[str, ...]:
@@ -192,6 +204,7 @@ def alternatives(
     workload: Annotated[list[str] | None, typer.Option(help="Only on this one; repeatable.", metavar="NAME")] = None,
     area: Annotated[bool, typer.Option(help="Synthesize.")] = True,
     simulate: Annotated[bool, typer.Option(help="Simulate the workloads.")] = True,
+    processes: Annotated[int, typer.Option(help="Syntheses and simulations at once.", metavar="COUNT")] = 2,
     out: Annotated[Path, typer.Option(help="Folder of what was measured; nothing is measured twice.")] = Path(
         "build/alternatives"
     ),
@@ -205,28 +218,39 @@ def alternatives(
     """
     variants = _chosen("variant", variant, tuple(VARIANTS))
     workloads = _chosen("workload", workload, WORKLOADS)
+    if not 1 <= processes <= 64:
+        raise UsageError(f"processes must be from 1 to 64, got {processes}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is not a folder")
     if simulate:
         require_simulator()
+    from hw.synthesis.mapping import SynthesisError
+
     out.mkdir(parents=True, exist_ok=True)
     measured = Measured(out)
-    with stages("alternatives") as progress:
-        for name in variants if area else ():
-            progress(f"{name}, synthesis")
-            measured.get("area", name, make=lambda name=name: measure_variant(name, out / "synth").to_json())
-        for name in SIMULATED if simulate else ():
-            for item in workloads if name in variants else ():
-                progress(f"{name}, {item}")
-                measured.get("run", name, item, make=lambda name=name, item=item: simulate_variant(name, item))
+    wanted = [("area", name) for name in variants if area]
+    wanted += [("run", name, item) for item in workloads for name in variants if simulate and name in SIMULATED]
+    wanted = [names for names in wanted if measured.get(*names) is None]
+    with stages("alternatives") as progress, ProcessPoolExecutor(processes) as pool:
+        work = {pool.submit(measure_one, names, out): names for names in wanted}
+        for number, future in enumerate(as_completed(work), 1):
+            try:
+                measured.keep(future.result(), *work[future])
+            except SynthesisError as error:
+                pool.shutdown(cancel_futures=True)
+                errors.print(str(error), style="red", markup=False, soft_wrap=True)
+                finish(False)
+            progress(f"{number} of {len(work)} measured, the last: {' on '.join(work[future][1:])}")
     figures = {name: found for name in VARIANTS if (found := measured.get("area", name))}
     losses = {
         (name, item): found for item in WORKLOADS for name in VARIANTS if (found := measured.get("run", name, item))
     }
-    lines: list[str] = []
-    if PAPER in figures:
-        lines += [*area_table(figures), ""]
+    lines = [*area_table(figures), ""] if PAPER in figures else []
     lines += [*loss_table(losses), "", *fit_table()]
+    lacking = [f"area of {name}" for name in VARIANTS if name not in figures]
+    lacking += [f"{name} on {item}" for item in WORKLOADS for name in SIMULATED if (name, item) not in losses]
+    if lacking:
+        lines += ["", f"Not measured: {'; '.join(lacking)}."]
     for line in lines:
         typer.echo(line)
     complaints = [f"{' on '.join(key)}: {text}" for key, run in losses.items() for text in run["complaints"]]

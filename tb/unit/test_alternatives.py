@@ -101,8 +101,8 @@ def test_a_counter_of_nine_bits_holds_a_tile_in_sectors_not_in_bytes():
 def test_what_is_measured_is_kept_until_the_sources_change(tmp_path):
     measured = Measured(tmp_path)
     assert measured.get("run", PAPER, "a/b") is None
-    assert measured.get("run", PAPER, "a/b", make=lambda: {"cycles": 7}) == {"cycles": 7}
-    assert Measured(tmp_path).get("run", PAPER, "a/b", make=pytest.fail) == {"cycles": 7}
+    measured.keep({"cycles": 7}, "run", PAPER, "a/b")
+    assert Measured(tmp_path).get("run", PAPER, "a/b") == {"cycles": 7}
     (path,) = tmp_path.iterdir()
     path.write_text(json.dumps(json.loads(path.read_text()) | {"sources": "others"}))
     assert measured.get("run", PAPER, "a/b") is None
