@@ -104,13 +104,14 @@ class SubLayerOutcome:
 
 
 def sized_for(config: Configuration, layer: SubLayer, overlapped: bool) -> Configuration:
-    """`config` with the ranges and trigger-table entries that the sub-layer needs; for plain memory a few ranges do."""
+    """`config` with the ranges and trigger-table entries that the sub-layer needs, or more if it has them; for plain
+    memory a few ranges do."""
     if not overlapped:
         return replace(config, gpus=8, ranges=16)
-    ranges = max(16, 1 << (layer.gpus + 3).bit_length())
+    ranges = max(config.ranges, 1 << (layer.gpus + 3).bit_length())
     entries = (layer.gpus - 1) * workgroup_stride(config, layer.tiling)
     blocks = max(config.trigger_blocks, 1 << (entries - 1).bit_length())
-    return replace(config, gpus=max(8, layer.gpus), ranges=ranges, trigger_blocks=blocks)
+    return replace(config, gpus=max(8, config.gpus, layer.gpus), ranges=ranges, trigger_blocks=blocks)
 
 
 def _window(
