@@ -23,8 +23,9 @@ from sim.sweep.command import STORE
 from sim.terminal import errors, finish, stages
 from sim.usage import UsageError
 
-WORKLOADS = ("t-nlg/fc-2/tp8", "mega-gpt-2/op/tp16", "t-nlg/op/tp16", "h200/tnlg_fc2_tp8")
-"""GEMM longer than the reduce-scatter, the shortest GEMM, reduce-scatter longer, and one as a GPU ran it."""
+WORKLOADS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp16", "mega-gpt-2/fc-1/tp16", "mega-gpt-2/op/tp16", "h200/tnlg_fc2_tp8")
+"""GEMM longer than the reduce-scatter, reduce-scatter longer, the largest output twice, and one as a GPU ran it."""
+CONFIGURATION = "t3-mca"
 UNSIMULATED = ("no tags, 256 WGs", *(f"counters of {bits} bits" for bits in COUNTER_BITS[1:]))
 """A table of 256 WGs refuses the tiles of all others: it is there for its area. What the narrowest counter loses, wider
 ones do not."""
@@ -39,7 +40,7 @@ Losses = dict[str, Any]
 
 
 def simulate_variant(name: str, workload: str) -> Losses:
-    """The workload under T3 (round robin), mirrored, on nodes whose Tracker is variant `name`.
+    """The workload under :data:`CONFIGURATION`, mirrored, on nodes whose Tracker is variant `name`.
 
     Other ways alone make a point like those of `t3rtl report`, and are shared with it.
     """
@@ -51,7 +52,7 @@ def simulate_variant(name: str, workload: str) -> Losses:
     from sim.sweep.store import PointStore
 
     changes = VARIANTS[name]
-    (point,) = points({"workload": [workload], "configuration": ["t3"]})
+    (point,) = points({"workload": [workload], "configuration": [CONFIGURATION]})
     if set(changes) <= {"tracker_ways"}:
         point = replace(point, **changes)
         store = PointStore(STORE, source_version())
@@ -81,7 +82,7 @@ def tile_bytes(workload: str) -> tuple[int, int, int, int]:
     from sim.sublayer import ELEMENT_BYTES, TILE, WFS
     from sim.sweep.grid import points
 
-    (point,) = points({"workload": [workload], "configuration": ["t3"]})
+    (point,) = points({"workload": [workload], "configuration": [CONFIGURATION]})
     layer = sublayer_of(point)
     rows = TILE // WFS
     narrow = (layer.n % TILE or TILE) * ELEMENT_BYTES
@@ -89,20 +90,20 @@ def tile_bytes(workload: str) -> tuple[int, int, int, int]:
 
 
 def area_table(figures: dict[str, dict[str, Any]]) -> list[str]:
-    """Storage and control of each variant, as lines of Markdown; `figures` must hold the paper's."""
-    base = figures[PAPER]
+    """Storage and control of every variant, as lines of Markdown; a dash where `figures` has none."""
+    base = figures.get(PAPER)
     lines = [
         "| Tracker | counters, B | against the paper's | memory bits in all | control, gate equivalents "
         "| against the paper's | FO4 |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for name, item in figures.items():
-        storage = configurations()[name].tracker_bytes
-        lines.append(
-            f"| {name} | {storage:,} | {_share(storage, PAPER_BYTES)} | {item['memory_bits']:,} "
-            f"| {item['gate_equivalents']:,} | {_share(item['gate_equivalents'], base['gate_equivalents'])} "
-            f"| {item['fo4']:.1f} |"
-        )
+    for name, config in configurations().items():
+        storage, item = config.tracker_bytes, figures.get(name)
+        measured = "- | - | - | -"
+        if item is not None:
+            share = "-" if base is None else _share(item["gate_equivalents"], base["gate_equivalents"])
+            measured = f"{item['memory_bits']:,} | {item['gate_equivalents']:,} | {share} | {item['fo4']:.1f}"
+        lines.append(f"| {name} | {storage:,} | {_share(storage, PAPER_BYTES)} | {measured} |")
     return lines
 
 
@@ -262,8 +263,7 @@ def alternatives(
     losses = {
         (name, item): found for item in WORKLOADS for name in VARIANTS if (found := measured.get("run", name, item))
     }
-    lines = [*area_table(figures), ""] if PAPER in figures else []
-    lines += [*loss_table(losses), "", *fit_table()]
+    lines = [*area_table(figures), "", *loss_table(losses), "", *fit_table()]
     lacking = [f"area of {name}" for name in VARIANTS if name not in figures]
     lacking += [f"{name} on {item}" for item in WORKLOADS for name in SIMULATED if (name, item) not in losses]
     if lacking:
