@@ -108,7 +108,7 @@ def sized_for(config: Configuration, layer: SubLayer, overlapped: bool) -> Confi
     memory a few ranges do."""
     if not overlapped:
         return replace(config, gpus=8, ranges=16)
-    ranges = max(config.ranges, 1 << (layer.gpus + 3).bit_length())
+    ranges = max(16, config.ranges, 1 << (layer.gpus + 3).bit_length())
     entries = (layer.gpus - 1) * workgroup_stride(config, layer.tiling)
     blocks = max(config.trigger_blocks, 1 << (entries - 1).bit_length())
     return replace(config, gpus=max(8, config.gpus, layer.gpus), ranges=ranges, trigger_blocks=blocks)
