@@ -45,7 +45,7 @@ def simulate_variant(name: str, workload: str) -> Losses:
     Other ways alone make a point like those of `t3rtl report`, and are shared with it.
     """
     from sim.experiment import closed_forms, simulate_point, sublayer_task
-    from sim.point_figures import compare_closed_forms, figures
+    from sim.point_figures import closed_form_complaints, compare_closed_forms, figures
     from sim.sublayer_run import simulate_sublayer
     from sim.sweep.grid import points
     from sim.sweep.sources import source_version
@@ -67,9 +67,7 @@ def simulate_variant(name: str, workload: str) -> Losses:
         task = replace(task, config=replace(task.config, gpus=16, ranges=32, **changes))
         outcome = simulate_sublayer(task)
         forms = compare_closed_forms(closed_forms(point, task.layer, task.kernels[0]), outcome.ranks)
-        wrong = {name: form for name, form in forms.items() if not form["matches"]}
-        complaints = [f"{name} is {form['counted']}, not {form['expected']}" for name, form in wrong.items()]
-        complaints = outcome.faults + complaints
+        complaints = outcome.faults + closed_form_complaints(forms)
         answer = figures(point, task, outcome)
     counts = {key: answer["tracker"][key] for key in ("evictions", "refetches", "stall_cycles", "peak_occupancy")}
     return {"cycles": answer["cycles"], **counts, "complaints": complaints}

@@ -10,16 +10,17 @@ from filelock import FileLock
 from tb.runner import BUILD, SimulationError, prepare_environment
 
 FLAGS = ["--build", "-j", "2", "-Wno-lint", "-Wno-style", "-O3", "--x-assign", "fast", "--x-initial", "fast"]
+OPTIMIZE = "-O1"
 
 
-def build_executable(top: str, texts: Mapping[str, str], arguments: Sequence[str], optimize: str = "-O1") -> Path:
+def build_executable(top: str, texts: Mapping[str, str], arguments: Sequence[str]) -> Path:
     """The simulator of module `top` in `texts` (file name -> content), built unless it is there already.
 
-    `arguments` are Verilator's, `optimize` the C++ compiler's for what runs often. The build is named after all that it
-    is made from. Raises :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
+    `arguments` are Verilator's. The build is named after all that it is made from. Raises
+    :class:`tb.runner.SimulationError` when Verilator or the C++ compiler fails.
     """
-    prepare_environment(optimize)
-    digest = hashlib.sha256(repr((sorted(texts.items()), FLAGS, list(arguments), optimize)).encode()).hexdigest()
+    prepare_environment(OPTIMIZE)
+    digest = hashlib.sha256(repr((sorted(texts.items()), FLAGS, list(arguments), OPTIMIZE)).encode()).hexdigest()
     folder = BUILD / top / digest[:16]
     folder.mkdir(parents=True, exist_ok=True)
     executable = folder / f"V{top}"

@@ -23,7 +23,7 @@ from sim.kernel_plans import (
     reduce_scatter_kernel,
 )
 from sim.point import CONFIGURATIONS, MODES, Point
-from sim.point_figures import compare_closed_forms, figures
+from sim.point_figures import closed_form_complaints, compare_closed_forms, figures
 from sim.recorded_trace import load_trace
 from sim.request import configuration
 from sim.sublayer import SubLayer
@@ -226,8 +226,7 @@ def simulate_point(point: Point, progress: Callable[[str], None] = lambda stage:
     mismatches = _mismatches(task, outcome.reduced, complaints)
     forms = compare_closed_forms(closed_forms(point, task.layer, task.kernels[0]), outcome.ranks)
     if outcome.finished:
-        wrong = {name: form for name, form in forms.items() if not form["matches"]}
-        complaints += [f"{name} is {form['counted']}, not {form['expected']}" for name, form in wrong.items()]
+        complaints += closed_form_complaints(forms)
     answer = figures(point, task, outcome)
     waited = answer["arbiter"]["communication_wait_peak"]
     if task.overlapped and 0 < point.starvation_limit < waited:

@@ -43,6 +43,13 @@ def compare_closed_forms(expected: dict[str, int], statuses: list[dict[str, Any]
     return answer
 
 
+def closed_form_complaints(forms: dict[str, dict[str, Any]]) -> list[str]:
+    """A sentence for each of what :func:`compare_closed_forms` found wrong."""
+    return [
+        f"{name} is {form['counted']}, not {form['expected']}" for name, form in forms.items() if not form["matches"]
+    ]
+
+
 def spans(point: Point, statuses: list[dict[str, Any]]) -> dict[str, list[int] | None]:
     """Begin of each phase on the first rank, and its end on the last; None for one that there is not."""
 
