@@ -6,7 +6,6 @@ bits counts in sectors on the whole GPU. Source: T3 section 4.2.1 (256 sets, 8 w
 
 import hashlib
 import json
-import subprocess
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
@@ -18,10 +17,11 @@ import typer
 from hw.config import SECTOR_BYTES
 from hw.synthesis.alternatives import COUNTER_BITS, PAPER, VARIANTS, configurations, measure_variant
 from sim.arrays import replaced
+from sim.checkout import commit
 from sim.prerequisites import require_simulator
 from sim.sweep.command import STORE
 from sim.terminal import errors, finish, stages
-from sim.usage import UsageError
+from sim.usage import check_folder, check_processes, chosen
 
 WORKLOADS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp16", "mega-gpt-2/fc-1/tp16", "mega-gpt-2/op/tp16", "h200/tnlg_fc2_tp8")
 """GEMM longer than the reduce-scatter, reduce-scatter longer, the largest output twice, and one as a GPU ran it."""
@@ -200,21 +200,6 @@ def measure_one(names: Sequence[str], out: Path) -> dict[str, Any]:
     return simulate_variant(*names[1:])
 
 
-def _chosen(kind: str, names: list[str] | None, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    for name in names or ():
-        if name not in allowed:
-            raise UsageError(f"unknown {kind} {name!r}; allowed: {'; '.join(allowed)}")
-    return tuple(dict.fromkeys(names or allowed))
-
-
-def commit() -> str:
-    """The commit that is checked out, with a mark when files differ from it."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=10", "--dirty", "--exclude=*"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def alternatives(
     variant: Annotated[list[str] | None, typer.Option(help="Only this Tracker; repeatable.", metavar="NAME")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Only on this one; repeatable.", metavar="NAME")] = None,
@@ -232,12 +217,10 @@ def alternatives(
 
     Example: t3rtl alternatives --variant "256 sets, 4 ways" --workload t-nlg/op/tp16
     """
-    variants = _chosen("variant", variant, tuple(VARIANTS))
-    workloads = _chosen("workload", workload, WORKLOADS)
-    if not 1 <= processes <= 64:
-        raise UsageError(f"processes must be from 1 to 64, got {processes}")
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is not a folder")
+    variants = chosen("variant", variant or (), tuple(VARIANTS), tuple(VARIANTS))
+    workloads = chosen("workload", workload or (), WORKLOADS, WORKLOADS)
+    check_processes(processes)
+    check_folder(out)
     if simulate:
         require_simulator()
     from hw.synthesis.mapping import SynthesisError

@@ -37,7 +37,7 @@ from sim.results import ScenarioResult, figure_lines, format_row, header, summar
 from sim.sweep.command import sweep
 from sim.synth import synth
 from sim.terminal import counted_columns, errors, finish, show_complaints, stages
-from sim.usage import UsageError
+from sim.usage import UsageError, check_folder, check_processes
 from sim.workload_command import calibrate, run_trace, workload
 from sim.workloads import WORKLOADS
 
@@ -217,8 +217,7 @@ def verilog(
     Example: t3rtl verilog --preset quad --out build/quad
     """
     config = configuration(preset, parse_settings(settings or []))
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is not a folder")
+    check_folder(out)
     from hw.export import export
 
     try:
@@ -286,8 +285,7 @@ def regress(
 
     Example: t3rtl regress --only nccl
     """
-    if not 1 <= processes <= 64:
-        raise UsageError(f"processes must be from 1 to 64, got {processes}")
+    check_processes(processes)
     require_simulator()
     check_writable(out)
     from sim.regression import run_all

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +11,10 @@ import typer
 
 from hw.config import PRESETS
 from sim.terminal import errors, finish, stages
-from sim.usage import UsageError
+from sim.usage import UsageError, check_folder, check_processes, chosen
 
 DEFAULT_PRESETS = ("paper", "quad")
 README = Path(__file__).resolve().parent.parent / "README.md"
-
-
-def _chosen(kind: str, names: Sequence[str], allowed: Sequence[str], default: Sequence[str]) -> list[str]:
-    for name in names:
-        if name not in allowed:
-            raise UsageError(f"unknown {kind} {name!r}; allowed: {', '.join(allowed)}")
-    return list(dict.fromkeys(names)) or list(default)
 
 
 def synth(
@@ -59,13 +51,11 @@ def synth(
     from hw.synthesis.measure import Figures, default_library, measure_design, write_block
 
     # abc restructures a node's 200,000 cells in one piece, for longer than all blocks take one by one.
-    blocks = _chosen("block", block or [], list(BLOCKS), [name for name in BLOCKS if name != "node"])
-    presets = _chosen("preset", preset or [], list(PRESETS), DEFAULT_PRESETS)
+    blocks = chosen("block", block or (), tuple(BLOCKS), [name for name in BLOCKS if name != "node"])
+    presets = chosen("preset", preset or (), tuple(PRESETS), DEFAULT_PRESETS)
     files = list(liberty or [])
-    if not 1 <= processes <= 64:
-        raise UsageError(f"processes must be from 1 to 64, got {processes}")
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is not a folder")
+    check_processes(processes)
+    check_folder(out)
     if record and (block or preset or files):
         raise UsageError("--record needs all blocks and both default presets, without --block, --preset and --liberty")
     try:

@@ -1,5 +1,28 @@
-"""The one error a user of the command line can cause."""
+"""The one error a user of the command line can cause, and the checks of input that several commands make."""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 
 class UsageError(ValueError):
     """Bad input: the message is one sentence that names what is wrong and what is allowed."""
+
+
+def chosen(kind: str, names: Sequence[str], allowed: Sequence[str], default: Sequence[str]) -> list[str]:
+    """`names`, each once, or `default` without any. Raises :class:`UsageError` for a name that is not `allowed`."""
+    for name in names:
+        if name not in allowed:
+            raise UsageError(f"unknown {kind} {name!r}; allowed: {'; '.join(allowed)}")
+    return list(dict.fromkeys(names)) or list(default)
+
+
+def check_processes(processes: int, most: int = 64) -> None:
+    """Raise :class:`UsageError` unless that many local processes make sense."""
+    if not 1 <= processes <= most:
+        raise UsageError(f"processes must be from 1 to {most}, got {processes}")
+
+
+def check_folder(path: Path) -> None:
+    """Raise :class:`UsageError` when `path` is there and no folder."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is not a folder")

@@ -8,17 +8,17 @@ import typer
 
 from sim.prerequisites import require_simulator
 from sim.sweep.command import (
+    MOST_PROCESSES,
     STORE,
     Processes,
     Scheduler,
     Store,
-    check_processes,
     progress_of,
     require_report_packages,
     show_failures,
 )
 from sim.terminal import finish
-from sim.usage import UsageError
+from sim.usage import check_folder, check_processes
 
 
 def report(
@@ -46,7 +46,7 @@ def report(
 
     Example: t3rtl report --only 't-nlg/*/tp8' --section layers
     """
-    check_processes(processes)
+    check_processes(processes, MOST_PROCESSES)
     require_report_packages("matplotlib", "jinja2", "distributed")
     from sim.experiment import simulate_point
     from sim.figures.evaluation import Evaluation
@@ -57,8 +57,7 @@ def report(
     from sim.sweep.store import PointStore
 
     points = needed_points(section or SECTIONS, only or ())
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is not a folder")
+    check_folder(out)
     kept = PointStore(store, source_version())
     started = time.monotonic()
     if run:

@@ -16,11 +16,13 @@ from rich.progress import Progress, TextColumn
 from sim.arrays import check_writable, replaced
 from sim.prerequisites import require_simulator
 from sim.terminal import counted_columns, errors, finish
-from sim.usage import UsageError
+from sim.usage import UsageError, check_processes
 
 if TYPE_CHECKING:
     from sim.sweep.runner import Outcome
 
+MOST_PROCESSES = 256
+"""Local processes of a sweep at the most."""
 STORE = Path("build/points")
 Processes = Annotated[int, typer.Option("--processes", "-j", help="Points at a time, on this machine.")]
 Scheduler = Annotated[
@@ -56,7 +58,7 @@ def sweep(
 
     Example: t3rtl sweep --vary 'workload=t-nlg/*/tp8' --vary configuration=t3,t3-mca --vary link_bandwidth=75,150
     """
-    check_processes(processes)
+    check_processes(processes, MOST_PROCESSES)
     require_report_packages("distributed")
     from sim.experiment import simulate_point
     from sim.sweep.grid import grid
@@ -86,12 +88,6 @@ def sweep(
         f"in {time.monotonic() - started:.0f} s"
     )
     finish(not failed)
-
-
-def check_processes(processes: int) -> None:
-    """Raise :class:`UsageError` unless that many local processes make sense."""
-    if not 1 <= processes <= 256:
-        raise UsageError(f"processes must be from 1 to 256, got {processes}")
 
 
 @contextmanager

@@ -1,14 +1,13 @@
 """`python -m tb.coverage_page`: merge what was measured and write the page, summary.json and the exports."""
 
 import json
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sim.checkout import commit
 from tb.coverage_page.blocks import read_blocks
 from tb.coverage_page.measured import read_runs
 from tb.coverage_page.page import PageWriter
@@ -19,13 +18,6 @@ from tb.source_coverage.lcov import lcov_info
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXCLUSIONS = Path(__file__).with_name("exclusions.toml")
 SCORES = ROOT / "tb" / "mutation" / "scores.json"
-
-
-def _commit() -> str:
-    git = shutil.which("git")
-    command = [git, "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"] if git else ["false"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or "unknown"
 
 
 def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES) -> int:
@@ -42,7 +34,7 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES
     found = results(blocks, measured, excluded, build, ROOT / "tb" / "testplan.toml", scores)
     (coverage / "summary.json").write_text(json.dumps(found.as_json(), indent=1) + "\n")
     (coverage / "source.info").write_text(lcov_info(measured.source, "t3"))
-    page = PageWriter(found, blocks, coverage, ROOT, _commit()).write()
+    page = PageWriter(found, blocks, coverage, ROOT, commit()).write()
     for name in ("tests", "functional", "statement", "branch", "fsm_arc", "toggle", "expression", "mutation"):
         figure = found.overall.figures.get(name)
         text = "not run"

@@ -148,7 +148,7 @@ def test_bad_liberty_is_one_sentence_and_exit_code_two(tmp_path, capsys, content
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--block", "trackr"], "unknown block 'trackr'; allowed: address_map, arbiter"),
+        (["--block", "trackr"], "unknown block 'trackr'; allowed: address_map; arbiter"),
         (["--preset", "huge"], "unknown preset 'huge'; allowed: paper"),
         (["--processes", "0"], "processes must be from 1 to 64"),
         (["--record", "--block", "arbiter"], "--record needs all blocks"),
