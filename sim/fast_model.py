@@ -100,7 +100,7 @@ def _build_top(folder: Path, texts: dict[str, str], arguments: list[str], waves:
     for name, text in texts.items():
         (folder / name).write_text(text)
     try:
-        with shared_runtime(folder, *FLAGS, *TIMING, *(["waves"] if waves else [])):
+        with shared_runtime(folder, *FLAGS, *TIMING, *(["waves"] if waves else [])) as headers:
             FastVerilator().build(
                 sources=[
                     VerilatorControlFile(folder / "visible.vlt"),
@@ -108,7 +108,7 @@ def _build_top(folder: Path, texts: dict[str, str], arguments: list[str], waves:
                 ],
                 hdl_toplevel="ring_top",
                 build_dir=folder,
-                build_args=[*FLAGS, *TIMING, *arguments],
+                build_args=[*FLAGS, *TIMING, *arguments, *headers],
                 timescale=("1ns", "1ps"),
                 always=True,
                 waves=waves,

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import random
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,10 @@ LESS_CODE = ["-fno-expand", "-fno-inline"]
 """Options of Verilator that make a model slower and halve the C++ code: what is to run soon is compiled sooner."""
 
 
+MODEL_HEADERS = '#include <memory>\n#include <string>\n#include "verilated.h"\n#include "verilated_vpi.h"\n'
+"""What both C++ files of a model include: most of the time of compiling a small one."""
+
+
 class SimulationError(RuntimeError):
     """A simulation failed; the message holds the command that repeats it."""
 
@@ -57,6 +62,8 @@ def prepare_environment(optimize: str = "-O0", parts: bool = False) -> None:
     )
     if any((Path(folder) / "ccache").exists() for folder in os.environ["PATH"].split(os.pathsep)):
         os.environ["OBJCACHE"] = "ccache"
+        # Otherwise it keeps nothing that was compiled with a precompiled header.
+        os.environ["CCACHE_SLOPPINESS"] = "pch_defines,time_macros"
 
 
 class FastVerilator(Verilator):
@@ -67,10 +74,11 @@ class FastVerilator(Verilator):
 
 
 @contextmanager
-def shared_runtime(folder: Path, *arguments: str) -> Iterator[None]:
+def shared_runtime(folder: Path, *arguments: str) -> Iterator[list[str]]:
     """Around a build in `folder`: lends it the objects of Verilator's runtime, or keeps those that it makes.
 
     The runtime takes most of a small design's build, and is the same for all that are built with the same `arguments`.
+    So are its headers: the value is further arguments of Verilator that have them read from a precompiled one.
     """
     digest = hashlib.sha256(repr((version("verilator"), arguments)).encode()).hexdigest()[:16]
     kept = BUILD / "runtime" / digest
@@ -78,12 +86,18 @@ def shared_runtime(folder: Path, *arguments: str) -> Iterator[None]:
     later = time.time() + 3600
     for item in kept.glob("verilated*"):
         os.utime(shutil.copy(item, folder), (later, later))
-    yield
+    yield ["-CFLAGS", f"-include {kept / 'model.h.fast'}"] if kept.exists() else []
     if not kept.exists():
         draft = kept.with_suffix(f".{os.getpid()}")
         draft.mkdir(parents=True)
         for item in folder.glob("verilated*.[od]"):
             shutil.copy2(item, draft)
+        # The compiler reads the header itself when it cannot use what another version has compiled.
+        for header in ("model.h", "model.h.fast"):
+            (draft / header).write_text(MODEL_HEADERS)
+        (makefile,) = folder.glob("V*_classes.mk")
+        command = ["make", "-C", str(folder), "-f", makefile.name.replace("_classes", ""), f"{draft}/model.h.fast.gch"]
+        subprocess.run(command, capture_output=True, check=True)
         with suppress(OSError):  # another process was first
             draft.rename(kept)
         shutil.rmtree(draft, ignore_errors=True)
@@ -129,12 +143,12 @@ def build_text(
         log = folder / "build.log"
         arguments = ["-Wno-lint", "-Wno-style", "--assert", *LESS_CODE, *flags, *(["--trace-fst"] if waves else [])]
         try:
-            with shared_runtime(folder, *arguments):
+            with shared_runtime(folder, *arguments) as headers:
                 FastVerilator().build(
                     sources=[VerilatorControlFile(visible), verilog, *sources],
                     hdl_toplevel=name,
                     build_dir=folder,
-                    build_args=arguments,
+                    build_args=[*arguments, *headers],
                     timescale=("1ns", "1ps"),
                     always=True,
                     log_file=log,
