@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pyosys import libyosys
 
 from hw.config import PRESETS
 from hw.export import BLOCKS, export
@@ -38,6 +39,21 @@ def test_two_exports_are_byte_identical(exported, tmp_path):
     assert {path.name for path in again} == {path.name for path in exported.iterdir()}
     for path in again:
         assert path.read_bytes() == (exported / path.name).read_bytes(), path.name
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_names_need_no_escaping_and_yosys_finds_nothing_wrong(exported, name):
+    file = exported / f"{name}.sv"
+    text = file.read_text()
+    names = re.findall(r"^module (\\?\S+?)\s*\(", text, re.MULTILINE)
+    assert name in names
+    assert len(set(names)) == len(names)
+    for module in names:
+        assert re.fullmatch(r"[A-Za-z_]\w*", module), module
+    assert "$auto$" not in text
+    design = libyosys.Design()
+    for command in (f"read_verilog -sv {file}", f"hierarchy -check -top {name}", "proc", "check -assert"):
+        libyosys.Pass.call(design, f"tee -q {command}")
 
 
 @pytest.mark.parametrize("name", BLOCKS)
