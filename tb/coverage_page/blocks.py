@@ -10,13 +10,15 @@ BLOCKS = Path(__file__).with_name("blocks.toml")
 
 @dataclass(frozen=True)
 class Block:
-    """`files`, `tests`: patterns of paths. `known_as`: names the block goes by in proofs, mutants and cover points."""
+    """`files`, `tests`: patterns of paths. `known_as`: names the block goes by in proofs, mutants and cover points.
+    `no_functional`: why it has no functional coverage of its own."""
 
     key: str
     title: str
     files: tuple[str, ...]
     tests: tuple[str, ...]
     known_as: tuple[str, ...]
+    no_functional: str = ""
 
     def has_file(self, path: str) -> bool:
         """Whether source file `path` belongs to the block."""
@@ -40,6 +42,7 @@ def read_blocks(path: Path = BLOCKS) -> list[Block]:
             tuple(entry["files"]),
             tuple(entry["tests"]),
             tuple(entry.get("known_as", ())),
+            entry.get("no_functional", ""),
         )
         for key, entry in tomllib.loads(path.read_text()).items()
     ]

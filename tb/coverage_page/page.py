@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader
 from tb.coverage_page.blocks import Block
 from tb.coverage_page.inputs import Figure
 from tb.coverage_page.summary import GOALS, Results, Row
+from tb.functional_coverage.group import read_unreachable
 from tb.source_coverage.exclusions import Exclusion
 from tb.source_coverage.points import Point
 
@@ -139,7 +140,14 @@ class PageWriter:
         for row in results.rows:
             own = [file for file in files if self._owner(file) == row.key]
             self._render(
-                "block.html", f"blocks/{row.key}.html", "../", row=row, files=self._file_rows(own), plan=self._plan(row)
+                "block.html",
+                f"blocks/{row.key}.html",
+                "../",
+                row=row,
+                files=self._file_rows(own),
+                plan=self._plan(row),
+                argued=[entry for entry in read_unreachable() if self._block(row).goes_by(entry.group.split(".")[0])],
+                no_functional=self._block(row).no_functional,
             )
         for file in files:
             self._render(
@@ -151,6 +159,9 @@ class PageWriter:
                 owner=self._owner(file),
             )
         return self._render("index.html", "index.html", "", results=results, other=self._other_tests())
+
+    def _block(self, row: Row) -> Block:
+        return next(block for block in self._blocks if block.key == row.key)
 
     def _owner(self, file: str) -> str:
         return next((block.key for block in self._blocks if block.has_file(file)), "")
@@ -178,7 +189,7 @@ class PageWriter:
 
     def _plan(self, row: Row) -> list[dict[str, Any]]:
         """Entries of the testplan that name tests of this block."""
-        (block,) = (block for block in self._blocks if block.key == row.key)
+        block = self._block(row)
         answer = []
         for entry in self._results.testplan or ():
             tests = [str(test) for test in entry.get("tests", ())]

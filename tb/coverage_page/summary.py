@@ -1,5 +1,6 @@
 """Figures per block and in total: what `summary.json` holds and the page's first table shows."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +79,15 @@ class Results:
     recorded: dict[str, str]
     """Blocks whose mutation score is an earlier run's, and its day."""
 
+    def excluded_shares(self) -> dict[str, Figure]:
+        """Figure -> its excluded points of all that there would be, where there are any."""
+        answer = {}
+        for name, kind in METRICS.items():
+            excluded = sum(point.kind == kind for point in self.excluded.points)
+            if excluded:
+                answer[name] = Figure(excluded, excluded + self.counted.count(kind)[1])
+        return answer
+
     def as_json(self) -> dict[str, Any]:
         """The content of summary.json."""
         return {
@@ -95,7 +105,18 @@ class Results:
                 for point, entry in self.excluded.points.items()
                 if point.kind not in COUNTED
             ],
+            "exclusion_entries": [
+                {
+                    "file": entry.file,
+                    "text": entry.text,
+                    "label": entry.label,
+                    "points": points,
+                    "reason": entry.reason,
+                }
+                for entry, points in Counter(self.excluded.points.values()).items()
+            ],
             "excluded_points": len(self.excluded.points),
+            "excluded": {name: figure.as_json() for name, figure in self.excluded_shares().items()},
             "exclusion_complaints": self.excluded.complaints,
             "simulation_runs": self.runs,
             "mutation_recorded": self.recorded,

@@ -1,10 +1,11 @@
 """Argued exceptions from coverage: points that no test can reach, or that need none, each with its reason.
 
-An entry names lines by what they say and not by their number, so that it survives edits above it:
+An entry names lines by what they say, or signals by their name, and not by line number, so that it survives edits
+above it:
 
     [[exclusion]]
-    file = "hw/timer.py"
-    text = "with m.Default():"       # part of the source line
+    file = "hw/timer.py"             # or a pattern of files, as of fnmatch
+    text = "with m.Default():"       # part of the source line; may be left out where there is a label
     kinds = ["branch"]               # optional; all kinds without it
     label = 'high\\[1[0-5]\\].*'      # optional; regular expression that the point's label must match in full
     reason = "the enumeration has no other value"
@@ -12,8 +13,10 @@ An entry names lines by what they say and not by their number, so that it surviv
 
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from tb.source_coverage.points import Point, SourceCoverage
@@ -34,10 +37,10 @@ class Exclusion:
     def applies(self, point: Point, line: str) -> bool:
         """Whether `point`, on a source line that reads `line`, is meant."""
         return (
-            point.file == self.file
+            (not self.kinds or point.kind in self.kinds)
             and self.text in line
-            and (not self.kinds or point.kind in self.kinds)
             and (not self.label or re.fullmatch(self.label, point.label) is not None)
+            and fnmatch(point.file, self.file)
         )
 
 
@@ -50,14 +53,16 @@ class Excluded:
 
 
 def read_exclusions(path: Path) -> list[Exclusion]:
-    """The entries of a file. Raises ValueError for an entry without file, text or reason, or with an unknown field."""
+    """The entries of a file. Raises ValueError for an entry without file, reason and either text or label, or with an
+    unknown field."""
     answer = []
     for number, entry in enumerate(tomllib.loads(path.read_text()).get("exclusion", []), 1):
         unknown = sorted(set(entry) - FIELDS)
-        missing = sorted(name for name in ("file", "text", "reason") if not str(entry.get(name, "")).strip())
+        missing = sorted(name for name in ("file", "reason") if not str(entry.get(name, "")).strip())
+        missing += [] if entry.get("text") or entry.get("label") else ["text or label"]
         if unknown or missing:
             raise ValueError(f"{path}, exclusion {number}: missing {missing}, unknown {unknown}")
-        answer.append(Exclusion(**entry | {"kinds": tuple(entry.get("kinds", ()))}))
+        answer.append(Exclusion(**{"text": ""} | entry | {"kinds": tuple(entry.get("kinds", ()))}))
     return answer
 
 
@@ -68,14 +73,19 @@ def exclude(coverage: SourceCoverage, entries: Sequence[Exclusion], lines: Calla
     """
     points: dict[Point, Exclusion] = {}
     complaints = []
+    by_file: dict[str, list[Point]] = defaultdict(list)
+    for point in coverage.covered:
+        by_file[point.file].append(point)
+    texts = {file: lines(file) for file in by_file if any(fnmatch(file, entry.file) for entry in entries)}
     for entry in entries:
-        text = lines(entry.file)
         matched = [
             point
-            for point in coverage.covered
-            if point.file == entry.file and entry.applies(point, text[point.line - 1])
+            for file, text in texts.items()
+            if fnmatch(file, entry.file)
+            for point in by_file[file]
+            if entry.applies(point, text[point.line - 1])
         ]
-        where = f"the exclusion of {entry.text!r} in {entry.file}"
+        where = f"the exclusion of {entry.text or entry.label!r} in {entry.file}"
         if not matched:
             complaints.append(f"{where} matches nothing that is measured")
         for point in matched:

@@ -103,6 +103,9 @@ def test_an_exclusion_leaves_the_count(tmp_path):
     summary = page(tmp_path, entry)
     assert summary["blocks"]["arbiter"]["statement"]["percent"] == 100.0
     assert summary["exclusions"][0]["reason"] == "shown in this test"
+    assert summary["excluded"] == {"statement": {"done": 1, "total": 2, "percent": 50.0}}
+    assert [entry["points"] for entry in summary["exclusion_entries"]] == [1]
+    assert "statement: 1 of 2 points (50.00 %)" in (tmp_path / "coverage" / "index.html").read_text()
     stale = tmp_path / "stale.toml"
     stale.write_text(entry.replace(line, "no such line"))
     assert write_page(tmp_path, stale) == 1
