@@ -125,11 +125,12 @@ def random_ranges(config):
     middle = min(1 << 32, top // 2) - 2000
     ranges = []
     for index in range(count):
+        place = random.choice((middle, random.randrange(top - 4000)))
         mapping = random.choice((LOCAL, REMOTE, DMA))
         ranges.append(
             Range(
-                base=middle + cuts[2 * index],
-                limit=middle
+                base=place + cuts[2 * index],
+                limit=place
                 + (cuts[2 * index + 1] if random.random() < 0.7 else cuts[min(2 * index + 2, 2 * count - 1)]),
                 mapping=mapping,
                 access=random.choice((STORE, UPDATE)),
@@ -140,8 +141,8 @@ def random_ranges(config):
                 remote_access=random.choice((STORE, UPDATE)),
                 phase=random.randrange(4),
                 peer=random.randrange(64),
-                offset=random.randint(-5000, 5000) + random.choice((0, 1 << 33)),
-                wg_base=random.randrange(300),
+                offset=random.randint(-5000, 5000) + random.choice((0, 1 << 33, random.getrandbits(43))),
+                wg_base=random.choice((random.randrange(300), random.randrange(65000))),
                 wg_count=random.randint(1, 40),
                 wfs=random.randint(1, 8),
             )
@@ -182,6 +183,15 @@ async def program(dut, index, words):
     dut.ranges.value = 0
 
 
+async def fill_ranges(dut, config):
+    """Leave rubbish in every entry but its CONTROL, each bit written both ways: no access is to find it."""
+    for index in range(config.ranges):
+        for word in Word:
+            value = random.getrandbits(32)
+            for item in (value, value ^ 0xFFFFFFFF, 0 if word is Word.CONTROL else value):
+                await program(dut, index, {word: item})
+
+
 async def start(dut):
     Clock(dut.clk, 1, unit="ns").start()
     dut.ranges.value = 0
@@ -210,6 +220,7 @@ async def every_access_goes_where_the_rules_say(dut):
     percent = int(os.environ.get("T3_PAUSES", "0"))
     pause = pauses(percent) if percent else never
     await start(dut)
+    await fill_ranges(dut, config)
     ranges = random_ranges(config)
     for index, item in enumerate(ranges):
         await program(dut, index, item.words(config.va_sector_bits))
@@ -226,7 +237,8 @@ async def every_access_goes_where_the_rules_say(dut):
             refused += int(dut.refused.value)
 
     cocotb.start_soon(count_refused())
-    for armed, epoch in ((0, 0), (1, 7), (1, 8)):
+    changing = random.getrandbits(config.epoch_bits)
+    for armed, epoch in ((0, 0), (1, changing), (1, changing ^ (1 << config.epoch_bits) - 1)):
         await ClockCycles(dut.clk, 1)
         dut.armed.value = armed
         dut.epoch.value = epoch

@@ -10,7 +10,7 @@ from hw.config import PRESETS
 from hw.range_table import RangeTable, Word
 from tb.runner import simulate
 
-CHOSEN = [Word.CONTROL, Word.BASE_LOW, Word.PITCH]
+CHOSEN = list(Word)
 
 
 @cocotb.test()
@@ -23,8 +23,9 @@ async def programmed_words_are_read_back(dut):
         for word in Word:
             value = random.getrandbits(32)
             expected[index, word] = value
-            dut.write.value = 1 | index << 1 | word << 7 | value << 12
-            await RisingEdge(dut.clk)
+            for item in (value, value ^ 0xFFFFFFFF, value):
+                dut.write.value = 1 | index << 1 | word << 7 | item << 12
+                await RisingEdge(dut.clk)
     dut.write.value = 0
     await RisingEdge(dut.clk)
     for index in random.sample(range(ranges), ranges):
