@@ -106,7 +106,10 @@ class TrackerBench:
         observe(watch_tracker, dut, self.config)
 
     async def program(self, areas: list[TiledRange]) -> None:
-        """Write the range table."""
+        """Write the range table: these ranges and no other."""
+        for index in set(range(self.config.ranges)) - {area.index for area in areas}:
+            self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=Word.CONTROL, data=0)
+            await RisingEdge(self.dut.clk)
         for area in areas:
             for word, value in words(area).items():
                 self.dut.ranges.value = pack(RangeWrite, valid=1, index=area.index, word=word, data=value)

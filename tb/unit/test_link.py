@@ -109,10 +109,11 @@ async def nothing_is_sent_without_grant(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = PairBench(dut, config)
     await bench.reset(armed=False)
-    bench.packet("a", "dma")
+    for side in RANKS:
+        bench.packet(side, "dma")
     for _ in range(300):
         await RisingEdge(dut.clk)
-    assert not bench.sent and int(dut.a_no_grant.value) == 1
+    assert not bench.sent and int(dut.a_no_grant.value) == 1 and int(dut.b_no_grant.value) == 1
     dut.b_epoch.value = EPOCH - 1
     await bench.arm()
     for _ in range(300):
@@ -121,7 +122,8 @@ async def nothing_is_sent_without_grant(dut):
     dut.b_epoch.value = EPOCH
     await bench.arm()
     await bench.finish()
-    assert bench.received("b") == bench.expected["b"] and int(dut.a_no_grant.value) == 0
+    assert all(bench.received(side) == bench.expected[side] for side in RANKS)
+    assert int(dut.a_no_grant.value) == 0 and int(dut.b_no_grant.value) == 0
     for change in ("armed", "epoch"):
         dut.b_armed.value = int(change != "armed")
         dut.b_epoch.value = EPOCH + (change == "epoch")
@@ -141,13 +143,15 @@ async def credits_limit_what_is_sent(dut):
     await bench.reset()
     packets = config.link_receive_packets + 7
     for _ in range(packets):
-        bench.packet("a", random.choice(["dma", "store"]))
+        for side in RANKS:
+            bench.packet(side, random.choice(["dma", "store"]))
     for _ in range(200 + packets * 9 * int(1 + 32 / config.link_bytes_per_cycle)):
         await RisingEdge(dut.clk)
     headers = sum(flit & 1 for flit in bench.sent)
     lasts = sum(flit >> 1 & 1 for flit in bench.sent)
     assert headers == lasts == config.link_receive_packets
     assert int(dut.a_no_credit.value) == 1 and int(dut.a_no_grant.value) == 0
+    assert int(dut.b_no_credit.value) == 1 and int(dut.b_no_grant.value) == 0
     stopped[0] = False
     await bench.finish()
     bench.check(ordered=False)
