@@ -153,6 +153,14 @@ class Bench(Elaboratable):
                 block.stick(path, value)
         return block
 
+    def open_block(
+        self, component: wiring.Component, name: str = "dut", stuck: Mapping[str, int] | None = None
+    ) -> Block:
+        """As :meth:`block`, with every input driven with anything."""
+        block = self.block(component, name, stuck)
+        self.free(*(port for _, member, port in component.signature.flatten(component) if member.flow is wiring.In))
+        return block
+
     def any_const(self, shape: ShapeLike, name: str) -> Signal:
         """An arbitrary value that does not change."""
         signal = Signal(shape, name=name)
@@ -177,6 +185,15 @@ class Bench(Elaboratable):
         signal = Signal(len(value), name=name)
         self.m.d.sync += signal.eq(value)
         return signal
+
+    def claim_offers_stay(self, port: Any, withdrawn: ValueLike = 0) -> tuple[Signal, Signal]:
+        """Claim that what stream `port` offers stays until it is taken, or `withdrawn`; returns whether an offer was
+        not taken in the cycle before, and what it was."""
+        payload = Value.cast(port.payload)
+        stalled = self.past(port.valid & ~port.ready & ~Value.cast(withdrawn).bool(), "stalled")
+        offered = self.past(payload, "offered_before")
+        self.claim(implies(stalled, port.valid & (payload == offered)))
+        return stalled, offered
 
     def assume(self, condition: ValueLike) -> None:
         """The environment keeps to this."""

@@ -24,8 +24,7 @@ SUM_BITS = 24
 def coalescer_conserves(b: Bench) -> None:
     m = b.m
     dut = Coalescer(Configuration())
-    block = b.block(dut, stuck={"mergeable": 1})
-    b.free(dut.commits.valid, dut.commits.payload, dut.messages.ready)
+    block = b.open_block(dut, stuck={"mergeable": 1})
     commit, message = dut.commits.payload, dut.messages.payload
     key = {name: b.any_const(len(commit[name]), f"key_{name}") for name in ("range", "wg", "wf", "epoch")}
     lowest = b.any_const(len(commit.va), "lowest")
@@ -59,9 +58,7 @@ def coalescer_conserves(b: Bench) -> None:
     b.claim(implies(~dut.messages.valid, held == 0))
     b.claim(implies(out, message.va >= lowest))
     b.claim(implies(~dut.messages.valid, ~at_lowest))
-    stalled = b.past(dut.messages.valid & ~dut.messages.ready, "stalled")
-    offered_before = b.past(message.as_value(), "offered_before")
-    b.claim(implies(stalled, dut.messages.valid & (message.as_value() == offered_before)))
+    stalled, offered_before = b.claim_offers_stay(dut.messages)
 
     offered, gathered = (block.view(name, commit.shape()) for name in ("offered", "gathered"))
     offered_valid, gathered_valid = block.signal("offered_valid"), block.signal("gathered_valid")

@@ -13,8 +13,7 @@ PACKETS = 4
 
 
 def _packet_source(b: Bench, port: stream.Interface, name: str) -> Signal:
-    """A source of packets: a header, then one or more sectors, of which one is the last; high inside a packet."""
-    b.free(port.valid, port.payload)
+    """Assume packets: a header, then one or more sectors, of which one is the last; high inside a packet."""
     inside = Signal(name=f"inside_{name}")
     with b.m.If(port.valid & port.ready):
         b.m.d.sync += inside.eq(~port.payload.last)
@@ -36,8 +35,7 @@ def _packet_source(b: Bench, port: stream.Interface, name: str) -> Signal:
 def link_transmit_credits(b: Bench) -> None:
     m = b.m
     dut = Transmitter(Configuration(link_receive_packets=PACKETS))
-    block = b.block(dut, stuck={"start": 0})
-    b.free(dut.tx.ready, dut.control)
+    block = b.open_block(dut, stuck={"start": 0})
     inside = [_packet_source(b, source, str(n)) for n, source in enumerate(dut.sources)]
     taken = [source.valid & source.ready for source in dut.sources]
     starts = [take & source.payload.header for take, source in zip(taken, dut.sources, strict=True)]
@@ -57,9 +55,7 @@ def link_transmit_credits(b: Bench) -> None:
     for start, source in zip(starts, dut.sources, strict=True):
         header = layout(source.payload.data[: layout.size])
         b.claim(implies(start, granted & (header.epoch == epoch)))
-    stalled = b.past(dut.tx.valid & ~dut.tx.ready, "stalled")
-    offered = b.past(dut.tx.payload.as_value(), "offered")
-    b.claim(implies(stalled, dut.tx.valid & (dut.tx.payload.as_value() == offered)))
+    b.claim_offers_stay(dut.tx)
 
     sending, owner = block.signal("sending"), block.signal("owner")
     b.invariant(block.signal("credits") == PACKETS - outstanding)
@@ -72,7 +68,6 @@ def link_transmit_credits(b: Bench) -> None:
 def _receiver(b: Bench, dut: Receiver) -> tuple[Signal, Signal]:
     """Packets of a sender that keeps to its credits; how many have not got it back, and whether one is arriving."""
     m = b.m
-    b.free(dut.ranges, dut.rank, dut.epoch, dut.armed, dut.arm, dut.requests.ready)
     inside = _packet_source(b, dut.rx, "rx")
     starts = dut.rx.valid & dut.rx.payload.header
     outstanding = Signal(range(PACKETS + 2))
@@ -93,7 +88,7 @@ def _receiver(b: Bench, dut: Receiver) -> tuple[Signal, Signal]:
 )
 def link_receive_credits(b: Bench) -> None:
     dut = Receiver(Configuration(link_receive_packets=PACKETS, ranges=4))
-    block = b.block(dut, stuck={"drop": 0})
+    block = b.open_block(dut, stuck={"drop": 0})
     outstanding, inside = _receiver(b, dut)
     stored, fetched, active = block.signal("stored"), block.signal("fetched"), dut.requests.valid
     receiving, ending = block.signal("receiving"), block.signal("ending")

@@ -32,9 +32,8 @@ def packet_buffer(b: Bench) -> None:
     m = b.m
     config = Configuration(channels=BANKS)
     dut = PacketBuffer(config, PACKETS, BANKS)
-    block = b.block(dut, stuck={"complete": 1})
+    block = b.open_block(dut, stuck={"complete": 1})
     layout = closing_layout(config)
-    b.free(*dut.arrivals, dut.closing, dut.packets.ready)
     closing = dut.closing
 
     # Ring of buffers: how many are closed, which is open, which leaves next.

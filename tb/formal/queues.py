@@ -19,8 +19,7 @@ WIDTH = 8
 
 def _queue(b: Bench, depth: int, bypass: bool, stuck: dict[str, int]) -> tuple[Queue, Block]:
     dut = Queue(unsigned(WIDTH), depth, bypass=bypass)
-    block = b.block(dut, stuck=stuck)
-    b.free(dut.i.valid, dut.i.payload, dut.o.ready)
+    block = b.open_block(dut, stuck=stuck)
     return dut, block
 
 
@@ -113,8 +112,7 @@ def queue_of_one(b: Bench) -> None:
 def free_list(b: Bench) -> None:
     m, depth = b.m, 6
     dut = FreeList(depth)
-    block = b.block(dut, stuck={"wrapped": 0})
-    b.free(dut.take, dut.give, dut.given)
+    block = b.open_block(dut, stuck={"wrapped": 0})
     held = Signal(depth)
     m.d.sync += held.eq((held | Mux(dut.take, 1 << dut.index, 0)) & ~Mux(dut.give, 1 << dut.given, 0))
     b.assume(implies(dut.take, dut.available))
@@ -177,8 +175,7 @@ def room(b: Bench) -> None:
 def ready_queue(b: Bench) -> None:
     m, depth = b.m, 4
     dut = ReadyQueue(unsigned(4), depth)
-    b.block(dut, stuck={"fetching": 0})
-    b.free(dut.push, dut.item, dut.output.ready, dut.clear)
+    b.open_block(dut, stuck={"fetching": 0})
     taken = dut.output.valid & dut.output.ready
     content = Signal(range(depth + 1))
     with m.If(dut.clear):
@@ -203,8 +200,7 @@ def ready_queue(b: Bench) -> None:
     idle = Signal(range(4))
     m.d.sync += idle.eq(Mux(dut.output.valid | dut.clear | (content == 0), 0, idle + 1))
     b.claim(idle < 3)
-    unchanged = b.past(dut.output.valid & ~dut.output.ready & ~dut.clear, "stalled")
-    b.claim(implies(unchanged, dut.output.valid & (dut.output.payload == b.past(dut.output.payload, "offered"))))
+    b.claim_offers_stay(dut.output, withdrawn=dut.clear)
     b.cover(watching & (ahead == depth - 1))
     b.cover(watching & (ahead == 0) & taken)
 
@@ -220,12 +216,10 @@ def ready_queue(b: Bench) -> None:
 def stream_arbiter(b: Bench) -> None:
     m, count = b.m, 3
     dut = StreamArbiter(unsigned(4), count)
-    block = b.block(dut, stuck={"locked": 0})
+    block = b.open_block(dut, stuck={"locked": 0})
     output = dut.output
-    b.free(output.ready)
     takes = []
     for number, port in enumerate(dut.inputs):
-        b.free(port.valid, port.payload)
         waited = b.past(port.valid & ~port.ready, f"waited_{number}")
         b.assume(implies(waited, port.valid & (port.payload == b.past(port.payload, f"payload_{number}"))))
         take = Signal(name=f"take_{number}")
@@ -237,8 +231,7 @@ def stream_arbiter(b: Bench) -> None:
     b.claim(at_most_one(taken))
     b.claim(taken.any() == (output.valid & output.ready))
     b.claim(output.valid == Cat(port.valid for port in dut.inputs).any())
-    stalled = b.past(output.valid & ~output.ready, "stalled")
-    b.claim(implies(stalled, output.valid & (output.payload == b.past(output.payload, "offered"))))
+    stalled, _ = b.claim_offers_stay(output)
 
     last, locked = block.signal("last"), block.signal("locked")
     b.invariant(last < count)

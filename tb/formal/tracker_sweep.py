@@ -36,9 +36,7 @@ def tracker_sweep_separates(b: Bench) -> None:
         patch.object(bank_module, "TileGeometry", lambda c: SpecifiedGeometry(c, tile)),
         patch.object(bank_module, "TriggerTable", lambda c: SpecifiedTriggers(c, tile)),
     ):
-        block = b.block(dut, stuck={"sweeps": FIRST_GENERATION})
-    b.free(dut.messages.valid, dut.messages.payload, dut.blocks.ready, dut.launches.ready, dut.clear, dut.epoch)
-    b.free(dut.spill_requests.ready, dut.spill_response, dut.faults.ready)
+        block = b.open_block(dut, stuck={"sweeps": FIRST_GENERATION})
     count, fetches = block.component("count"), block.component("fetches")
     sweep = block.signal("sweep")
 
