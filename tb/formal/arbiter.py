@@ -1,4 +1,4 @@
-"""Proofs of the arbiter between the compute and the communication stream (T3 section 4.5), for all three policies."""
+"""Proofs of the arbiter between the compute and the communication stream (T3 section 4.5), for all four policies."""
 
 from amaranth import Mux, Signal
 
@@ -16,7 +16,6 @@ def _arbiter(b: Bench, stuck: dict[str, int]) -> tuple[Arbiter, Block]:
     dut = Arbiter()
     block = b.block(dut, stuck=stuck)
     b.m.d.comb += dut.control.eq(b.any_const(dut.control.shape(), "control"))
-    b.assume(dut.control.policy.as_value() <= Policy.MCA.value)
     b.assume(dut.control.threshold.as_value() <= Threshold.AUTO.value)
     b.free(dut.kernel_active, dut.accepted, dut.occupancy, dut.room)
     b.free(dut.compute_waiting, dut.compute_admissible, dut.communication_waiting, dut.communication_admissible)
@@ -25,35 +24,57 @@ def _arbiter(b: Bench, stuck: dict[str, int]) -> tuple[Arbiter, Block]:
     return dut, block
 
 
+def _behind_its_pace(b: Bench, dut: Arbiter, block: Block) -> Signal:
+    """PACED: communication has fallen `pace_lag` cycles behind and has not come within `pace` of its pace since. Its
+    lag is the cycles that a request waited less `pace` for each one taken, never below 0."""
+    m, pace = b.m, dut.control.pace
+    lag, behind = Signal(16), Signal()
+    later = Signal(17)
+    m.d.comb += later.eq(lag + 1 - Mux(dut.take_communication, Mux(pace > lag, lag + 1, pace), 0))
+    with m.If(~dut.communication_waiting):
+        m.d.sync += [lag.eq(0), behind.eq(0)]
+    with m.Else():
+        m.d.sync += [
+            lag.eq(Mux(later > 0xFFFF, 0xFFFF, later)),
+            behind.eq((lag >= dut.control.pace_lag) | (behind & (lag >= pace))),
+        ]
+    # With a pace of 0 the register overflows, once communication can come first for good.
+    b.invariant((block.signal("lag") == lag) | ((pace == 0) & behind))
+    b.invariant(block.signal("catching_up") == behind)
+    return behind
+
+
 @proof(
     block="arbiter",
-    claim="at most one stream is taken, only when it is admissible and there is room; MCA keeps to its threshold",
+    claim="at most one stream is taken, only when it is admissible and there is room; compute first except in "
+    "round robin; MCA keeps to the threshold in force, PACED too until it is behind its pace, when communication is first",
     scope="full size; any policy, threshold and programming, which does not change",
     bug="starved stuck at 1: communication passes the threshold",
     bug_depth=4,
     cover_depth=12,
 )
 def arbiter_exclusion(b: Bench) -> None:
-    dut, _ = _arbiter(b, {"starved": 1})
+    dut, block = _arbiter(b, {"starved": 1})
     b.claim(~(dut.take_compute & dut.take_communication))
     b.claim(implies(dut.take_compute, dut.room & dut.compute_admissible))
     b.claim(implies(dut.take_communication, dut.room & dut.communication_admissible))
     b.claim(implies(dut.room & dut.compute_admissible, dut.take_compute | dut.take_communication))
     b.claim(dut.held_compute == (dut.compute_waiting & ~dut.take_compute))
     b.claim(dut.held_communication == (dut.communication_waiting & ~dut.take_communication))
-    mca = dut.control.policy == Policy.MCA
+    mca, paced = dut.control.policy == Policy.MCA, dut.control.policy == Policy.PACED
+    behind = _behind_its_pace(b, dut, block)
+    b.claim(implies(dut.control.threshold != Threshold.AUTO, dut.threshold == dut.control.threshold))
     for threshold, limit in LIMITS.items():
-        closed = mca & dut.kernel_active & (dut.control.threshold == threshold) & (dut.occupancy >= limit)
-        b.claim(implies(closed & dut.take_communication, dut.forced))
+        closed = dut.kernel_active & (dut.threshold == threshold) & (dut.occupancy >= limit)
+        b.claim(implies((mca | paced & ~behind) & closed & dut.take_communication, dut.forced))
     b.claim(implies((dut.control.starvation_limit == 0), ~dut.forced))
-    b.claim(
-        implies(
-            (dut.control.policy != Policy.ROUND_ROBIN) & dut.compute_admissible & dut.take_communication, dut.forced
-        )
-    )
+    compute_first = (dut.control.policy != Policy.ROUND_ROBIN) & ~(paced & behind)
+    b.claim(implies(compute_first & dut.compute_admissible & dut.take_communication, dut.forced))
+    b.claim(implies(paced & behind & dut.room & dut.communication_admissible, dut.take_communication))
     b.cover(dut.forced & (dut.control.starvation_limit == 3))
     b.cover(mca & dut.take_communication & ~dut.forced & (dut.control.threshold == Threshold.OCCUPANCY_5))
     b.cover(dut.take_compute & dut.communication_admissible)
+    b.cover(paced & dut.compute_admissible & dut.take_communication & ~dut.forced & (dut.control.pace == 3))
 
 
 @proof(
@@ -115,5 +136,5 @@ def arbiter_drain(b: Bench) -> None:
     b.invariant(waiting.level + chances <= depth)
     b.invariant(implies(chances != 0, over))
     b.invariant((queue.signal("first") < depth) & (queue.signal("last") < depth))
-    b.cover((chances == depth) & (dut.control.policy == Policy.MCA))
-    b.cover((chances == depth) & (dut.control.policy == Policy.ROUND_ROBIN))
+    for policy in Policy:
+        b.cover((chances == depth) & (dut.control.policy == policy))
