@@ -17,6 +17,19 @@ from hw.range_table import RangeMatch, RangeTable, RangeWrite, Word
 _KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "phase", "epoch", "length", "mask")
 
 
+def buffered_header(config: Configuration) -> data.StructLayout:
+    """What is kept of an accepted packet's header until its writes are done."""
+    header = Messages(config).link_header
+    return data.StructLayout(
+        {
+            **{name: header[name].shape for name in _KEPT},
+            "range": unsigned(config.range_bits),
+            "first_touch": unsigned(1),
+            "tracked": unsigned(1),
+        }
+    )
+
+
 class Receiver(wiring.Component):
     """Buffers packets, checks their headers and turns them into one write per sector.
 
@@ -58,14 +71,7 @@ class Receiver(wiring.Component):
         packets = config.link_receive_packets
         bits = (packets - 1).bit_length()
 
-        meta = data.StructLayout(
-            {
-                **{name: messages.link_header[name].shape for name in _KEPT},
-                "range": unsigned(config.range_bits),
-                "first_touch": unsigned(1),
-                "tracked": unsigned(1),
-            }
-        )
+        meta = buffered_header(config)
         m.submodules.sectors = sectors = Memory(shape=unsigned(256), depth=packets * INTERLEAVE_SECTORS, init=[])
         m.submodules.headers = headers = Memory(shape=meta, depth=packets, init=[])
         sector_write, meta_write = sectors.write_port(), headers.write_port()
@@ -189,19 +195,19 @@ class Receiver(wiring.Component):
         current = Signal(meta)
         current_slot = Signal(slots)
         active = Signal()
-        place = Signal(3)
+        sector = Signal(3)
         last = Signal()
         taken = Signal()
         load = Signal()
         m.d.comb += [
-            last.eq(place == current.length),
+            last.eq(sector == current.length),
             taken.eq(active & self.requests.ready),
             load.eq(fetched & (~active | (taken & last))),
             fetch.eq((stored != 0) & (~fetched | load)),
             meta_read.addr.eq(fetch_slot),
             meta_read.en.eq(fetch),
             sector_read.en.eq(load | (taken & ~last)),
-            sector_read.addr.eq(Mux(load, Cat(0, 0, 0, fetched_slot), Cat((place + 1)[:3], current_slot))),
+            sector_read.addr.eq(Mux(load, Cat(0, 0, 0, fetched_slot), Cat((sector + 1)[:3], current_slot))),
         ]
         with m.If(accept != fetch):
             m.d.sync += stored.eq(Mux(accept, stored + 1, stored - 1))
@@ -210,9 +216,9 @@ class Receiver(wiring.Component):
         with m.Elif(load):
             m.d.sync += fetched.eq(0)
         with m.If(load):
-            m.d.sync += [active.eq(1), current.eq(meta_read.data), current_slot.eq(fetched_slot), place.eq(0)]
+            m.d.sync += [active.eq(1), current.eq(meta_read.data), current_slot.eq(fetched_slot), sector.eq(0)]
         with m.Elif(taken):
-            m.d.sync += [active.eq(~last), current.va.eq(current.va + 1), place.eq(place + 1)]
+            m.d.sync += [active.eq(~last), current.va.eq(current.va + 1), sector.eq(sector + 1)]
 
         request = self.requests.payload
         m.d.comb += [

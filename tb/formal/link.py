@@ -1,15 +1,35 @@
 """Proofs of the link: credits, and that ingress never waits on egress."""
 
-from amaranth import Signal
-from amaranth.lib import stream
+from amaranth import Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
 
 from hw.config import Configuration
-from hw.link.receiver import Receiver
+from hw.link.link_unit import LinkUnit
+from hw.link.receiver import Receiver, buffered_header
 from hw.link.transmitter import Transmitter
-from tb.formal.bench import Bench, implies
+from hw.messages import Messages
+from tb.formal.bench import Bench, Block, implies
 from tb.formal.proof import proof
 
 PACKETS = 4
+
+
+class WaitingForEgress(wiring.Component):
+    """A link unit with the fault to be found: a request is offered only while the outgoing link moves."""
+
+    def __init__(self, config: Configuration):
+        self._inner = LinkUnit(config)
+        super().__init__(self._inner.signature)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.inner = inner = self._inner
+        outer, inside = self.signature.flatten(self), inner.signature.flatten(inner)
+        for (path, member, port), (_, _, same) in zip(outer, inside, strict=True):
+            source, target = (port, same) if member.flow is wiring.In else (same, port)
+            waits = path == ("requests", 0, "valid")
+            m.d.comb += Value.cast(target).eq(source & self.tx[0].ready if waits else source)
+        return m
 
 
 def _packet_source(b: Bench, port: stream.Interface, name: str) -> Signal:
@@ -65,15 +85,23 @@ def link_transmit_credits(b: Bench) -> None:
     b.cover((outstanding == PACKETS) & dut.no_credit)
 
 
-def _receiver(b: Bench, dut: Receiver) -> tuple[Signal, Signal]:
+def _sender(b: Bench, rx: stream.Interface, credit: Value, packets: int) -> tuple[Signal, Signal]:
     """Packets of a sender that keeps to its credits; how many have not got it back, and whether one is arriving."""
     m = b.m
-    inside = _packet_source(b, dut.rx, "rx")
-    starts = dut.rx.valid & dut.rx.payload.header
-    outstanding = Signal(range(PACKETS + 2))
-    m.d.sync += outstanding.eq(outstanding + starts - dut.control.credit)
-    b.assume(implies(starts, outstanding != PACKETS))
+    inside = _packet_source(b, rx, "rx")
+    starts = rx.valid & rx.payload.header
+    outstanding = Signal(range(packets + 2))
+    m.d.sync += outstanding.eq(outstanding + starts - credit)
+    b.assume(implies(starts, outstanding != packets))
     return outstanding, inside
+
+
+def _held(b: Bench, block: Block, receiver: str, active: Value, credit: Value) -> Value:
+    """Packets that still hold their credit: arriving, stored, or on their way out."""
+    names = ("receiving", "ending", "stored", "fetched", "owed")
+    held = Signal(6)
+    b.m.d.comb += held.eq(sum((block.signal(receiver + name) for name in names), active + credit))
+    return held
 
 
 @proof(
@@ -89,12 +117,10 @@ def _receiver(b: Bench, dut: Receiver) -> tuple[Signal, Signal]:
 def link_receive_credits(b: Bench) -> None:
     dut = Receiver(Configuration(link_receive_packets=PACKETS, ranges=4))
     block = b.open_block(dut, stuck={"drop": 0})
-    outstanding, inside = _receiver(b, dut)
+    outstanding, inside = _sender(b, dut.rx, dut.control.credit, PACKETS)
     stored, fetched, active = block.signal("stored"), block.signal("fetched"), dut.requests.valid
     receiving, ending = block.signal("receiving"), block.signal("ending")
-    held = Signal(6)
-    """Packets that still hold their credit: arriving, stored, or on their way out."""
-    b.m.d.comb += held.eq(receiving + ending + stored + fetched + active + block.signal("owed") + dut.control.credit)
+    held = _held(b, block, "", active, dut.control.credit)
     b.claim(dut.rx.ready)
     b.claim(outstanding == held)
     b.claim(outstanding <= PACKETS)
@@ -104,3 +130,63 @@ def link_receive_credits(b: Bench) -> None:
     b.invariant(stored <= PACKETS)
     b.cover(outstanding == PACKETS)
     b.cover(active & b.past(dut.fault_valid, "refused"))
+
+
+@proof(
+    block="link_unit",
+    claim="ingress never waits for egress: a flit is taken in every cycle, every sector of every accepted packet is "
+    "offered to the memory, the first at most 3 cycles after its packet or the write before it, and its credit "
+    "returns, whatever the sending side and its neighbour do, nothing at all included",
+    scope="1 link port, 2 packet buffers, 1 channel; a sender that keeps to its credits, any packets and registers; "
+    "that the memory takes a write depends on no link: proved for its queues, tested for the node",
+    bug="a request is offered only while the outgoing link moves",
+    bug_depth=26,
+    cover_depth=26,
+    depth=1,
+)
+def link_ingress(b: Bench) -> None:
+    m, buffers = b.m, 2
+    config = Configuration(link_receive_packets=buffers, ranges=4, links=1)
+    dut = WaitingForEgress(config) if b.seeded else LinkUnit(config)
+    block = b.open_block(dut)
+    rx, credit, requests = dut.rx[0], dut.rx_control[0].credit, dut.requests[0]
+    outstanding, inside = _sender(b, rx, credit, buffers)
+    header, kept = Messages(config).link_header, buffered_header(config)
+    length = Signal(3)
+    with m.If(rx.valid & rx.payload.header):
+        m.d.sync += length.eq(header(rx.payload.data[: header.size]).length)
+    accepted, taken = dut.events[0].received_packets, requests.valid & requests.ready
+    waiting = Signal(6)
+    """Sectors of accepted packets that the memory has not taken."""
+    m.d.sync += waiting.eq(waiting + (length + 1) * accepted - taken)
+    idle = Signal(3)
+    """Cycles in which none of them was offered, up to now."""
+    m.d.sync += idle.eq(Mux((waiting != 0) & ~requests.valid, idle + 1, 0))
+    b.claim(rx.ready)
+    b.claim(implies(requests.valid, waiting != 0))
+    b.claim(idle <= 2)
+    b.claim(outstanding <= buffers)
+    b.claim_offers_stay(requests)
+    b.cover(taken & (waiting == 1) & accepted)
+    b.cover(dut.tx[0].valid & ~dut.tx[0].ready & taken & credit)
+    if b.seeded:
+        return
+
+    receiver = "receiver_0."
+    active = requests.valid
+    fetch_slot, current = block.signal(f"{receiver}fetch_slot"), block.view(f"{receiver}current", kept)
+    stored, fetched = block.signal(f"{receiver}stored"), block.signal(f"{receiver}fetched")
+    sector = block.signal(f"{receiver}sector")
+    b.invariant(outstanding == _held(b, block, receiver, active, credit))
+    b.invariant(block.signal(f"{receiver}receiving") == inside)
+    b.invariant(block.view(f"{receiver}header", header).length == length)
+    b.invariant(block.signal(f"{receiver}tail") == (fetch_slot + stored)[: len(fetch_slot)])
+    b.invariant(implies(active, sector <= current.length))
+    ahead = Mux(active, current.length - sector + 1, 0) + Mux(
+        fetched, kept(block.read_data(f"{receiver}headers")).length + 1, 0
+    )
+    for place in range(buffers):
+        word = kept(block.word(f"{receiver}headers", (fetch_slot + place)[: len(fetch_slot)]))
+        ahead = ahead + Mux(stored > place, word.length + 1, 0)
+    b.invariant(waiting == ahead[: len(waiting)])
+    b.invariant(implies(idle >= 1, fetched | active) & implies(idle == 2, active))

@@ -7,35 +7,17 @@ port of egress. So a stuck outgoing link can hold up neither reception nor its c
 from collections.abc import Sequence
 from fnmatch import fnmatch
 
-from amaranth import Module, Value
 from amaranth.lib import wiring
 from pyosys import libyosys
 
 from hw.config import Configuration
 from hw.link.link_unit import LinkUnit
 from hw.verilog import to_rtlil
+from tb.formal.link import WaitingForEgress
 
 CONFIG = Configuration(link_receive_packets=2, ranges=4, channels=2, links=2)
 INGRESS = ("requests__*", "rx__*__ready", "rx_control__*", "faults__*")
 EGRESS = ("dma_packets__*", "store_packets__*", "route", "tx__*__ready", "tx_control__*")
-
-
-class WaitingForEgress(wiring.Component):
-    """A link unit with the fault to be found: a request is offered only while the outgoing link moves."""
-
-    def __init__(self, config: Configuration):
-        self._inner = LinkUnit(config)
-        super().__init__(self._inner.signature)
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.inner = inner = self._inner
-        outer, inside = self.signature.flatten(self), inner.signature.flatten(inner)
-        for (path, member, port), (_, _, same) in zip(outer, inside, strict=True):
-            source, target = (port, same) if member.flow is wiring.In else (same, port)
-            waits = path == ("requests", 0, "valid")
-            m.d.comb += Value.cast(target).eq(source & self.tx[0].ready if waits else source)
-        return m
 
 
 def inputs_behind(component: wiring.Component, outputs: Sequence[str], tmp_path) -> set[str]:
