@@ -80,6 +80,7 @@ MODULES = (
     "coalescer",
     "packet_buffer",
     "trigger_table",
+    "tile_geometry",
     "dram_queue",
     "bank_machine",
     "link",

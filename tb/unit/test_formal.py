@@ -1,17 +1,22 @@
 """The flow of the proofs: a proof holds, is not vacuous, and fails on a bug; what is missing is said."""
 
+import itertools
 import json
+import random
 import re
 import subprocess
 import sys
 from xml.etree import ElementTree
 
 import pytest
+from amaranth import Module, Signal
+from amaranth.sim import Simulator
 
 from hw.memory_controller.queues import Queue
 from tb.formal import report, solver
 from tb.formal.bench import Bench, UnknownSignal
 from tb.formal.proof import Proof, all_proofs
+from tb.formal.tile_geometry import product_terms
 
 MISSING = solver.missing_tools()
 needs_tools = pytest.mark.skipif(
@@ -108,3 +113,26 @@ def test_unknown_proof_is_refused():
     )
     assert result.returncode == 2
     assert "--only must be one of queue" in result.stderr
+
+
+def test_product_terms_add_up_to_the_product():
+    """The proof of the tile geometry takes the sum of these terms for (number + 1) * inverse."""
+    number, inverse, product = Signal(16), Signal(16), Signal(16)
+    m = Module()
+    m.d.comb += product.eq(sum(product_terms(number, inverse)))
+    draw = random.Random(7)
+    corners = [0, 1, 2, 3, 0x7FFF, 0x8000, 0xFFFE, 0xFFFF, *(1 << bit for bit in range(16))]
+    pairs = [
+        *itertools.product(corners, repeat=2),
+        *((draw.getrandbits(16), draw.getrandbits(16)) for _ in range(2000)),
+    ]
+
+    async def check(ctx) -> None:
+        for one, other in pairs:
+            ctx.set(number, one)
+            ctx.set(inverse, other)
+            assert ctx.get(product) == (one + 1) * other % 65536, (one, other)
+
+    simulator = Simulator(m)
+    simulator.add_testbench(check)
+    simulator.run()
