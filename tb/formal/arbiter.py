@@ -47,7 +47,7 @@ def _behind_its_pace(b: Bench, dut: Arbiter, block: Block) -> Signal:
 @proof(
     block="arbiter",
     claim="at most one stream is taken, only when it is admissible and there is room; compute first except in "
-    "round robin; MCA keeps to the threshold in force, PACED too until it is behind its pace, when communication is first",
+    "round robin; MCA keeps to the threshold in force, PACED too until behind its pace, when communication goes first",
     scope="full size; any policy, threshold and programming, which does not change",
     bug="starved stuck at 1: communication passes the threshold",
     bug_depth=4,
