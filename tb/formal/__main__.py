@@ -16,9 +16,13 @@ from tb.formal.proof import all_proofs
 from tb.formal.solver import Outcome
 from tb.runner import BUILD
 
+LOG_WIDTH = 140
+"""Columns of the table where no terminal says how many there are."""
+
 
 def _table(outcomes: list[Outcome]) -> Table:
-    table = Table("block", "proof", "engine", "mode", "depth", "status", "s", "cover", "seeded bug", box=None)
+    columns = ("block", "proof", "engine", "mode", "depth", "status", "s", "CPU s", "cover", "seeded bug")
+    table = Table(*columns, box=None)
     for outcome in outcomes:
         table.add_row(
             outcome.block,
@@ -28,6 +32,7 @@ def _table(outcomes: list[Outcome]) -> Table:
             str(outcome.depth),
             outcome.status,
             f"{outcome.seconds:.1f}",
+            f"{outcome.cpu_seconds:.1f}",
             outcome.cover,
             outcome.seeded_bug,
             style=None if outcome.passed else "red",
@@ -38,6 +43,7 @@ def _table(outcomes: list[Outcome]) -> Table:
 def main(
     only: Annotated[list[str] | None, typer.Option(help="Only this proof (may be repeated).")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Proofs at a time.")] = 2,
+    patience: Annotated[float, typer.Option(min=0.1, help="Times the time limits, for a busy machine.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of summary.json, junit.xml, models, logs and traces.")] = BUILD
     / "formal",
 ) -> None:
@@ -53,7 +59,7 @@ def main(
         raise typer.Exit(2)
     names = list(dict.fromkeys(only or proofs))
     # The longest first, so that none is left alone at the end.
-    order = sorted(names, key=lambda name: -proofs[name].time_limit)
+    order = sorted(names, key=list(proofs).index, reverse=True)
     found: dict[str, Outcome] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
@@ -61,13 +67,16 @@ def main(
         Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar,
     ):
         task = bar.add_task("formal", total=len(names))
-        for future in as_completed([pool.submit(solver.run_named, name, out / name) for name in order]):
+        for future in as_completed([pool.submit(solver.run_named, name, out / name, patience) for name in order]):
             outcome = future.result()
             found[outcome.name] = outcome
             bar.update(task, advance=1, description=f"formal: {outcome.name} {outcome.status}")
     outcomes = [found[name] for name in names]
     report.write(outcomes, out)
-    Console(highlight=False).print(_table(outcomes))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = LOG_WIDTH
+    console.print(_table(outcomes))
     for line in report.complaints(outcomes):
         errors.print(line, style="red", markup=False, soft_wrap=True)
     finish(all(outcome.passed for outcome in outcomes))

@@ -27,7 +27,7 @@ class Proof:
     cover_depth: int
     bug: str
     bug_depth: int
-    time_limit: int = 300
+    time_limit: float = 300
 
     @property
     def mode(self) -> str:
