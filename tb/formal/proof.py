@@ -76,15 +76,15 @@ def proof(
 MODULES = (
     "queues",
     "arbiter",
-    "refresh",
     "coalescer",
+    "refresh",
+    "link",
+    "tracker_sweep",
     "packet_buffer",
     "trigger_table",
     "tile_geometry",
-    "dram_queue",
     "bank_machine",
-    "link",
-    "tracker_sweep",
+    "dram_queue",
     "tracker",
 )
 """Modules of this package that hold proofs, the longest last."""
