@@ -32,7 +32,6 @@ SIZES = {
     "tiny_four_channels": preset("tiny", channels=4),
     "many_packets": preset("paper", dma_packets=64),
 }
-RANK, EPOCH = 5, 17
 
 
 class Bench:
@@ -51,13 +50,17 @@ class Bench:
         self.controls = {}
         dut.ranges.value = 0
         dut.clear.value = 0
-        dut.epoch.value = EPOCH
-        dut.rank.value = RANK
+        self.call(random.getrandbits(config.epoch_bits), random.getrandbits(6))
         self.blocks = StreamSource(dut, "blocks", dut.clk, pauses(pause))
         self.packets = StreamSink(dut, "packets", dut.clk, pauses(pause))
         self.sinks = [StreamSink(dut, f"reads__{c}", dut.clk, pauses(pause)) for c in range(config.channels)]
         for channel in range(config.channels):
             getattr(dut, f"returns__{channel}").value = 0
+
+    def call(self, epoch: int, rank: int):
+        """What the headers of packets from now on say of the collective and of their sender."""
+        self.epoch, self.rank = epoch, rank
+        self.dut.epoch.value, self.dut.rank.value = epoch, rank
 
     async def reset(self):
         self.dut.rst.value = 1
@@ -91,7 +94,7 @@ class Bench:
             while sink.received:
                 request = unpack(self.messages.memory_request, sink.received.popleft())
                 assert request["access"] == Access.READ.value and request["source"] == Source.DMA.value
-                assert request["tracked"] == 0 and request["phase"] == Phase.RS.value
+                assert request["tracked"] == 0 and request["phase"] in {phase for *_, phase in self.controls.values()}
                 va = request["va"]
                 assert (va >> 3) % self.config.channels == channel
                 self.reads.append(va)
@@ -107,7 +110,13 @@ class Bench:
             else:
                 port.value = 0
 
+    async def write(self, index: int, word: Word, value: int):
+        self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
+        await RisingEdge(self.dut.clk)
+        self.dut.ranges.value = 0
+
     async def program(self, index: int, tile: Tile, offset: int, peer: int):
+        phase = random.choice(list(Phase))
         values = {
             Word.CONTROL: pack(
                 Control,
@@ -115,8 +124,12 @@ class Bench:
                 remote_access=Access.UPDATE,
                 alu=index % 4,
                 dtype=(index + 1) % 4,
-                phase=Phase.RS,
+                phase=phase,
                 peer=peer,
+                reserved=random.getrandbits(10),
+                first_touch=random.getrandbits(1),
+                tracked=random.getrandbits(1),
+                launch=random.getrandbits(1),
             ),
             Word.OFFSET_LOW: offset & 0xFFFFFFFF,
             Word.OFFSET_HIGH: offset >> 32,
@@ -127,11 +140,9 @@ class Bench:
             Word.PITCH: tile.pitch,
             Word.WF_STRIDE: tile.wf_stride,
         }
-        self.controls[index] = (tile, offset, peer)
+        self.controls[index] = (tile, offset, peer, phase.value)
         for word, value in values.items():
-            self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
-            await RisingEdge(self.dut.clk)
-        self.dut.ranges.value = 0
+            await self.write(index, word, value)
 
     def block(self, index, wg, wf, va, bottom, right):
         self.blocks.queue.append(
@@ -154,7 +165,7 @@ class Bench:
         layout = self.messages.link_flit
         expected_reads = Counter()
         for index, wg, wf, va, bottom, right in expected_blocks:
-            tile, offset, peer = self.controls[index]
+            tile, offset, peer, phase = self.controls[index]
             for tile_wf, sectors in block_rows(tile, va, wf, bottom, right):
                 for packet in row_packets(sectors):
                     expected_reads.update(address for address, _ in packet)
@@ -169,11 +180,11 @@ class Bench:
                         "access": Access.UPDATE.value,
                         "alu": index % 4,
                         "dtype": (index + 1) % 4,
-                        "phase": Phase.RS.value,
-                        "epoch": EPOCH,
+                        "phase": phase,
+                        "epoch": self.epoch,
                         "length": len(packet) - 1,
                         "mask": packet[-1][1],
-                        "source": RANK,
+                        "source": self.rank,
                         "destination": peer,
                         "check": 0,
                     }
@@ -213,7 +224,14 @@ async def random_blocks(dut):
             index, random_tile(), random.choice([0, 8, 3, random.getrandbits(43)]), random.getrandbits(6)
         )
     blocks = []
-    for _ in range(30):
+    for number in range(30):
+        if number in (10, 20):
+            await bench.finish(number)
+            bench.check(blocks)
+            blocks = []
+            bench.reads.clear()
+            bench.packets.received.clear()
+            bench.call(~bench.epoch & 0xFF, ~bench.rank & 0x3F)
         index = random.randrange(config.ranges)
         tile = bench.controls[index][0]
         bottom = random.random() < 0.5
@@ -222,7 +240,7 @@ async def random_blocks(dut):
         va = random.getrandbits(32) | random.getrandbits(11) << 32
         blocks.append((index, random.getrandbits(16), wf, va, int(bottom), random.getrandbits(1)))
         bench.block(*blocks[-1])
-    await bench.finish(len(blocks))
+    await bench.finish(30)
     bench.check(blocks)
     dut.clear.value = 1
     await RisingEdge(dut.clk)
@@ -230,6 +248,39 @@ async def random_blocks(dut):
     await ReadOnly()
     await RisingEdge(dut.clk)
     assert int(dut.sent_blocks.value) == 0
+
+
+@cocotb.test()
+async def reset_ends_any_walk(dut):
+    """Blocks of geometries as large as the words can say, or invalid, are left by a reset; the next one is right."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = Bench(dut, config, 0, 3)
+    await bench.reset()
+    bench.controls = {number: (None, 0, 0, phase.value) for number, phase in enumerate(Phase)}
+    for _ in range(12):
+        words = {word: random.getrandbits(32) for word in Word}
+        for flip in (0, 0xFFFFFFFF, 0):
+            for word, value in words.items():
+                await bench.write(1, word, value ^ flip)
+            grouping = unpack(Grouping, words[Word.GROUPING] ^ flip) | {"block_wfs": random.randint(1, 8)}
+            await bench.write(1, Word.GROUPING, pack(Grouping, **grouping))
+            bench.block(1, random.getrandbits(16), random.getrandbits(3), random.getrandbits(43), 1, flip & 1)
+            for _ in range(30):
+                await RisingEdge(dut.clk)
+            dut.rst.value = 1
+            for _ in range(12):
+                await RisingEdge(dut.clk)
+            dut.rst.value = 0
+            await ReadOnly()
+            assert int(dut.idle.value) and not int(dut.sent_blocks.value)
+            await RisingEdge(dut.clk)
+    bench.blocks.queue.clear()
+    bench.reads.clear()
+    bench.packets.received.clear()
+    await bench.program(1, random_tile(), 8, 2)
+    bench.block(1, 7, 0, 1000, 0, 0)
+    await bench.finish(1)
+    bench.check([(1, 7, 0, 1000, 0, 0)])
 
 
 @cocotb.test()
@@ -355,6 +406,16 @@ def test_random_blocks(size, pause, latency):
         __name__,
         "random_blocks",
         environment={"SIZE": size, "PAUSE": str(pause), "LATENCY": str(latency)},
+    )
+
+
+def test_reset_ends_any_walk():
+    simulate(
+        DmaEngine(SIZES["many_packets"]),
+        "dma_engine",
+        __name__,
+        "reset_ends_any_walk",
+        environment={"SIZE": "many_packets"},
     )
 
 

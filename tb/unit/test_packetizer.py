@@ -24,7 +24,6 @@ SIZES = {
     "four_channels": preset("quad"),
     "tiny_four_channels": preset("tiny", channels=4),
 }
-EPOCH, RANK = 9, 3
 
 
 class PacketizerBench:
@@ -33,10 +32,15 @@ class PacketizerBench:
     def __init__(self, dut, config: Configuration, source_pause, sink_pause):
         self.dut, self.config, self.messages = dut, config, Messages(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
-        dut.epoch.value, dut.rank.value = EPOCH, RANK
+        self.call(random.getrandbits(8), random.getrandbits(6))
         self.sources = [StreamSource(dut, f"stores__{c}", dut.clk, source_pause) for c in range(config.channels)]
         self.sink = StreamSink(dut, "packets", dut.clk, sink_pause)
         self.expected = [[] for _ in range(config.channels)]
+
+    def call(self, epoch: int, rank: int):
+        """What the headers of packets from now on say of the collective and of their sender."""
+        self.epoch, self.rank = epoch, rank
+        self.dut.epoch.value, self.dut.rank.value = epoch, rank
 
     async def reset(self):
         self.dut.rst.value = 1
@@ -68,7 +72,7 @@ class PacketizerBench:
             flit = flits.pop(0)
             assert flit["header"] and not flit["last"]
             header = unpack(self.messages.link_header, flit["data"])
-            assert (header["epoch"], header["source"], header["check"]) == (EPOCH, RANK, 0)
+            assert (header["epoch"], header["source"], header["check"]) == (self.epoch, self.rank, 0)
             assert header["va"] % 8 + header["length"] < 8, "packet crosses 256 B"
             names = ("access", "alu", "dtype", "phase", "wg", "wf")
             packets.append([])
@@ -101,12 +105,12 @@ class PacketizerBench:
 
 def run_of_stores(bench: PacketizerBench, length: int, **changes):
     """A run of whole-sector stores with random attributes, the last perhaps partial, often at the end of 256 B."""
-    start = random.choice([random.getrandbits(20), 8 * random.randrange(3, 1 << 17) - length])
+    start = random.choice([random.getrandbits(42), 8 * random.randrange(3, 1 << 40) - length])
     attributes = {
         "access": random.choice([Access.STORE, Access.UPDATE]).value,
         "alu": random.choice(list(AluOperation)).value,
         "dtype": random.getrandbits(2),
-        "phase": Phase.GEMM.value,
+        "phase": random.choice(list(Phase)).value,
         "peer": random.getrandbits(6),
         "wg": random.getrandbits(16),
         "wf": random.getrandbits(3),
@@ -142,12 +146,16 @@ async def random_stores(dut):
     pause = float(os.environ["PAUSE"])
     bench = PacketizerBench(dut, config, pauses(pause), pauses(pause))
     await bench.reset()
-    for _ in range(50):
-        run_of_stores(bench, random.choice([1, 2, 8, 20]))
-    await bench.finish()
-    count = bench.check()
-    if config.channels == 1 and not pause:
-        assert count == greedy(bench.expected[0])
+    for runs in (20, 15, 15):
+        for _ in range(runs):
+            run_of_stores(bench, random.choice([1, 2, 8, 20]))
+        await bench.finish()
+        count = bench.check()
+        if config.channels == 1 and not pause:
+            assert count == greedy(bench.expected[0])
+        bench.call(~bench.epoch & 0xFF, ~bench.rank & 0x3F)
+        bench.sink.received.clear()
+        bench.expected = [[] for _ in range(config.channels)]
 
 
 @cocotb.test()
