@@ -23,20 +23,23 @@ def random_ranges(config: Configuration, tiles: int, action: str) -> list[TiledR
 def _drawn_ranges(config: Configuration, tiles: int, action: str) -> list[TiledRange]:
     """As :func:`random_ranges`; fewer tiles when the places of workgroups or blocks run out."""
     result: list[TiledRange] = []
-    wg = config.tracker_banks * random.randrange(4)
-    block = 0
+    indices = random.sample(range(config.ranges), config.ranges)
+    # Without tags only the first WGs have places.
+    places = (1 << config.wg_bits) // config.tracker_banks - 500 if config.tracker_tags else 4
+    wg = config.tracker_banks * random.randrange(places)
+    block = config.tracker_banks * random.randrange(config.trigger_blocks // config.tracker_banks // 4)
     total = 0
     while total < tiles and len(result) < config.ranges:
         wfs = random.randint(1, 8)
         block_wfs = random.randint(1, wfs)
         shift = (-(-wfs // block_wfs) - 1).bit_length()
         tile_rows = wfs * random.randint(1, 3)
-        columns = random.choice((8, 16, 24))
+        columns = random.choice((8, 16, 24, 24, random.randrange(100, 10000)))
         wanted = max(1, (tiles - total) // wfs // random.choice((1, 2)))
         across = random.randint(1, min(wanted, 12))
         down = max(1, wanted // across)
         area = TiledRange(
-            index=len(result),
+            index=indices[len(result)],
             first_wg=wg,
             rows=down * tile_rows - random.randrange(tile_rows),
             columns=across * columns - random.randrange(columns),
@@ -68,27 +71,30 @@ def many_tiles() -> list[TiledRange]:
     return [first, second]
 
 
-def accesses(area: TiledRange) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """For each tile the (va, bytes) that fill it up to its threshold."""
+def accesses(area: TiledRange, va_bits: int) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """For each tile the (va, bytes) that fill it up to its threshold; large tiles take merged accesses."""
     result = {}
     for wg, wf in area.tiles():
         left = area.threshold(wg, wf)
-        base = (wg * 8 + wf) * 64 + 1000
+        base = random.randrange((1 << va_bits) - 64)
         items = []
+        wide = left > 400
         while left:
-            size = min(left, random.choice((32, 32, 32, 16, 2)))
+            size = min(left, random.choice((32, 32, 32, 16, 2, 7)))
+            if wide:
+                size = random.randrange(-(-left // 2), left + 1)
             items.append((base + random.randrange(64), size))
             left -= size
         result[wg, wf] = items
     return result
 
 
-def interleave(areas: list[TiledRange], spread: int) -> list[tuple[int, int, int, int, int]]:
-    """All accesses of all tiles, about `spread` tiles in work at a time, with runs; if `spread` is 0, every tile is
-    begun before any is continued."""
+def interleave(areas: list[TiledRange], spread: int, va_bits: int) -> list[tuple[int, int, int, int, int]]:
+    """All accesses of all tiles, at places in `va_bits`, about `spread` tiles in work at a time, with runs; if `spread`
+    is 0, every tile is begun before any is continued."""
     waiting = deque()
     for area in areas:
-        for (wg, wf), items in accesses(area).items():
+        for (wg, wf), items in accesses(area, va_bits).items():
             waiting.append([(area.index, wg, wf, va, size) for va, size in items])
     random.shuffle(waiting)
     result = []
