@@ -24,6 +24,7 @@ def results(
     summary: Mapping[str, Any],
     figures: Iterable[Mapping[str, Any]],
     machines: Iterable[tuple[Machine, Sequence[Mapping[str, Any]]]],
+    agreement_notes: Iterable[Mapping[str, str]],
 ) -> str:
     """Text of results.md: the paper's numbers beside ours with the reasons found, every sub-layer, agreements."""
     seconds = summary["seconds"]
@@ -42,13 +43,18 @@ def results(
                 for row in figure["paper"]
             ]
             parts += [f"## {figure['title']}", *([_table(["", "paper", "ours"], rows)] if rows else [])]
-            parts += [f"{note['text']} Shown by `{note['command']}`." for note in figure["found"]]
+            parts += [_note(note) for note in figure["found"]]
     for machine, layers in machines:
         if layers:
             parts += [f"## {machine.title}", _layers(layers, summary["headline"][machine.name])]
     if summary["agreement"]:
         parts += ["## Two ways to simulate one thing", _agreements(summary["agreement"])]
+        parts += [_note(note) for note in agreement_notes]
     return "\n\n".join(parts) + "\n"
+
+
+def _note(note: Mapping[str, str]) -> str:
+    return f"{note['text']} Shown by `{note['command']}`."
 
 
 def _layers(layers: Sequence[Mapping[str, Any]], headline: Mapping[str, Any]) -> str:

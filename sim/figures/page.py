@@ -61,7 +61,7 @@ def write_report(folder: Path, evaluation: Evaluation, run: Run) -> dict[str, An
     with replaced(folder / "summary.json") as draft:
         draft.write_text(json.dumps(summary, indent=1) + "\n")
     with replaced(folder / "results.md") as draft:
-        draft.write_text(results(summary, figures, machines))
+        draft.write_text(results(summary, figures, machines, read_agreement_notes()))
     with replaced(folder / "index.html") as draft:
         draft.write_text(render(evaluation, summary, figures, machines, images, run))
     return summary
@@ -107,12 +107,18 @@ def render(
         ideal=metrics.IDEAL,
         ideal_nmc=metrics.IDEAL_NMC,
         agreement_limit=AGREEMENT,
+        agreement_notes=read_agreement_notes(),
     )
 
 
 def read_figures() -> list[dict[str, Any]]:
     """Titles, the paper's numbers, and reasons found by experiment, from figures.toml, in the order of the page."""
     return tomllib.loads((HERE / "figures.toml").read_text())["figure"]
+
+
+def read_agreement_notes() -> list[dict[str, str]]:
+    """What was found where two ways to simulate one thing do not agree: `text`, and the `command` that shows it."""
+    return tomllib.loads((HERE / "figures.toml").read_text())["agreement"]["found"]
 
 
 def beside(stated: Iterable[Mapping[str, Any]], numbers: Mapping[str, Any]) -> list[dict[str, Any]]:

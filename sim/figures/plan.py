@@ -44,8 +44,8 @@ STARVATION_LIMITS = (0, 250, 500, 1000, 2000, 4000, 8000, 16000)
 TRACKER_WAYS = (1, 2, 4, 8, 16)
 RING_LAYERS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp8", "mega-gpt-2/op/tp8")
 """Sub-layers on which N nodes and one mirrored node are compared."""
-SLICE_LAYERS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp16")
-"""Sub-layers on which slices of one and of four channels are compared."""
+SLICE_LAYERS = ("t-nlg/fc-2/tp8", "t-nlg/ip/tp8", "t-nlg/fc-2/tp16", "t-nlg/op/tp16")
+"""Sub-layers on which slices of one and of four channels are compared; in the last two the link limits."""
 COMPARED = ("sequential", "t3", "t3-mca", "t3-paced")
 
 RECORDED_LAYERS = tuple(recorded())
