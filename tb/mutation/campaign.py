@@ -83,7 +83,7 @@ def _known(path: Path) -> dict[int, Verdict]:
 def _run_netlist(
     block: str, rtlil: str, jobs: list[Job], mutants: list[Mutant], results: Path, show: Callable[[str], None]
 ) -> Iterator[Verdict]:
-    """Verdicts of `mutants`; survivors of an earlier run with the same tests are not tried again."""
+    """Verdicts of `mutants`; survivors of an earlier run are tried again only when tests have changed, proofs never."""
     known = _known(results)
     tests = _digest("tb")
     marker = results.with_suffix(".tests")
@@ -103,7 +103,8 @@ def _run_netlist(
             for mutant in todo:
                 show(f"{block}: mutant {mutant.number} of {len(mutants)}")
                 last = kill(trials, mutant.number)
-                outcome = "killed" if last.killed else "equivalent" if is_equivalent(rtlil, mutant) else "survived"
+                proven = not last.killed and mutant.number not in known and is_equivalent(rtlil, mutant)
+                outcome = "killed" if last.killed else "equivalent" if proven else "survived"
                 names = (mutant.mode, mutant.place, mutant.sources, mutant.command, outcome)
                 noticed = (last.test, last.by) if last.killed else ()
                 verdict = Verdict(block, jobs[0].netlist, mutant.number, *names, *noticed)

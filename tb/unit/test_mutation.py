@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import nullcontext
 
 import cocotb
 import pytest
@@ -13,10 +14,10 @@ from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
 import tb.runner
 from hw.verilog import to_rtlil
-from tb.mutation import fork_server
+from tb.mutation import campaign, fork_server
 from tb.mutation.campaign import Verdict
 from tb.mutation.equivalence import is_equivalent
-from tb.mutation.execution import Trial, kill, prepared
+from tb.mutation.execution import Attempt, Trial, kill, prepared
 from tb.mutation.fork_server import STARVED, STOPPED
 from tb.mutation.jobs import SimulationJob, run_apart
 from tb.mutation.netlist import Mutant, apply_mutants, list_mutants
@@ -100,6 +101,19 @@ def test_a_run_that_gets_no_processor_is_no_verdict(monkeypatch):
 def test_a_job_that_fails_without_mutant_is_refused():
     with pytest.raises(RuntimeError, match="right design"), prepared([job("is_not_there")], NO_MUTANTS):
         pass
+
+
+def test_a_survivor_is_tried_again_when_a_test_has_changed_but_its_proof_is_not(tmp_path, monkeypatch):
+    proofs, killers = [], [False, True]
+    monkeypatch.setattr(campaign, "prepared", lambda jobs, text: nullcontext([]))
+    monkeypatch.setattr(campaign, "kill", lambda trials, number: Attempt("test", killers.pop(0), ""))
+    monkeypatch.setattr(campaign, "is_equivalent", lambda rtlil, mutant: proofs.append(mutant.number))
+    [mutant] = list_mutants(RTLIL, "limiter", ("tb/unit/test_mutation.py",), 1, 1)
+    for tests, outcome in (("old", "survived"), ("old", "survived"), ("new", "killed"), ("newer", "killed")):
+        monkeypatch.setattr(campaign, "_digest", lambda folder, tests=tests: tests)
+        verdicts = campaign._run_netlist("b", RTLIL, [job("x")], [mutant], tmp_path / "verdicts.jsonl", str.strip)
+        assert [verdict.outcome for verdict in verdicts] == [outcome]
+    assert proofs == [mutant.number] and not killers
 
 
 def test_the_same_seed_lists_the_same_mutants():
