@@ -184,6 +184,41 @@ async def repeated_completions_change_nothing(dut):
     assert [field(messages.launch_event, item, "wg") for item in bench.launches.received] == launches
 
 
+@cocotb.test()
+async def a_clear_drops_what_waits(dut):
+    """Blocks made ready faster than the queues give them out: a clear drops the rest, and what comes later is right."""
+    bench = Bench(dut, 0)
+    await bench.start()
+    messages = Messages(CONFIG)
+    for _ in range(30):
+        places = random.sample(range(64), random.randint(1, 40))
+        flags = {"dma": random.getrandbits(1), "launch": random.getrandbits(1)}
+        items = []
+        for index in places:
+            place = {"index": index, "position": random.randrange(8), "first_wf": index & 7, **flags}
+            place["needed"] = 1 << place["position"]
+            items.append({"place": place, "wg": random.getrandbits(16), "va": random.getrandbits(40)})
+        await bench.play(items)
+        await bench.idle(random.randrange(2, 9))
+        dut.clear.value = 1
+        await ReadOnly()
+        offered = int(dut.blocks__valid.value) or int(dut.launches__valid.value)
+        assert int(dut.waiting.value) == bool(offered)
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
+        await RisingEdge(dut.clk)
+        await swept(dut)
+        await bench.idle(4)
+        assert not int(dut.waiting.value)
+        for name, layout, sink in (
+            ("dma", messages.ready_block, bench.blocks),
+            ("launch", messages.launch_event, bench.launches),
+        ):
+            got = [field(layout, item, "wg") for item in sink.received]
+            assert got == [item["wg"] for item in items if flags[name]][: len(got)]
+            sink.received.clear()
+
+
 def run(test: str, percent: int = 0, config=CONFIG) -> None:
     simulate(TriggerTable(config), "trigger_table", __name__, test, environment={"T3_PAUSES": json.dumps(percent)})
 
@@ -195,6 +230,10 @@ def test_each_block_once(percent):
 
 def test_doubled_completions_are_reported():
     run("doubled_completions_are_reported")
+
+
+def test_a_clear_drops_what_waits():
+    run("a_clear_drops_what_waits")
 
 
 def test_repeated_completions_change_nothing():
