@@ -53,7 +53,7 @@ def random_mask(kind: str, dtype: str) -> int:
     if choice < 0.5:
         return 0xFFFFFFFF
     size = {"WR": 1, "UPDATE": 2 if dtype in ("fp16", "bf16") else 4}[kind]
-    if choice < 0.6:
+    if choice < 0.7:
         return 0xFFFFFFFF ^ ((1 << size) - 1) << random.randrange(0, 32, size)
     return sum(((1 << size) - 1) << offset for offset in range(0, 32, size) if random.random() < 0.6)
 
