@@ -16,8 +16,8 @@ class ReadyQueue(wiring.Component):
     """Queue of `depth` payloads behind an output register.
 
     Ports: `push` with `item`, always taken; `output`; `clear` empties it (and withdraws what is offered); `waiting`:
-    something is offered. Latency 1 cycle when empty; a payload that had to wait in the memory follows its predecessor
-    after 2 more cycles.
+    something was pushed and not yet taken. Latency 1 cycle when empty; a payload that had to wait in the memory follows
+    its predecessor after 2 more cycles.
     """
 
     def __init__(self, payload: ShapeLike, depth: int):
@@ -46,7 +46,8 @@ class ReadyQueue(wiring.Component):
         direct = Signal()
         stored = Signal()
         m.d.comb += [
-            self.waiting.eq(self.output.valid),
+            # A payload is in the memory only while another is offered or on its way out of it.
+            self.waiting.eq(self.output.valid | fetching),
             free.eq(~self.output.valid | self.output.ready),
             direct.eq(self.push & free & (level == 0) & ~fetching),
             stored.eq(self.push & ~direct),

@@ -25,6 +25,14 @@ def never() -> bool:
     return False
 
 
+def until_offered() -> bool:
+    """In place of a pause generator: a sink that is ready only for what was offered in the cycle before.
+
+    A design whose `valid` waits for `ready` comes to a stop.
+    """
+    return False
+
+
 class _StreamPort:
     """The signals of stream `name` of `dut`; `taken` counts its transfers."""
 
@@ -97,8 +105,9 @@ class StreamSource(_StreamPort):
 class StreamSink(_StreamPort):
     """Takes payloads into `received`, pausing at random.
 
-    `pause` is asked once per cycle; true keeps `ready` low. Raises :class:`AssertionError` (which fails the test)
-    when a payload changes or `valid` falls before it was taken. `taken` counts the transfers.
+    `pause` is asked once per cycle; true keeps `ready` low (see also :func:`until_offered`). `taken` counts the
+    transfers. Raises :class:`AssertionError` (which fails the test) when a payload changes or `valid` falls before it
+    was taken.
     """
 
     def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
@@ -116,12 +125,14 @@ class StreamSink(_StreamPort):
 
     async def _run(self) -> None:
         waiting = None
+        offered = False
         while True:
             await RisingEdge(self._clk)
-            ready = self._ready is None or not self.pause()
+            ready = self._ready is None or (offered if self.pause is until_offered else not self.pause())
             if self._ready is not None:
                 self._ready.value = int(ready)
             await ReadOnly()
+            offered = bool(int(self._valid.value)) and not ready
             if self._in_reset():
                 waiting = None
                 continue
