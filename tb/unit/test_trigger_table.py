@@ -22,6 +22,8 @@ from tb.runner import SimulationError, simulate
 CONFIG = preset("paper", trigger_blocks=64)
 LAYOUT = completion(CONFIG)
 LATENCY = 2
+CARRIED = ("range", "wg", "va", "right")
+"""What a block carries; the first two, a launch."""
 
 
 def field(layout, value: int, name: str) -> int:
@@ -79,6 +81,15 @@ class Bench:
                     break
         dut.complete.value = 0
         return seen
+
+    def received(self) -> dict[str, list[tuple]]:
+        """Blocks and launches since the last call, as :func:`ready` gives them."""
+        got = {}
+        for action, sink, names in (("dma", self.blocks, CARRIED), ("launch", self.launches, CARRIED[:2])):
+            layout = getattr(Messages(CONFIG), "ready_block" if action == "dma" else "launch_event")
+            got[action] = [tuple(field(layout, item, name) for name in names) for item in sink.received]
+            sink.received.clear()
+        return got
 
     async def idle(self, cycles: int) -> None:
         for _ in range(cycles):
@@ -193,6 +204,40 @@ async def repeated_completions_change_nothing(dut):
     assert [field(messages.launch_event, item, "wg") for item in bench.launches.received] == launches
 
 
+def single_tiles(indices: list[int]) -> list[dict]:
+    """The one WF tile of each of these blocks, with random actions."""
+    items = []
+    for index in indices:
+        position = random.randrange(8)
+        place = {"index": index, "position": position, "needed": 1 << position, "first_wf": index & 7}
+        place |= {"dma": random.getrandbits(1), "launch": random.getrandbits(1)}
+        items.append({"place": place} | {name: random.getrandbits(LAYOUT[name].width) for name in CARRIED})
+    return items
+
+
+def ready(items: list[dict], action: str) -> list[tuple]:
+    """What the completion of `items` makes ready for `action`, in order."""
+    names = CARRIED if action == "dma" else CARRIED[:2]
+    return [tuple(item[name] for name in names) for item in items if item["place"][action]]
+
+
+@cocotb.test()
+async def blocks_leave_in_the_order_of_their_completion(dut):
+    """Bursts of blocks with pauses between them, so that the queues are now empty, now not."""
+    bench = Bench(dut, 40)
+    await bench.start()
+    for _ in range(4):
+        items = single_tiles(random.sample(range(64), 64))
+        left = list(items)
+        while left:
+            burst = [left.pop(0) for _ in range(min(len(left), random.randint(1, 5)))]
+            await bench.play(burst)
+            await bench.idle(random.randrange(8))
+        await bench.idle(64 * 4)
+        assert bench.received() == {action: ready(items, action) for action in ("dma", "launch")}
+        await bench.clear()
+
+
 @cocotb.test()
 async def a_clear_drops_what_waits(dut):
     """A clear drops the blocks that nobody has taken, which `waiting` tells before; what comes later is right."""
@@ -201,16 +246,9 @@ async def a_clear_drops_what_waits(dut):
     stopped = True
     bench.blocks.pause = bench.launches.pause = lambda: stopped
     await bench.start()
-    messages = Messages(CONFIG)
     for _ in range(30):
-        places = random.sample(range(64), random.randint(1, 40))
-        flags = {"dma": random.getrandbits(1), "launch": random.getrandbits(1)}
-        items = []
-        for index in places:
-            place = {"index": index, "position": random.randrange(8), "first_wf": index & 7, **flags}
-            place["needed"] = 1 << place["position"]
-            values = {name: random.getrandbits(LAYOUT[name].width) for name in ("range", "wg", "va", "right")}
-            items.append({"place": place, **values})
+        items = single_tiles(random.sample(range(64), random.randint(1, 40)))
+        due = {action: ready(items, action) for action in ("dma", "launch")}
         before = bench.blocks.taken + bench.launches.taken
         stopped = True
         await bench.play(items)
@@ -219,20 +257,13 @@ async def a_clear_drops_what_waits(dut):
         await bench.idle(random.randrange(1, 9))
         taken = bench.blocks.taken + bench.launches.taken - before
         await ReadOnly()
-        assert int(dut.waiting.value) == (taken < len(items) * (flags["dma"] + flags["launch"]))
+        assert int(dut.waiting.value) == (taken < len(due["dma"]) + len(due["launch"]))
         await RisingEdge(dut.clk)
         await bench.clear()
         await bench.idle(4)
         assert not int(dut.waiting.value)
-        for name, sink, fields in (
-            ("dma", bench.blocks, ("range", "wg", "va", "right")),
-            ("launch", bench.launches, ("range", "wg")),
-        ):
-            layout = messages.ready_block if name == "dma" else messages.launch_event
-            got = [tuple(field(layout, item, part) for part in fields) for item in sink.received]
-            ready = [tuple(item[part] for part in fields) for item in items if flags[name]]
-            assert got == ready[: len(got)]
-            sink.received.clear()
+        for action, got in bench.received().items():
+            assert got == due[action][: len(got)]
 
 
 def run(test: str, percent: int | None = 0, config=CONFIG) -> None:
@@ -246,6 +277,10 @@ def test_each_block_once(percent):
 
 def test_doubled_completions_are_reported():
     run("doubled_completions_are_reported")
+
+
+def test_blocks_leave_in_the_order_of_their_completion():
+    run("blocks_leave_in_the_order_of_their_completion")
 
 
 def test_a_clear_drops_what_waits():
