@@ -142,13 +142,14 @@ class PairBench:
         for _ in range(2):
             await RisingEdge(dut.clk)
         dut.rst.value = 0
-        start = 0
         for index in range(RANGES):
-            base = start + random.randint(1, 1000)
-            start = base + random.randint(16, 400)
+            base = index << self.config.va_sector_bits - 2 | random.randrange(1, 1 << self.config.va_sector_bits - 3)
+            limit = base + random.randint(16, 400)
             control = random.getrandbits(32) | 1
-            self.areas.append((base, start, unpack(Control, control)))
-            for word, value in ((Word.CONTROL, control), (Word.BASE_LOW, base), (Word.LIMIT_LOW, start)):
+            self.areas.append((base, limit, unpack(Control, control)))
+            words = {Word.BASE_LOW: base & 0xFFFFFFFF, Word.BASE_HIGH: base >> 32}
+            words |= {Word.LIMIT_LOW: limit & 0xFFFFFFFF, Word.LIMIT_HIGH: limit >> 32, Word.CONTROL: control}
+            for word, value in words.items():
                 dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
                 await RisingEdge(dut.clk)
         dut.ranges.value = 0
@@ -181,11 +182,11 @@ class PairBench:
         base, limit, control = self.areas[index]
         va = random.randrange(base, limit - length + 1)
         if refused is Fault.OUTSIDE:
-            va = random.choice([base - 1, limit - length + 1, limit + (1 << 33), random.randint(1 << 32, 1 << 40)])
+            va = random.choice([base - 1, limit - length + 1, limit + (1 << 33), limit ^ 1 << 39])
         self.packets += 1
         header = {
             "va": va,
-            "wg": self.packets * 2 + (kind == "dma"),
+            "wg": random.getrandbits(6) << 10 | self.packets * 2 + (kind == "dma"),
             "wf": random.getrandbits(3),
             "access": random.choice([Access.STORE, Access.UPDATE]).value,
             "alu": random.getrandbits(2),
