@@ -4,12 +4,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from amaranth import ClockSignal, Instance, Module, ResetSignal
+from amaranth import ClockSignal, Instance, Module, ResetSignal, Signal
 from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from hw.config import Configuration
+from hw.events import ControllerEvents
 from hw.node import Node
 from hw.verilog import to_systemverilog
 from sim import fast_model, gpu
@@ -26,6 +27,8 @@ class ExportedNode(wiring.Component):
     def __init__(self, config: Configuration):
         node = Node(config)
         super().__init__(dict(node.signature.members))
+        # What a simulation observes inside of the component is no port of the exported file: it sees nothing.
+        self.probes = [Signal(ControllerEvents) for _ in node.probes]
         ExportedNode.exported = to_systemverilog(node, "t3_node")
 
     def elaborate(self, platform: object) -> Module:
