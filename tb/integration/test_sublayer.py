@@ -109,7 +109,7 @@ def test_rings_of_8_16_and_32_meet_closed_forms_and_golden(gpus: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("configuration", "slower"), [("sequential", 0.035), ("rs-nmc", 0.003)])
 def test_baseline_kernels_move_the_sectors_of_the_closed_forms(configuration: str, slower: float) -> None:
-    """In hardly more than the time on the wire: a kernel waits at the end of each step, 2 to 3.5 % on Table 2's layers."""
+    """In hardly more than the time on the wire: a kernel waits after each step, 2 to 3.5 % on Table 2's layers."""
     result = simulate_point(replace(ANY, configuration=configuration))
     assert result["complaints"] == []
     assert 1 <= result["rs_cycles"] / result["rs_wire_cycles"] <= 1 + slower
