@@ -21,6 +21,8 @@ PORTS = (
     "control",
     "kernel_active",
     "events",
+    "row",
+    "column",
 )
 """Members of the controller's signature that :class:`MemoryBench` passes on."""
 
@@ -115,10 +117,9 @@ class RateBench(wiring.Component):
 class MemoryBench(wiring.Component):
     """A controller with a DRAM and the timing checker; the streams are ports.
 
-    Ports: those of :class:`MemoryController` but the DRAM's; `column_valid`, `column_write`: column bus; `violation`,
-    `rule`: of the timing checker; `fault`: of the DRAM. The DRAM is :class:`DramStub`, or with `near_bank_units` the
-    whole :class:`Hbm` (which has no `fault`, takes `sim/hbm_array.sv` and `sim/clock_gate.sv`, and builds three
-    times as long).
+    Ports: those of :class:`MemoryController` but the DRAM's data; `violation`, `rule`: of the timing checker; `fault`:
+    of the DRAM. The DRAM is :class:`DramStub`, or with `near_bank_units` the whole :class:`Hbm` (which has no `fault`,
+    takes `sim/hbm_array.sv` and `sim/clock_gate.sv`, and builds three times as long).
     """
 
     def __init__(self, config: Configuration, near_bank_units: bool = False):
@@ -126,8 +127,7 @@ class MemoryBench(wiring.Component):
         self._near_bank_units = near_bank_units
         ports = controller_ports(config)
         members = {name: ports[name] for name in PORTS}
-        members |= {"column_valid": Out(1), "column_write": Out(1), "violation": Out(1), "rule": Out(5)}
-        members |= {"fault": In(1)}
+        members |= {"violation": Out(1), "rule": Out(5), "fault": In(1)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -155,8 +155,8 @@ class MemoryBench(wiring.Component):
             dram.column.eq(controller.column),
             dram.write_data.eq(controller.write_data),
             controller.read_data.eq(dram.read_data),
-            self.column_valid.eq(controller.column.valid),
-            self.column_write.eq(controller.column.command != ColumnCommand.RD),
+            self.row.eq(controller.row),
+            self.column.eq(controller.column),
             self.violation.eq(checker.violation),
             self.rule.eq(checker.rule),
         ]

@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections import Counter, deque
+from collections import deque
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,10 +12,11 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
-from hw.config import Timing, preset
+from hw.config import ROW_BITS, Timing, preset
 from hw.events import ControllerEvents
 from hw.messages import Access, AluOperation, ArbiterControl, DataType, Messages, Phase, Policy, Source, Threshold
-from tb.drivers import dram_stub
+from tb.drivers import dram_stub, payload
+from tb.drivers.column_bus import ColumnBus
 from tb.drivers.memory_traffic import MemoryBench, RateBench
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.functional_coverage.collection import observe
@@ -27,6 +28,8 @@ memory_bench = cache(MemoryBench)
 PAUSE = float(os.environ.get("CONTROLLER_PAUSE", "0"))
 POLICY = os.environ.get("CONTROLLER_POLICY", "MCA")
 FAULT = int(os.environ.get("CONTROLLER_FAULT", "0"))
+ONLY_ADD = bool(int(os.environ.get("CONTROLLER_ONLY_ADD", "0")))
+"""Every update is an INT32 addition without first touch; else others, which the DRAM stub ignores, are among them."""
 REQUESTS = int(os.environ.get("CONTROLLER_REQUESTS", "300"))
 MESSAGES = Messages(preset("paper"))
 ALL_BYTES = (1 << 32) - 1
@@ -94,15 +97,15 @@ def add_words(old, new, mask):
 class Stream:
     """Random requests of one stream to sectors of its own, and what the memory must hold after each."""
 
-    def __init__(self, dut, name, sectors, source):
+    def __init__(self, dut, name, sectors, source, bus):
         self.source_name = source
+        self.bus = bus
         self.driver = StreamSource(dut, name, dut.clk, pauses(PAUSE))
         self.sectors = sectors
         self.content = {}
         self.expected = {}
         self.free_ids = deque(range(256))
         self.commits = []
-        self.writes = 0
 
     async def run(self, count):
         for va in self.sectors:
@@ -117,29 +120,41 @@ class Stream:
 
     async def access(self, va, access, mask):
         data = random.getrandbits(256)
-        fields = {
+        adds = ONLY_ADD or random.random() < 0.5
+        ordered = {
             "access": access,
-            "alu": AluOperation.ADD,
-            "dtype": DataType.INT32,
+            "alu": AluOperation.ADD if adds else random.choice(list(AluOperation)),
+            "dtype": DataType.INT32 if adds else random.choice(list(DataType)),
+            "first_touch": 0 if ONLY_ADD and access == Access.UPDATE else random.getrandbits(1),
+            "phase": random.choice(list(Phase)),
+            "epoch": random.getrandbits(8),
+        }
+        fields = {
+            **ordered,
             "source": self.source_name,
-            "phase": random.choice((Phase.GEMM, Phase.RS)),
             "va": va,
             "mask": mask,
             "data": data,
+            "tracked": random.random() < 0.8,
+            "range": random.randrange(16),
+            "wg": random.getrandbits(16),
+            "wf": random.getrandbits(3),
         }
+        adds = (ordered["alu"], ordered["dtype"]) == (AluOperation.ADD, DataType.INT32)
         if access == Access.READ:
             fields["id"] = self.free_ids.popleft()
             self.expected[fields["id"]] = self.content[va]
         else:
-            self.writes += 1
-            wg = random.getrandbits(16)
-            fields |= {"tracked": 1, "wg": wg, "wf": wg & 7, "range": 3, "epoch": 9}
-            self.commits.append((va, wg, mask.bit_count()))
+            if fields["tracked"]:
+                names = ("va", "range", "wg", "wf", "epoch")
+                self.commits.append({name: fields[name] for name in names} | {"bytes": mask.bit_count()})
             old = self.content.get(va, 0)
             if access == Access.STORE:
                 self.content[va] = spread(mask, data) | spread(~mask, old)
-            else:
+            elif adds:
                 self.content[va] = add_words(old, data, mask)
+        plain = {name: getattr(value, "value", value) for name, value in ordered.items() if name != "access"}
+        self.bus.request(va, access, **plain)
         await self.driver.send(request(**fields))
 
     def returned(self, tag, data):
@@ -155,10 +170,16 @@ async def memory_keeps_data_order_and_commits(dut):
     dut.fault.value = FAULT
     dut.kernel_active.value = 1
     await start(dut)
-    pool = random.sample([row << 10 | column for row in range(3) for column in random.sample(range(1 << 10), 24)], 60)
-    compute = Stream(dut, "compute", pool[:20], Source.COMPUTE)
-    communication = Stream(dut, "communication", pool[20:40], Source.DMA)
-    spill = Stream(dut, "spill", pool[40:], Source.SPILL)
+    # Rows that differ from the first in one bit: the DRAM stub, which does not see all of them, has each column once.
+    # The memory behind the near-bank units has only the lowest rows.
+    row_bits = 4 if ONLY_ADD else ROW_BITS
+    rows = [random.getrandbits(row_bits)]
+    rows += [rows[0] ^ 1 << bit for bit in random.sample(range(row_bits), 2)]
+    pool = [random.choice(rows) << 10 | column for column in random.sample(range(1 << 10), 60)]
+    bus = ColumnBus(dut, preset("paper"))
+    compute = Stream(dut, "compute", pool[:20], Source.COMPUTE, bus)
+    communication = Stream(dut, "communication", pool[20:40], Source.DMA, bus)
+    spill = Stream(dut, "spill", pool[40:], Source.SPILL, bus)
     responses = StreamSink(dut, "compute_response", dut.clk, pauses(PAUSE))
     commits = StreamSink(dut, "commits", dut.clk, pauses(PAUSE))
     streams = (compute, communication, spill)
@@ -168,23 +189,21 @@ async def memory_keeps_data_order_and_commits(dut):
         cocotb.start_soon(communication.run(REQUESTS)),
         cocotb.start_soon(spill.run(REQUESTS // 8)),
     ]
-    written = 0
     idle_for = 0
     for _ in range(200 * REQUESTS + 20_000):
         await RisingEdge(dut.clk)
         await ReadOnly()
-        written += int(dut.column_valid.value) & int(dut.column_write.value)
-        assert commits.taken <= written, "an access was committed before it was ordered at its bank"
+        bus.cycle()
+        assert commits.taken <= bus.writes, "an access was committed before it was ordered at its bank"
         returned = int(dut.returns.value)
         if returned & 1:
             layout = MESSAGES.read_return
             stream = of_source[unpack(layout, returned, "source")]
             stream.returned(unpack(layout, returned, "id"), unpack(layout, returned, "data"))
         while responses.received:
-            payload = responses.received.popleft()
-            layout = MESSAGES.compute_response
-            assert not unpack(layout, payload, "error")
-            compute.returned(unpack(layout, payload, "id"), unpack(layout, payload, "data"))
+            response = payload.unpack(MESSAGES.compute_response, responses.received.popleft())
+            assert not response["error"]
+            compute.returned(response["id"], response["data"])
         idle = unpack(ControllerEvents, int(dut.events.value), "idle")
         idle_for = idle_for + 1 if idle and all(task.done() for task in tasks) else 0
         if idle_for > 20:
@@ -193,22 +212,18 @@ async def memory_keeps_data_order_and_commits(dut):
     assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
     for stream in streams:
         assert not stream.expected, f"{len(stream.expected)} reads of {stream.source_name} did not return"
-    layout = MESSAGES.commit
-    seen = [
-        (unpack(layout, item, "va"), unpack(layout, item, "wg"), unpack(layout, item, "bytes"))
-        for item in commits.received
-    ]
+    seen = [payload.unpack(MESSAGES.commit, item) for item in commits.received]
     expected = [item for stream in streams for item in stream.commits]
-    assert Counter(seen) == Counter(expected)
+    assert len(seen) == len(expected)
     for va in pool:
-        assert [item for item in seen if item[0] == va] == [item for item in expected if item[0] == va]
+        assert [item for item in seen if item["va"] == va] == [item for item in expected if item["va"] == va]
 
 
 async def issue(dut):
     """Cycles until the next column command."""
     for cycle in range(2000):
         await ReadOnly()
-        if int(dut.column_valid.value):
+        if int(dut.column.value) & 1:
             return cycle
         await RisingEdge(dut.clk)
     raise AssertionError("no column command")
@@ -306,7 +321,7 @@ def test_data_every_buffer_at_one_entry(pause):
 
 def test_data_other_timing_and_near_bank_units():
     config = preset("paper", timing=SLOW_DRAM, dram_queue_depth=16, commit_queue_depth=3)
-    run_data("slow", config, near_bank_units=True, requests=200)
+    run_data("slow", config, near_bank_units=True, requests=200, only_add=1)
 
 
 def test_wrong_data_is_caught():
