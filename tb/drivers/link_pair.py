@@ -2,15 +2,17 @@
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import cocotb
-from amaranth import Module, Mux
-from amaranth.lib import stream, wiring
+from amaranth import Cat, Const, Module, Mux
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
+from hw.events import LinkEvents
 from hw.link.link_unit import LinkUnit
 from hw.messages import Access, Fault, Messages
 from hw.range_table import Control, RangeWrite, Word
@@ -22,12 +24,19 @@ from tb.functional_coverage.monitors import watch_link_pair
 from tb.golden.packets import header_check
 
 RANGES = 4
-EPOCH, RANKS, STRANGER = 9, {"a": 3, "b": 11}, 40
+SIDES = {"a": "b", "b": "a"}
+"""Either side with the other one."""
+
+
+def pair_events(config: Configuration) -> data.ArrayLayout:
+    """The events of every link port, those of `a` first."""
+    return data.ArrayLayout(LinkEvents, 2 * config.links)
 
 
 class LinkPair(wiring.Component):
-    """Link units `a` and `b`, port n of one joined to port n of the other; `flip` is xored onto the headers that reach
-    `b`. `sent`: the flits that leave port 0 of `a`."""
+    """Link units `a` and `b`, port n of one joined to port n of the other; `flip` is xored onto the headers that
+    arrive, `flipped_header` tells on which side. `sent`: the flits that leave port 0 of `a`. `events`: see
+    :func:`pair_events`."""
 
     def __init__(self, config: Configuration, unit: type[LinkUnit] = LinkUnit):
         self._config = config
@@ -38,12 +47,14 @@ class LinkPair(wiring.Component):
             "ranges": In(RangeWrite),
             "pause": In(1),
             "flip": In(256),
-            "flipped_header": Out(1),
+            "flipped_header": Out(2),
             "sent_valid": Out(1),
             "sent": Out(messages.link_flit),
+            "events": Out(pair_events(config)),
         }
-        for side in RANKS:
+        for side in SIDES:
             members |= {
+                f"{side}_rank": In(6),
                 f"{side}_route": In(64),
                 f"{side}_epoch": In(messages.epoch),
                 f"{side}_armed": In(1),
@@ -61,7 +72,8 @@ class LinkPair(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        units = {side: self._unit(config) for side in RANKS}
+        units = {side: self._unit(config) for side in SIDES}
+        m.d.comb += self.events.eq(Cat(event for unit in units.values() for event in unit.events))
         for side, unit in units.items():
             m.submodules[side] = unit
             idle, no_grant, no_credit = 1, 0, 0
@@ -69,7 +81,7 @@ class LinkPair(wiring.Component):
                 idle, no_grant, no_credit = idle & event.idle, no_grant | event.no_grant, no_credit | event.no_credit
             m.d.comb += [
                 unit.ranges.eq(self.ranges),
-                unit.rank.eq(RANKS[side]),
+                unit.rank.eq(getattr(self, f"{side}_rank")),
                 unit.route.eq(getattr(self, f"{side}_route")),
                 unit.epoch.eq(getattr(self, f"{side}_epoch")),
                 unit.armed.eq(getattr(self, f"{side}_armed")),
@@ -83,15 +95,15 @@ class LinkPair(wiring.Component):
             connect(m, unit.faults, flipped(getattr(self, f"{side}_faults")))
             for channel in range(config.channels):
                 connect(m, unit.requests[channel], flipped(getattr(self, f"{side}_requests")[channel]))
-        flips = 0
-        for sender, receiver in (("a", "b"), ("b", "a")):
+        flips = dict.fromkeys(SIDES, Const(0))
+        for sender, receiver in SIDES.items():
             for port in range(config.links):
                 model = LinkModel(config)
                 m.submodules[f"model_{sender}_{port}"] = model
                 rx = units[receiver].rx[port]
                 connect(m, units[sender].tx[port], model.tx)
-                flip = model.rx.valid & model.rx.payload.header if receiver == "b" else 0
-                flips = flips | (flip & self.flip.any())
+                flip = model.rx.valid & model.rx.payload.header
+                flips[receiver] = flips[receiver] | (flip & self.flip.any())
                 m.d.comb += [
                     model.pause.eq(self.pause),
                     model.rx_control.eq(units[receiver].rx_control[port]),
@@ -103,7 +115,7 @@ class LinkPair(wiring.Component):
                 ]
         tx = units["a"].tx[0]
         m.d.comb += [
-            self.flipped_header.eq(flips),
+            self.flipped_header.eq(Cat(flips.values())),
             self.sent_valid.eq(tx.valid & tx.ready),
             self.sent.eq(tx.payload),
         ]
@@ -118,37 +130,58 @@ class PairBench:
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         channels = range(config.channels)
         self.sources = {
-            (s, k): StreamSource(dut, f"{s}_{k}", dut.clk, pauses(pause)) for s in RANKS for k in ("dma", "store")
+            (s, k): StreamSource(dut, f"{s}_{k}", dut.clk, pauses(pause)) for s in SIDES for k in ("dma", "store")
         }
         stop = memory_pause or pauses(pause)
-        self.requests = {s: [StreamSink(dut, f"{s}_requests__{c}", dut.clk, stop) for c in channels] for s in RANKS}
-        self.faults = {s: StreamSink(dut, f"{s}_faults", dut.clk) for s in RANKS}
+        self.requests = {s: [StreamSink(dut, f"{s}_requests__{c}", dut.clk, stop) for c in channels] for s in SIDES}
+        self.faults_wait = False
+        self.faults = {s: StreamSink(dut, f"{s}_faults", dut.clk, lambda: self.faults_wait) for s in SIDES}
+        self.epoch = random.randrange(1, 1 << config.epoch_bits)
+        self.ranks = dict(zip(SIDES, random.sample(range(64), 2), strict=True))
         self.expected = {"a": [], "b": []}
         self.expected_faults = {"a": [], "b": []}
+        self.given = {"a": Counter(), "b": Counter()}
+        """Packets and flits given to a side to be sent, and packets that it must accept."""
         self.sent = []
-        self.flipped = 0
+        self.flipped = dict.fromkeys(SIDES, 0)
         self.packets = 0
-        self.areas = []
+        self.areas = self._random_areas()
+        self.event_cycles = Counter()
+        """Cycles by what all ports did in them."""
+
+    def _random_areas(self) -> list[tuple[int, int, int]]:
+        """Base, limit and control of ranges anywhere in the address space, two of them next to each other."""
+        top = 1 << self.config.va_sector_bits
+        while True:
+            bases = [random.randrange(1, top - 1000) for _ in range(RANGES)]
+            limits = [base + random.randint(16, 400) for base in bases]
+            bases[1], limits[1] = limits[0], limits[0] + random.randint(16, 400)
+            ordered = sorted(zip(bases, limits, strict=True))
+            if all(first[1] <= second[0] for first, second in pairwise(ordered)):
+                controls = [random.getrandbits(32) | 1 for _ in range(RANGES)]
+                return list(zip(bases, limits, controls, strict=True))
 
     async def reset(self, armed: bool = True):
         dut = self.dut
         dut.ranges.value, dut.pause.value, dut.flip.value = 0, 0, 0
-        for side in RANKS:
+        for side in SIDES:
             getattr(dut, f"{side}_arm").value = 0
             getattr(dut, f"{side}_armed").value = int(armed)
-            getattr(dut, f"{side}_epoch").value = EPOCH
+            getattr(dut, f"{side}_epoch").value = self.epoch
+            getattr(dut, f"{side}_rank").value = self.ranks[side]
             getattr(dut, f"{side}_route").value = 0
         dut.rst.value = 1
         for _ in range(2):
             await RisingEdge(dut.clk)
         dut.rst.value = 0
-        for index in range(RANGES):
-            base = index << self.config.va_sector_bits - 2 | random.randrange(1, 1 << self.config.va_sector_bits - 3)
-            limit = base + random.randint(16, 400)
-            control = random.getrandbits(32) | 1
-            self.areas.append((base, limit, unpack(Control, control)))
-            words = {Word.BASE_LOW: base & 0xFFFFFFFF, Word.BASE_HIGH: base >> 32}
-            words |= {Word.LIMIT_LOW: limit & 0xFFFFFFFF, Word.LIMIT_HIGH: limit >> 32, Word.CONTROL: control}
+        for index, (base, limit, control) in enumerate(self.areas):
+            words = {
+                Word.CONTROL: control,
+                Word.BASE_LOW: base & 0xFFFFFFFF,
+                Word.BASE_HIGH: base >> 32,
+                Word.LIMIT_LOW: limit & 0xFFFFFFFF,
+                Word.LIMIT_HIGH: limit >> 32,
+            }
             for word, value in words.items():
                 dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
                 await RisingEdge(dut.clk)
@@ -158,12 +191,19 @@ class PairBench:
         if armed:
             await self.arm()
 
+    def fix_routes(self):
+        """Lead each side's packets to one of its link ports; returns the port of each."""
+        ports = {side: random.randrange(self.config.links) for side in SIDES}
+        for side, other in SIDES.items():
+            getattr(self.dut, f"{side}_route").value = ports[side] << self.ranks[other]
+        return ports
+
     async def arm(self):
-        for side in RANKS:
+        for side in SIDES:
             getattr(self.dut, f"{side}_armed").value = 1
             getattr(self.dut, f"{side}_arm").value = 1
         await RisingEdge(self.dut.clk)
-        for side in RANKS:
+        for side in SIDES:
             getattr(self.dut, f"{side}_arm").value = 0
 
     async def _watch(self):
@@ -171,19 +211,27 @@ class PairBench:
             await ReadOnly()
             if int(self.dut.sent_valid.value):
                 self.sent.append(int(self.dut.sent.value))
-            self.flipped += int(self.dut.flipped_header.value)
+            flipped = int(self.dut.flipped_header.value)
+            self.flipped["a"] += flipped & 1
+            self.flipped["b"] += flipped >> 1
+            self.event_cycles[int(self.dut.events.value)] += 1
             await RisingEdge(self.dut.clk)
 
     def packet(self, side: str, kind: str, refused: Fault | None = None, length: int | None = None):
         """Queue a random packet at `side`; `refused` makes one that the other side must refuse for that reason."""
-        other = "b" if side == "a" else "a"
+        other = SIDES[side]
         length = length or random.choice([1, 8, random.randint(1, 8)])
         index = random.randrange(RANGES)
-        base, limit, control = self.areas[index]
+        base, limit, bits = self.areas[index]
+        control = unpack(Control, bits)
         va = random.randrange(base, limit - length + 1)
-        if refused is Fault.OUTSIDE:
-            va = random.choice([base - 1, limit - length + 1, limit + (1 << 33), limit ^ 1 << 39])
+        while refused is Fault.OUTSIDE and self.is_inside(va, length):
+            inside = random.randrange(base, limit - length + 1)
+            elsewhere = inside ^ 1 << random.randrange(self.config.va_sector_bits)
+            va = random.choice([base - 1, limit - random.randrange(length), elsewhere])
         self.packets += 1
+        self.given[side].update(packets=1, flits=1 + length)
+        self.given[other]["accepted"] += refused is None
         header = {
             "va": va,
             "wg": random.getrandbits(6) << 10 | self.packets * 2 + (kind == "dma"),
@@ -192,11 +240,11 @@ class PairBench:
             "alu": random.getrandbits(2),
             "dtype": random.getrandbits(2),
             "phase": random.getrandbits(2),
-            "epoch": EPOCH,
+            "epoch": self.epoch,
             "length": length - 1,
             "mask": random.choice([0xFFFFFFFF, 0xFF, random.getrandbits(32)]),
-            "source": RANKS[side],
-            "destination": STRANGER if refused is Fault.DESTINATION else RANKS[other],
+            "source": self.ranks[side],
+            "destination": self.ranks[other] ^ (1 << random.randrange(6) if refused is Fault.DESTINATION else 0),
             "check": 0,
         }
         flit = self.messages.link_flit
@@ -225,12 +273,16 @@ class PairBench:
                 {"fault": refused.value, "link": 1} | {name: header[name] for name in names}
             )
 
+    def is_inside(self, va: int, length: int) -> bool:
+        """First and last of `length` sectors are in one range."""
+        return any(base <= va and va + length <= limit for base, limit, _ in self.areas)
+
     async def finish(self, limit: int = 60000):
         quiet = 0
         for _ in range(limit):
             await RisingEdge(self.dut.clk)
             await ReadOnly()
-            idle = all(int(getattr(self.dut, f"{side}_idle").value) for side in RANKS)
+            idle = all(int(getattr(self.dut, f"{side}_idle").value) for side in SIDES)
             quiet = quiet + 1 if idle and not any(source.queue for source in self.sources.values()) else 0
             if quiet > 2 * self.config.link_latency + 300:
                 await RisingEdge(self.dut.clk)
@@ -242,7 +294,7 @@ class PairBench:
         return [unpack(layout, bits) for sink in self.requests[side] for bits in sink.received]
 
     def check(self, ordered: bool):
-        for side in RANKS:
+        for side in SIDES:
             received = self.received(side)
 
             def key(request):
@@ -261,8 +313,26 @@ class PairBench:
                     assert [r for r in here if r["wg"] % 2 == kind] == due
             faults = [unpack(self.messages.fault_record, bits) for bits in self.faults[side].received]
             assert Counter(map(key, faults)) == Counter(map(key, self.expected_faults[side]))
+            counts = self.counted(side)
+            assert counts["sent_packets"] == self.given[side]["packets"]
+            assert counts["sent_flits"] == self.given[side]["flits"]
+            assert counts["received_packets"] == self.given[side]["accepted"]
         bits = self.messages.link_header.size - 16
         for flit in self.sent:
             if flit & 1:
                 header = flit >> 2
                 assert header >> bits & 0xFFFF == header_check(header & (1 << bits) - 1, bits)
+
+    def counted(self, side: str) -> Counter[str]:
+        """Sums of the events of a side's ports; none of them may say that it is idle when it is not."""
+        counts: Counter[str] = Counter()
+        links = self.config.links
+        for value, cycles in self.event_cycles.items():
+            for port in range(links):
+                place = (list(SIDES).index(side) * links + port) * LinkEvents.size
+                event = unpack(LinkEvents, value >> place & (1 << LinkEvents.size) - 1)
+                counts.update({name: flag * cycles for name, flag in event.items()})
+                assert event["all_sent"] or not event["idle"]
+                assert not (event["received_packets"] and event["idle"])
+                assert not (event["all_sent"] and (event["sent_flits"] or event["no_credit"] or event["no_grant"]))
+        return counts

@@ -12,7 +12,7 @@ from hw.config import preset
 from hw.link.link_unit import LinkUnit
 from hw.link.transmitter import Transmitter
 from hw.messages import Fault
-from tb.drivers.link_pair import EPOCH, RANGES, RANKS, LinkPair, PairBench
+from tb.drivers.link_pair import RANGES, SIDES, LinkPair, PairBench
 from tb.drivers.payload import unpack
 from tb.runner import SimulationError, simulate
 
@@ -35,10 +35,10 @@ async def random_traffic(dut):
     pause, changing = float(os.environ["PAUSE"]), config.links == 2 and os.environ["ROUTE"] == "changing"
     bench = PairBench(dut, config, pause)
     await bench.reset()
-    for side in RANKS:
+    for side in SIDES:
         getattr(dut, f"{side}_route").value = random.getrandbits(64)
     for _ in range(25):
-        for side in RANKS:
+        for side in SIDES:
             for kind in ("dma", "store"):
                 bench.packet(side, kind, random.choice([None] * 8 + [Fault.OUTSIDE, Fault.DESTINATION]))
     task = cocotb.start_soon(bench.finish())
@@ -46,7 +46,7 @@ async def random_traffic(dut):
         await RisingEdge(dut.clk)
         dut.pause.value = int(random.random() * 300 < pause)
         if changing:
-            for side in RANKS:
+            for side in SIDES:
                 getattr(dut, f"{side}_route").value = random.getrandbits(64)
     task.result()
     bench.check(ordered=not changing)
@@ -58,26 +58,59 @@ async def corrupted_headers_are_refused(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = PairBench(dut, config)
     await bench.reset()
+    bench.fix_routes()
     size = bench.messages.link_header.size
     for _ in range(60):
-        bench.packet("a", "dma")
+        for side in SIDES:
+            bench.packet(side, "dma")
     task = cocotb.start_soon(bench.finish())
     while not task.done():
         await RisingEdge(dut.clk)
         dut.flip.value = random.choice([0, 1 << random.randrange(size), 3 << random.randrange(size - 1)])
     task.result()
-    faults = [unpack(bench.messages.fault_record, bits) for bits in bench.faults["b"].received]
-    assert bench.flipped and len(faults) == bench.flipped
-    assert all(record["fault"] == Fault.CHECK.value and record["link"] == 1 for record in faults)
-    arrived = {request["wg"] for request in bench.received("b")}
-    assert len(arrived) == 60 - bench.flipped
-    expected = [request for request in bench.expected["b"] if request["wg"] in arrived]
 
     def in_any_order(requests):
         return sorted(sorted(request.items()) for request in requests)
 
-    # Each channel has an order of its own, which random traffic checks.
-    assert in_any_order(bench.received("b")) == in_any_order(expected)
+    for side, flipped in bench.flipped.items():
+        faults = [unpack(bench.messages.fault_record, bits) for bits in bench.faults[side].received]
+        assert flipped and len(faults) == flipped
+        assert all(record["fault"] == Fault.CHECK.value and record["link"] == 1 for record in faults)
+        arrived = {request["wg"] for request in bench.received(side)}
+        assert len(arrived) == 60 - flipped
+        expected = [request for request in bench.expected[side] if request["wg"] in arrived]
+        # Each channel has an order of its own, which random traffic checks.
+        assert in_any_order(bench.received(side)) == in_any_order(expected)
+
+
+@cocotb.test()
+async def faults_that_wait_leave_the_first_and_the_last_of_each_port(dut):
+    """While nobody takes faults: the first is kept, and of each port the last; the link goes on all the same."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = PairBench(dut, config)
+    bench.faults_wait = True
+    await bench.reset()
+    kept = {side: {} for side in SIDES}
+    first = {}
+    order = random.choice([(0, 1), (1, 0), (0, 1, 0), (1, 0, 1)]) if config.links == 2 else (0,)
+    for port in order:
+        for side, other in SIDES.items():
+            getattr(dut, f"{side}_route").value = (1 << 64) - 1 if port else 0
+            for _ in range(random.randint(1, 4)):
+                bench.packet(side, "dma", random.choice([Fault.OUTSIDE, Fault.DESTINATION]))
+                record = bench.expected_faults[other][-1]
+                if first.setdefault(other, record) is not record:
+                    kept[other][port] = record
+            bench.packet(side, "store")
+        await bench.finish()
+    bench.faults_wait = False
+    for _ in range(10):
+        await RisingEdge(dut.clk)
+    for side in SIDES:
+        bench.expected_faults[side] = [first[side], *(kept[side][port] for port in sorted(kept[side]))]
+        faults = [unpack(bench.messages.fault_record, bits) for bits in bench.faults[side].received]
+        assert faults == bench.expected_faults[side]
+    bench.check(ordered=False)
 
 
 @cocotb.test()
@@ -86,21 +119,24 @@ async def wrong_length_is_refused(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = PairBench(dut, config)
     await bench.reset()
-    queue = bench.sources["a", "dma"].queue
-    for length in (3, 5):
-        bench.packet("a", "dma", length=4)
-        flits = [queue.pop() for _ in range(5)][::-1]
-        data = [flit & ~2 for flit in flits[1:]] + [0]
-        data = data[:length]
-        data[-1] |= 2
-        queue.extend([flits[0], *data])
-    bench.expected["b"].clear()
-    for _ in range(4):
-        bench.packet("a", "dma")
+    bench.fix_routes()
+    for side, other in SIDES.items():
+        queue = bench.sources[side, "dma"].queue
+        for length in (3, 5):
+            bench.packet(side, "dma", length=4)
+            flits = [queue.pop() for _ in range(5)][::-1]
+            data = [flit & ~2 for flit in flits[1:]] + [0]
+            data = data[:length]
+            data[-1] |= 2
+            queue.extend([flits[0], *data])
+        bench.expected[other].clear()
+        for _ in range(4):
+            bench.packet(side, "dma")
     await bench.finish()
-    faults = [unpack(bench.messages.fault_record, bits)["fault"] for bits in bench.faults["b"].received]
-    assert faults == [Fault.CHECK.value] * 2
-    assert bench.received("b") == bench.expected["b"]
+    for side in SIDES:
+        faults = [unpack(bench.messages.fault_record, bits)["fault"] for bits in bench.faults[side].received]
+        assert faults == [Fault.CHECK.value] * 2
+        assert bench.received(side) == bench.expected[side]
 
 
 @cocotb.test()
@@ -109,29 +145,43 @@ async def nothing_is_sent_without_grant(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = PairBench(dut, config)
     await bench.reset(armed=False)
-    for side in RANKS:
+    bench.fix_routes()
+
+    async def set_epochs(epoch: int, armed: bool = True) -> None:
+        for side in SIDES:
+            getattr(dut, f"{side}_epoch").value = epoch
+            getattr(dut, f"{side}_armed").value = armed
+
+    async def nothing_is_sent() -> None:
+        bench.event_cycles.clear()
+        for _ in range(2 * config.link_latency):
+            await RisingEdge(dut.clk)
+        assert not sum(bench.counted(side)["sent_flits"] for side in SIDES)
+        assert int(dut.a_no_grant.value) == int(dut.b_no_grant.value) == 1
+
+    for side in SIDES:
         bench.packet(side, "dma")
-    for _ in range(300):
-        await RisingEdge(dut.clk)
-    assert not bench.sent and int(dut.a_no_grant.value) == 1 and int(dut.b_no_grant.value) == 1
-    dut.b_epoch.value = EPOCH - 1
-    await bench.arm()
-    for _ in range(300):
-        await RisingEdge(dut.clk)
-    assert not bench.sent and int(dut.a_no_grant.value) == 1
-    dut.b_epoch.value = EPOCH
+    await nothing_is_sent()
+    for bit in range(config.epoch_bits):
+        await set_epochs(bench.epoch ^ 1 << bit)
+        await bench.arm()
+        await nothing_is_sent()
+    await set_epochs(bench.epoch)
     await bench.arm()
     await bench.finish()
-    assert all(bench.received(side) == bench.expected[side] for side in RANKS)
-    assert int(dut.a_no_grant.value) == 0 and int(dut.b_no_grant.value) == 0
-    for change in ("armed", "epoch"):
-        dut.b_armed.value = int(change != "armed")
-        dut.b_epoch.value = EPOCH + (change == "epoch")
-        bench.packet("a", "store")
-        bench.expected["b"].pop()
+    for side in SIDES:
+        assert bench.received(side) == bench.expected[side]
+    assert int(dut.a_no_grant.value) == int(dut.b_no_grant.value) == 0
+    changes = [0, *(1 << bit for bit in random.sample(range(config.epoch_bits), 3))]
+    for change in changes:
+        await set_epochs(bench.epoch ^ change, armed=change != 0)
+        for side, other in SIDES.items():
+            bench.packet(side, "store")
+            bench.expected[other].pop()
         await bench.finish()
-    faults = [unpack(bench.messages.fault_record, bits)["fault"] for bits in bench.faults["b"].received]
-    assert faults == [Fault.EPOCH.value] * 2
+    for side in SIDES:
+        faults = [unpack(bench.messages.fault_record, bits)["fault"] for bits in bench.faults[side].received]
+        assert faults == [Fault.EPOCH.value] * len(changes)
 
 
 @cocotb.test()
@@ -141,17 +191,16 @@ async def credits_limit_what_is_sent(dut):
     stopped = [True]
     bench = PairBench(dut, config, memory_pause=lambda: stopped[0])
     await bench.reset()
+    bench.fix_routes()
     packets = config.link_receive_packets + 7
     for _ in range(packets):
-        for side in RANKS:
+        for side in SIDES:
             bench.packet(side, random.choice(["dma", "store"]))
     for _ in range(200 + packets * 9 * int(1 + 32 / config.link_bytes_per_cycle)):
         await RisingEdge(dut.clk)
-    headers = sum(flit & 1 for flit in bench.sent)
-    lasts = sum(flit >> 1 & 1 for flit in bench.sent)
-    assert headers == lasts == config.link_receive_packets
-    assert int(dut.a_no_credit.value) == 1 and int(dut.a_no_grant.value) == 0
-    assert int(dut.b_no_credit.value) == 1 and int(dut.b_no_grant.value) == 0
+    for side in SIDES:
+        assert bench.counted(side)["sent_packets"] == config.link_receive_packets
+        assert int(getattr(dut, f"{side}_no_credit").value) == 1 and int(getattr(dut, f"{side}_no_grant").value) == 0
     stopped[0] = False
     await bench.finish()
     bench.check(ordered=False)
@@ -217,6 +266,7 @@ def test_random_traffic(size, pause, route):
         ("paper", "corrupted_headers_are_refused"),
         ("tiny_four_channels", "corrupted_headers_are_refused"),
         ("paper", "wrong_length_is_refused"),
+        ("paper", "faults_that_wait_leave_the_first_and_the_last_of_each_port"),
         ("paper", "nothing_is_sent_without_grant"),
         ("paper", "credits_limit_what_is_sent"),
         ("tiny_four_channels", "credits_limit_what_is_sent"),
