@@ -11,9 +11,10 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
 from hw.events import TrackerEvents
-from hw.messages import Fault, Mapping, Messages
+from hw.messages import Access, Fault, Mapping, Messages
 from hw.range_table import Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
-from tb.drivers.payload import pack
+from hw.tracker.count_stage import GENERATION_BITS
+from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.drivers.sweep import swept
 from tb.functional_coverage.collection import observe
@@ -80,6 +81,10 @@ class TrackerBench:
         self.memory_latency = memory_latency
         self.counts: Counter[str] = Counter()
         self.peak = 0
+        self.written = self.fetched = 0
+        """Counters that went to their homes, and that were asked for."""
+        self.generation: int | None = None
+        """Number of the sweep, once a record with it was seen."""
         self.answers: list[tuple[int, int, int]] = []
         self.cycle = 0
         Clock(dut.clk, 1, unit="ns").start()
@@ -130,6 +135,7 @@ class TrackerBench:
 
     async def clear(self, epoch: int) -> None:
         """Begin an epoch; returns when the sweep is done."""
+        self.generation = None
         self.dut.clear.value = 1
         self.dut.epoch.value = epoch
         await RisingEdge(self.dut.clk)
@@ -148,10 +154,13 @@ class TrackerBench:
                 index, record = field(layout, request, "index"), field(layout, request, "record")
                 if field(layout, request, "write"):
                     self.memory[index] = record
+                    self.generation = field(self.layouts.spill_record, record, "reserved")
+                    self.written += 1
                 else:
+                    self.fetched += 1
                     found = self.memory.get(index)
                     if found is None:
-                        found = random.getrandbits(128) & ~0xFFFF | 1 | int(self.dut.epoch.value) << 1
+                        found = self.rubbish()
                     delay = random.randint(1, self.memory_latency)
                     self.answers.append((self.cycle + delay, field(layout, request, "tag"), found))
             due = next((item for item in self.answers if item[0] <= self.cycle), None)
@@ -161,6 +170,17 @@ class TrackerBench:
             self.answers.remove(due)
             self.dut.spill_response.value = 1 | due[1] << 1 | due[2] << 7
             assert response.size == 135
+
+    def rubbish(self) -> int:
+        """A record that was never written: with all it takes to be valid but one bit, or but its sweep number."""
+        values = {"present": 1, "epoch": int(self.dut.epoch.value)}
+        values |= {"count": random.getrandbits(self.config.count_bits), "va": random.getrandbits(16)}
+        if self.generation is None:
+            return pack(self.layouts.spill_record, **values, reserved=random.getrandbits(32))
+        record = pack(self.layouts.spill_record, **values, reserved=self.generation)
+        parts = {"present": 1, "epoch": self.config.epoch_bits, "reserved": GENERATION_BITS}
+        name = random.choice(list(parts))
+        return record ^ 1 << self.layouts.spill_record[name].offset + random.randrange(parts[name])
 
     async def watch(self) -> None:
         """Adds up the events."""
@@ -210,10 +230,15 @@ class TrackerBench:
         layout = self.layouts.launch_event
         return [tuple(field(layout, item, name) for name in ("range", "wg", "wf")) for item in self.launches.received]
 
-    def received_faults(self) -> list[tuple[str, int, int]]:
-        """Faults so far: name, wg, wf."""
-        layout = self.layouts.fault_record
-        return [
-            (Fault(field(layout, item, "fault")).name, field(layout, item, "wg"), field(layout, item, "wf"))
-            for item in self.faults.received
-        ]
+    def received_faults(self) -> list[tuple[str, int, int, int]]:
+        """Faults so far: name, wg, wf, va."""
+        faults = [unpack(self.layouts.fault_record, item) for item in self.faults.received]
+        assert all((fault["link"], fault["access"]) == (0, Access.UPDATE.value) for fault in faults)
+        return [(Fault(fault["fault"]).name, fault["wg"], fault["wf"], fault["va"]) for fault in faults]
+
+    def forget(self) -> None:
+        """Begin anew with what was received and counted."""
+        for sink in (self.blocks, self.launches, self.faults):
+            sink.received.clear()
+        self.counts.clear()
+        self.written = self.fetched = 0

@@ -84,18 +84,18 @@ class GoldenTracker:
     complete: set[tuple[int, int]] = field(default_factory=set)
     blocks: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
     launches: list[tuple[int, int, int]] = field(default_factory=list)
-    faults: list[tuple[str, int, int]] = field(default_factory=list)
+    faults: list[tuple[str, int, int, int]] = field(default_factory=list)
 
     def access(self, index: int, wg: int, wf: int, epoch: int, va: int, size: int) -> None:
         """Count `size` bytes at sector `va`."""
         tile = (wg, wf)
         threshold = self.ranges[index].threshold(wg, wf)
         if epoch != self.epoch:
-            self.faults.append(("EPOCH", wg, wf))
+            self.faults.append(("EPOCH", wg, wf, va))
         elif threshold == 0:
-            self.faults.append(("TILE", wg, wf))
+            self.faults.append(("TILE", wg, wf, va))
         elif self.counts.get(tile, 0) + size > threshold:
-            self.faults.append(("PAST_THRESHOLD", wg, wf))
+            self.faults.append(("PAST_THRESHOLD", wg, wf, va))
         else:
             self.counts[tile] = self.counts.get(tile, 0) + size
             self.lowest[tile] = min(self.lowest.get(tile, va), va)
