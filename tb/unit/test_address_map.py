@@ -127,6 +127,8 @@ def random_ranges(config):
     for index in range(count):
         place = random.choice((middle, random.randrange(top - 4000)))
         mapping = random.choice((LOCAL, REMOTE, DMA))
+        moved = random.choice((0, 1 << 33, random.getrandbits(config.va_sector_bits)))
+        wg_count = random.choice((random.randint(1, 40), random.getrandbits(random.randint(1, 16)) or 1))
         ranges.append(
             Range(
                 base=place + cuts[2 * index],
@@ -141,9 +143,9 @@ def random_ranges(config):
                 remote_access=random.choice((STORE, UPDATE)),
                 phase=random.randrange(4),
                 peer=random.randrange(64),
-                offset=random.randint(-5000, 5000) + random.choice((0, 1 << 33, random.getrandbits(43))),
-                wg_base=random.choice((random.randrange(300), random.randrange(65000))),
-                wg_count=random.randint(1, 40),
+                offset=random.randint(-5000, 5000) + moved,
+                wg_base=random.choice((random.randrange(300), random.randrange(1 << 16))) % ((1 << 16) + 1 - wg_count),
+                wg_count=wg_count,
                 wfs=random.randint(1, 8),
             )
         )
@@ -155,17 +157,16 @@ def random_request(config, ranges, identifier):
     edge = random.choice((found.base - 1, found.base, found.limit - 1, found.limit))
     inside = random.randrange(found.base, found.limit)
     near = random.random() < 0.9
+    at_edge = random.choice((found.wg_base - 1, found.wg_base + found.wg_count, random.randrange(1 << config.wg_bits)))
+    within = found.wg_base + random.choice((0, found.wg_count - 1, random.randrange(found.wg_count)))
+    wg = within if near else at_edge
     size = random.choice((1, 2, 4))
     lanes = random.getrandbits(32 // size)
     mask = sum(((1 << size) - 1) << lane * size for lane in range(32 // size) if lanes >> lane & 1)
     return {
         "access": random.choice((READ, STORE, UPDATE)),
         "va": edge if random.random() < 0.15 else inside,
-        "wg": found.wg_base + random.choice((0, found.wg_count - 1, random.randrange(found.wg_count)))
-        if near
-        else random.choice(
-            (max(found.wg_base - 1, 0), found.wg_base + found.wg_count, random.randrange(1 << config.wg_bits))
-        ),
+        "wg": wg % (1 << config.wg_bits),
         "wf": random.randrange(found.wfs) if near else random.randrange(8),
         "phase": random.randrange(4),
         "id": identifier,
@@ -237,8 +238,9 @@ async def every_access_goes_where_the_rules_say(dut):
             refused += int(dut.refused.value)
 
     cocotb.start_soon(count_refused())
-    changing = random.getrandbits(config.epoch_bits)
-    for armed, epoch in ((0, 0), (1, changing), (1, changing ^ (1 << config.epoch_bits) - 1)):
+    epochs = [(1 << config.epoch_bits) - 1 - random.getrandbits(config.epoch_bits - 1)]
+    epochs.append(epochs[0] ^ (1 << config.epoch_bits) - 1)
+    for armed, epoch in ((0, 0), *((1, epoch) for epoch in epochs)):
         await ClockCycles(dut.clk, 1)
         dut.armed.value = armed
         dut.epoch.value = epoch

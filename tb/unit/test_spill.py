@@ -11,7 +11,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
 from hw.messages import Access, Messages, Phase, Source
-from hw.tracker.spill import SpillPort
+from hw.tracker.spill import TAGS, SpillPort
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_spill
@@ -52,7 +52,7 @@ class Channel:
                 assert (va >> 3) % (1 << self.channel_bits) == self.number
                 assert field(layout, request, "phase") == Phase.OTHER.value
                 assert field(layout, request, "source") == Source.SPILL.value
-                assert not field(layout, request, "tracked")
+                assert not any(field(layout, request, name) for name in ("tracked", "first_touch", "range", "wg", "wf"))
                 old = self.sectors.get(va, 0)
                 if field(layout, request, "access") == Access.STORE.value:
                     assert mask in (0xFFFF, 0xFFFF0000)
@@ -109,8 +109,8 @@ async def last_write_is_fetched(dut):
             await RisingEdge(dut.clk)
 
     cocotb.start_soon(answers())
-    # One channel answers at once, so no tag waits for another.
-    tags = range(64 if config.channels == 1 else config.tracker_fetches * config.tracker_banks)
+    # One channel answers at once, so no tag waits for another; of several, no more than there are fetch buffers.
+    most = TAGS if config.channels == 1 else config.tracker_fetches * config.tracker_banks
     sent = 0
     places = set()
     for number in range(1500):
@@ -124,12 +124,11 @@ async def last_write_is_fetched(dut):
             sectors.clear()
         index = random.choice(INDICES)
         places.add((base + (index >> 1)) % (1 << VA_BITS))
-        free = [tag for tag in tags if tag not in outstanding]
-        if random.random() < 0.5 or not free:
+        if random.random() < 0.5 or len(outstanding) == most:
             golden[index] = random.getrandbits(128)
             values = {"write": 1, "index": index, "record": layouts.spill_record.from_bits(golden[index])}
         else:
-            tag = random.choice(free)
+            tag = random.choice([tag for tag in range(TAGS) if tag not in outstanding])
             outstanding[tag] = golden.get(index, 0)
             values = {"write": 0, "index": index, "tag": tag}
             sent += 1
