@@ -67,10 +67,13 @@ class Golden:
 
 
 async def start(dut):
+    """Clock and reset; what the control input was before must not matter."""
     Clock(dut.clk, 1, unit="ns").start()
     dut.rst.value = 1
-    await RisingEdge(dut.clk)
-    await RisingEdge(dut.clk)
+    rubbish = random.getrandbits(ArbiterControl.size)
+    for value in (rubbish, rubbish ^ (1 << ArbiterControl.size) - 1, rubbish):
+        dut.control.value = value
+        await RisingEdge(dut.clk)
     dut.rst.value = 0
 
 
