@@ -3,7 +3,7 @@
 from collections import defaultdict, deque
 from typing import Any
 
-from hw.config import Configuration
+from hw.config import ROW_BITS, Configuration
 from hw.events import ControllerEvents
 from hw.messages import Access, ColumnCommand, Messages, RowCommand
 from tb.drivers.payload import unpack
@@ -26,8 +26,10 @@ class ColumnBus:
         self.writes = 0
 
     def request(self, va: int, access: Access, **fields: int) -> None:
-        """A request to sector `va` is about to be given, with these fields of :attr:`Messages.memory_request`."""
-        self.waiting[va].append({"access": access.value, "command": COMMANDS[access].value, **fields})
+        """A request to sector `va` is about to be given, with these fields of :attr:`Messages.memory_request`; the DRAM
+        has no address bits above its rows."""
+        place = va % (1 << 10 + ROW_BITS)
+        self.waiting[place].append({"access": access.value, "command": COMMANDS[access].value, **fields})
 
     def cycle(self) -> None:
         """To be called in every cycle when its signals have settled."""

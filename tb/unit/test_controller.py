@@ -32,6 +32,7 @@ ONLY_ADD = bool(int(os.environ.get("CONTROLLER_ONLY_ADD", "0")))
 """Every update is an INT32 addition without first touch; else others, which the DRAM stub ignores, are among them."""
 REQUESTS = int(os.environ.get("CONTROLLER_REQUESTS", "300"))
 MESSAGES = Messages(preset("paper"))
+HIGH_BITS = preset("paper").va_sector_bits - 10 - ROW_BITS
 ALL_BYTES = (1 << 32) - 1
 HBM_SOURCES = [Path(__file__).parents[2] / "sim" / name for name in ("hbm_array.sv", "clock_gate.sv")]
 SLOW_DRAM = Timing(
@@ -72,10 +73,14 @@ def request(**fields):
 
 
 async def start(dut):
-    """Clock and reset."""
+    """Clock and reset; what the control input was before must not matter."""
     Clock(dut.clk, 1, unit="ns").start()
     dut.rst.value = 1
-    for _ in range(3):
+    await RisingEdge(dut.clk)
+    programmed = int(dut.control.value)
+    rubbish = random.getrandbits(ArbiterControl.size)
+    for value in (rubbish, rubbish ^ (1 << ArbiterControl.size) - 1, rubbish, programmed):
+        dut.control.value = value
         await RisingEdge(dut.clk)
     dut.rst.value = 0
 
@@ -114,6 +119,8 @@ class Stream:
             access = random.choice([Access.READ, Access.READ, Access.STORE, Access.UPDATE])
             lanes = random.choice([0xFF, random.getrandbits(8)])
             mask = sum(0xF << 4 * lane for lane in range(8) if lanes >> lane & 1)
+            if access == Access.STORE and random.random() < 0.3:
+                mask = random.getrandbits(32)
             while access == Access.READ and not self.free_ids:
                 await Timer(1, unit="ns")
             await self.access(random.choice(self.sectors), access, mask)
@@ -175,7 +182,9 @@ async def memory_keeps_data_order_and_commits(dut):
     row_bits = 4 if ONLY_ADD else ROW_BITS
     rows = [random.getrandbits(row_bits)]
     rows += [rows[0] ^ 1 << bit for bit in random.sample(range(row_bits), 2)]
-    pool = [random.choice(rows) << 10 | column for column in random.sample(range(1 << 10), 60)]
+    places = [random.choice(rows) << 10 | column for column in random.sample(range(1 << 10), 60)]
+    # The DRAM knows nothing of the address bits above its rows.
+    pool = [random.getrandbits(HIGH_BITS) << 10 + ROW_BITS | place for place in places]
     bus = ColumnBus(dut, preset("paper"))
     compute = Stream(dut, "compute", pool[:20], Source.COMPUTE, bus)
     communication = Stream(dut, "communication", pool[20:40], Source.DMA, bus)
