@@ -62,11 +62,24 @@ def _drawn_ranges(config: Configuration, tiles: int, action: str) -> list[TiledR
 
 
 def many_tiles() -> list[TiledRange]:
-    """Two ragged ranges of 6,340 WF tiles together, three times what the paper's Tracker holds."""
-    shape = {"tile_rows": 8, "tile_columns": 32, "wfs": 8, "block_wfs": 8, "updates": 1, "block_shift": 0}
-    first = TiledRange(index=0, first_wg=0, rows=8 * 20, columns=32 * 20 - 14, dma=True, launch=False, **shape)
+    """Two ragged ranges of 6,340 WF tiles together, three times what the paper's Tracker holds; those of the second are
+    as large as its counters can count."""
+    shape = {"tile_rows": 8, "wfs": 8, "block_wfs": 8, "updates": 1, "block_shift": 0}
+    width = 65_000
+    low = random.randrange(1 << 14)
+    first = TiledRange(
+        index=0, first_wg=low, rows=8 * 20, columns=32 * 20 - 14, tile_columns=32, dma=True, launch=False, **shape
+    )
     second = TiledRange(
-        index=1, first_wg=400, rows=8 * 20 - 3, columns=32 * 20, dma=True, launch=True, block_base=400, **shape
+        index=15,
+        first_wg=0xFE00 - low,
+        rows=8 * 20 - 3,
+        columns=width * 20,
+        tile_columns=width,
+        dma=True,
+        launch=True,
+        block_base=400,
+        **shape,
     )
     return [first, second]
 
