@@ -30,6 +30,8 @@ POLICY = os.environ.get("CONTROLLER_POLICY", "MCA")
 FAULT = int(os.environ.get("CONTROLLER_FAULT", "0"))
 ONLY_ADD = bool(int(os.environ.get("CONTROLLER_ONLY_ADD", "0")))
 """Every update is an INT32 addition without first touch; else others, which the DRAM stub ignores, are among them."""
+MANGLED = os.environ.get("CONTROLLER_MANGLED", "")
+"""A field of every request of which the controller is given another value than the checker of its buses."""
 REQUESTS = int(os.environ.get("CONTROLLER_REQUESTS", "300"))
 MESSAGES = Messages(preset("paper"))
 HIGH_BITS = preset("paper").va_sector_bits - 10 - ROW_BITS
@@ -162,6 +164,8 @@ class Stream:
                 self.content[va] = add_words(old, data, mask)
         plain = {name: getattr(value, "value", value) for name, value in ordered.items() if name != "access"}
         self.bus.request(va, access, **plain)
+        if MANGLED:
+            fields[MANGLED] = plain[MANGLED] ^ 1
         await self.driver.send(request(**fields))
 
     def returned(self, tag, data):
@@ -336,6 +340,12 @@ def test_data_other_timing_and_near_bank_units():
 def test_wrong_data_is_caught():
     with pytest.raises(SimulationError, match="wrong data for"):
         run_data("paper", preset("paper"), fault=1)
+
+
+@pytest.mark.parametrize("field", ["epoch", "first_touch"])
+def test_a_wrong_column_command_is_caught(field):
+    with pytest.raises(SimulationError, match="sector 0x"):
+        run_data("paper", preset("paper"), mangled=field)
 
 
 def test_a_controller_that_hurries_and_commits_early_is_caught():
