@@ -93,22 +93,28 @@ async def windows_of_any_length(dut):
     dut.rst.value = 0
     order = {"boundary_10": Threshold.OCCUPANCY_5, "boundary_30": Threshold.OCCUPANCY_10}
     order |= {"boundary_none": Threshold.OCCUPANCY_30}
-    for number, window in enumerate([*(random.randrange(1, 300) for _ in range(96)), FULL]):
+    short = [random.randrange(1, 300) for _ in range(100)]
+    longer = [random.randrange(1 << random.randrange(9, 13)) for _ in range(40)]
+    for number, window in enumerate([*short, *longer, FULL]):
         quiet = random.randrange(window + 1)
         count = window - quiet
-        bounds = {name: random.choice([random.randrange(window + 1), FULL]) for name in order}
+        near = [count, min(count + 1, FULL), count ^ 1 << random.randrange(12)]
+        bounds = {name: random.choice([random.randrange(window + 1), *near, FULL]) for name in order}
         if number < 48:  # Each bit of each boundary in turn decides alone whether it is reached.
             bounds = dict.fromkeys(order, FULL) | {list(order)[number % 3]: count | 1 << number // 3}
         # The start of a kernel is measured whatever threshold is programmed.
         programmed = random.choice(list(Threshold))
-        dut.control.value = control(threshold=programmed, window=window, **bounds)
+        others = {
+            name: random.randrange(1 << ArbiterControl[name].width) for name in ("starvation_limit", "pace", "pace_lag")
+        }
+        dut.control.value = control(threshold=programmed, window=window, **bounds, **others)
         await RisingEdge(dut.clk)
         dut.kernel_active.value = 1
         # Requests come without a break from a random moment of the window on.
         await pass_cycles(dut, quiet)
         dut.accepted.value = 1
         await pass_cycles(dut, count + 2)
-        dut.control.value = control(threshold=Threshold.AUTO, window=window, **bounds)
+        dut.control.value = control(threshold=Threshold.AUTO, window=window, **bounds, **others)
         await ReadOnly()
         reached = [threshold for name, threshold in order.items() if count >= bounds[name]]
         expected = reached[0] if reached else Threshold.NONE
