@@ -94,14 +94,16 @@ async def windows_of_any_length(dut):
     order = {"boundary_10": Threshold.OCCUPANCY_5, "boundary_30": Threshold.OCCUPANCY_10}
     order |= {"boundary_none": Threshold.OCCUPANCY_30}
     short = [random.randrange(1, 300) for _ in range(100)]
-    longer = [random.randrange(1 << random.randrange(9, 13)) for _ in range(40)]
+    longer = [random.randrange(1 << 10, 1 << 11) for _ in range(66)]
     for number, window in enumerate([*short, *longer, FULL]):
-        quiet = random.randrange(window + 1)
+        quiet = random.randrange(window - 1023 if window in longer else window + 1)
         count = window - quiet
         near = [count, min(count + 1, FULL), count ^ 1 << random.randrange(12)]
         bounds = {name: random.choice([random.randrange(window + 1), *near, FULL]) for name in order}
         if number < 48:  # Each bit of each boundary in turn decides alone whether it is reached.
             bounds = dict.fromkeys(order, FULL) | {list(order)[number % 3]: count | 1 << number // 3}
+        elif window in longer:
+            bounds = dict.fromkeys(order, FULL) | {list(order)[number % 3]: count ^ 1 << number % 11}
         # The start of a kernel is measured whatever threshold is programmed.
         programmed = random.choice(list(Threshold))
         others = {
@@ -119,6 +121,13 @@ async def windows_of_any_length(dut):
         reached = [threshold for name, threshold in order.items() if count >= bounds[name]]
         expected = reached[0] if reached else Threshold.NONE
         assert int(dut.threshold.value) == expected.value, (window, count, bounds)
+        await RisingEdge(dut.clk)
+        # What was chosen stays, whatever the boundaries become.
+        bounds = {name: random.choice([0, FULL]) for name in order}
+        dut.control.value = control(threshold=Threshold.AUTO, window=window, **bounds, **others)
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        assert int(dut.threshold.value) == expected.value
         await RisingEdge(dut.clk)
         dut.kernel_active.value = dut.accepted.value = 0
         await RisingEdge(dut.clk)
