@@ -16,8 +16,8 @@ class ReadyQueue(wiring.Component):
     """Queue of `depth` payloads behind an output register.
 
     Ports: `push` with `item`, always taken; `output`; `clear` empties it (and withdraws what is offered); `waiting`:
-    something was pushed and not yet taken. Latency 1 cycle when empty; a payload that had to wait in the memory follows
-    its predecessor after 2 more cycles.
+    something was pushed, and is not taken in this cycle. Latency 1 cycle when empty; a payload that had to wait in the
+    memory follows its predecessor after 2 more cycles.
     """
 
     def __init__(self, payload: ShapeLike, depth: int):
@@ -46,8 +46,8 @@ class ReadyQueue(wiring.Component):
         direct = Signal()
         stored = Signal()
         m.d.comb += [
-            # A payload is in the memory only while another is offered or on its way out of it.
-            self.waiting.eq(self.output.valid | fetching),
+            # Not what is taken in this very cycle: a clear does not drop it.
+            self.waiting.eq((self.output.valid & ~self.output.ready) | (level != 0) | fetching),
             free.eq(~self.output.valid | self.output.ready),
             direct.eq(self.push & free & (level == 0) & ~fetching),
             stored.eq(self.push & ~direct),

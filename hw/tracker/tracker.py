@@ -78,7 +78,8 @@ class Tracker(wiring.Component):
     channel; `blocks` to the DMA engine, `launches` to the GPU; `done`, bit per range: all its WF_TOTAL WF tiles are
     complete. `spill_requests`, `spill_response`: overflow to memory. `faults`: TILE, EPOCH, PAST_THRESHOLD, and
     LEFT_OVER once for a sweep that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does
-    not say), and commits merged while they waited are refused together. `events`: see TrackerEvents, one cycle late;
+    not say), commits merged while they waited are refused together, and what a bank refuses while its last fault still
+    waits leaves no record. `events`: see TrackerEvents, one cycle late;
     an access gathered in a fetch buffer is neither hit nor allocation, a fill that stays is an allocation. Latency of
     an idle Tracker: commit in cycle c, block offered in cycle c + 7. One commit a cycle and bank, if `tracker_fetches`
     and `spill_queue_depth` are at least 6 (room for the pipeline); with both at 1, one in 6 cycles.

@@ -1,0 +1,94 @@
+"""An epoch that ends while the Tracker is at work, and faults that nobody takes: nothing is lost without a word."""
+
+import json
+import os
+import random
+
+import cocotb
+import pytest
+from cocotb.triggers import RisingEdge
+
+from hw.config import preset
+from tb.drivers.sweep import swept
+from tb.drivers.tracker_bench import TrackerBench
+from tb.runner import simulate
+from tb.unit.test_tracker import QUAD, SMALL, TINY, UNTAGGED, plain, tracker
+
+WORKGROUPS = 12
+FLIGHT = 40
+"""Cycles after which an access, with a fetch of its counter, has surely left the Tracker."""
+
+
+@cocotb.test()
+async def clear_at_any_moment(dut):
+    """The second halves of tiles come in when an epoch ends: a tile is a ready block, or told as LEFT_OVER."""
+    config = preset(**json.loads(os.environ["T3_CASE"]))
+    bench = TrackerBench(dut, config, 0, memory_latency=8)
+    epoch = 1
+    await bench.start(epoch)
+    await swept(dut)
+    area = plain(wgs=WORKGROUPS, wfs=2, bytes_each=64)
+    await bench.program([area])
+    ends = {"all": 0, "some": 0, "none": 0}
+    for gap in [*range(FLIGHT), *(random.randrange(FLIGHT) for _ in range(40))]:
+        tiles = random.sample(area.tiles(), random.choice([1, 2, WORKGROUPS]))
+        for half in range(2):
+            for number, (wg, wf) in enumerate(tiles):
+                bench.commit(number % config.channels, 0, wg, wf, epoch, 7 * wg + wf, 32)
+            if half == 0:
+                await bench.settle()
+        for _ in range(gap):
+            await RisingEdge(dut.clk)
+        epoch = epoch * 37 % 255 + 1
+        await bench.clear(epoch)
+        await bench.settle()
+        blocks = [(wg, wf) for _, wg, wf, *_ in bench.received_blocks()]
+        faults = bench.received_faults()
+        assert len(set(blocks)) == len(blocks) and set(blocks) <= set(tiles)
+        refused = [(wg, wf) for name, wg, wf, _ in faults if name == "EPOCH"]
+        assert not set(refused) & set(blocks)
+        assert len(faults) - len(refused) == [name for name, *_ in faults].count("LEFT_OVER")
+        assert len(faults) - len(refused) == (len(blocks) < len(tiles)), (gap, tiles, blocks, faults)
+        ends["all" if len(blocks) == len(tiles) else "some" if blocks else "none"] += 1
+        bench.forget()
+    assert all(ends.values()), ends
+
+
+@cocotb.test()
+async def faults_wait_to_be_taken(dut):
+    """Each bank keeps its first fault until it is taken, and reports again after that."""
+    config = preset(**json.loads(os.environ["T3_CASE"]))
+    bench = TrackerBench(dut, config, 0)
+    await bench.start(1)
+    await swept(dut)
+    await bench.program([plain()])
+    for _ in range(3):
+        bench.faults.pause = lambda: True
+        unknown = random.sample(range(100, 1000), 64)
+        for number, wg in enumerate(unknown):
+            bench.commit(number % config.channels, 0, wg, 0, 1, wg, 32)
+        await bench.settle()
+        assert not bench.faults.received
+        bench.faults.pause = lambda: False
+        await bench.settle()
+        told = bench.received_faults()
+        assert len(set(told)) == len(told) == config.tracker_banks
+        assert {(name, va - wg) for name, wg, _, va in told} == {("TILE", 0)}
+        assert {wg for _, wg, *_ in told} <= set(unknown)
+        if config.tracker_banks == 1:
+            assert told[0][1] == unknown[0]
+        bench.forget()
+
+
+def run(test: str, config: dict) -> None:
+    simulate(tracker(preset(**config)), "tracker", __name__, test, environment={"T3_CASE": json.dumps(config)})
+
+
+@pytest.mark.parametrize("config", [SMALL, TINY, QUAD, UNTAGGED], ids=["small", "tiny", "four_banks", "no_tags"])
+def test_an_epoch_ends_at_any_moment(config):
+    run("clear_at_any_moment", config)
+
+
+@pytest.mark.parametrize("config", [SMALL, QUAD], ids=["one_bank", "four_banks"])
+def test_faults_wait_to_be_taken(config):
+    run("faults_wait_to_be_taken", config)
