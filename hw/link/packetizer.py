@@ -129,7 +129,7 @@ class StorePacketizer(wiring.Component):
                 place.eq(arrival.index + 1),
                 patience.eq(0),
             ]
-        with m.Elif(opened & ~present & (patience != PATIENCE - 1)):
+        with m.Elif(opened & ~present):
             m.d.sync += patience.eq(patience + 1)
         with m.If(close):
             m.d.sync += opened.eq(0)

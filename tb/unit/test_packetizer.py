@@ -6,10 +6,10 @@ import random
 import cocotb
 import pytest
 from cocotb.clock import Clock
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
-from hw.link.packetizer import StorePacketizer
+from hw.link.packetizer import PATIENCE, PATIENCE_OTHERS, StorePacketizer
 from hw.messages import Access, AluOperation, Messages, Phase
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
@@ -177,6 +177,38 @@ async def store_rate(dut):
     assert cycles <= 64 * 9 + 20
 
 
+@cocotb.test()
+async def patience_of_an_open_packet(dut):
+    """A store continues the packet until just as many cycles after the last, fewer while another channel waits."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = PacketizerBench(dut, config, None, None)
+    await bench.reset()
+    attributes = {"access": 1, "alu": 0, "dtype": 0, "phase": 0, "peer": 1, "wg": 2, "wf": 3, "mask": 0xFFFFFFFF}
+    channels = range(config.channels)
+    for own, other in [(own, other) for own in channels for other in channels if own != other or config.channels == 1]:
+        limit = PATIENCE if own == other else PATIENCE_OTHERS
+        for distance in range(1 if own == other else 3, limit + 5):
+            before = len(bench.packets())
+            row = random.randrange(1 << 35) * config.channels
+            for place in range(random.randrange(3, 8) if own == other else 3):
+                # Between two rising edges, so that a source offers it at the next one.
+                await FallingEdge(dut.clk)
+                bench.store(va=8 * (row + own) + place, **attributes)
+                if own == other:
+                    await ClockCycles(dut.clk, distance)
+                elif place == 0:  # Time to come to this channel.
+                    await ClockCycles(dut.clk, 3)
+                elif place == 1:
+                    await ClockCycles(dut.clk, 2)
+                    bench.store(va=8 * (row + other), **attributes)
+                    await ClockCycles(dut.clk, distance - 2)
+            await bench.finish()
+            found = [packet[0]["va"] >> 3 for packet in bench.packets()[before:]].count(row + own)
+            apart = distance > limit
+            assert found == (1 + (place if own == other else 1) * apart), (own, other, distance)
+    bench.check()
+
+
 class MixesWavefronts(StorePacketizer):
     """A wrong packetizer that merges stores of different wavefronts."""
 
@@ -202,6 +234,14 @@ def test_mixed_wavefronts_are_caught():
             seed=1,
             environment={"SIZE": "paper", "PAUSE": "0"},
         )
+
+
+@pytest.mark.parametrize("size", ["paper", "four_channels"])
+def test_patience_of_an_open_packet(size):
+    environment = {"SIZE": size}
+    simulate(
+        StorePacketizer(SIZES[size]), "packetizer", __name__, "patience_of_an_open_packet", environment=environment
+    )
 
 
 def test_store_rate():
