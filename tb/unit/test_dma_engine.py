@@ -247,7 +247,7 @@ def test_reset_ends_any_walk():
     )
 
 
-@pytest.mark.parametrize("size", ["tiny", "many_packets"])
+@pytest.mark.parametrize("size", ["tiny", "paper", "many_packets"])
 def test_every_size_at_every_edge(size):
     simulate(DmaEngine(SIZES[size]), "dma_engine", __name__, "every_size_at_every_edge", environment={"SIZE": size})
 
