@@ -23,7 +23,17 @@ BLOCKS = {
     "intensity": Block(
         ("hw/memory_controller/intensity.py",), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py"), 60
     ),
-    "memory_controller": Block(("hw/memory_controller/",), ("tb/unit/test_controller.py",), 200),
+    # Arbiter and detector are blocks of their own.
+    "memory_controller": Block(
+        tuple(f"hw/memory_controller/{name}.py" for name in ("controller", "queues", "refresh")),
+        ("tb/unit/test_controller.py",),
+        100,
+    ),
+    "bank_machines": Block(
+        tuple(f"hw/memory_controller/{name}.py" for name in ("bank_machine", "dram_queue", "timers")),
+        ("tb/unit/test_controller.py",),
+        150,
+    ),
     "near_bank": Block(("hw/near_bank/bank_group.py",), ("tb/unit/test_bank_group.py",), 80),
     "alu": Block(("hw/near_bank/alu.py", "hw/near_bank/float_add.py"), ("tb/unit/test_alu.py",), 200),
     "coalescer": Block(("hw/tracker/coalescer.py",), ("tb/unit/test_coalescer.py",), 60),

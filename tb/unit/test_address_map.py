@@ -169,6 +169,7 @@ def random_request(config, ranges, identifier):
     wg = within if near else at_edge
     size = random.choice((1, 2, 4))
     lanes = random.getrandbits(32 // size)
+    gap = ((1 << size) - 1) << random.randrange(32 // size) * size
     mask = sum(((1 << size) - 1) << lane * size for lane in range(32 // size) if lanes >> lane & 1)
     return {
         "access": random.choice((READ, STORE, UPDATE)),
@@ -178,7 +179,7 @@ def random_request(config, ranges, identifier):
         "phase": random.randrange(4),
         "id": identifier,
         "mask": random.choice(
-            (0xFFFFFFFF, 0xFFFFFFFF, mask, random.getrandbits(32), 0 if random.random() < 0.2 else 0xFF)
+            (0xFFFFFFFF, 0xFFFFFFFF, gap, 0xFFFFFFFF ^ gap, mask, random.getrandbits(32), random.choice((0, 0xFF)))
         ),
         "data": random.getrandbits(256),
     }
@@ -310,14 +311,15 @@ async def a_waiting_fault_record_does_not_block(dut):
     await start(dut)
     dut.faults__ready.value = 0
     source = StreamSource(dut, "requests", dut.clk)
-    source.queue.extend(pack(messages.compute_request, access=STORE, va=va, mask=3) for va in range(50))
+    source.queue.extend(pack(messages.compute_request, access=STORE, va=va, mask=3) for va in range(77, 127))
     refused = 0
     for _ in range(70):
         await RisingEdge(dut.clk)
         await ReadOnly()
         refused += int(dut.refused.value)
     assert source.taken == 50 and refused == 50
-    assert unpack(messages.fault_record, int(dut.faults__payload.value))["va"] == 0
+    assert int(dut.faults__valid.value) == 1
+    assert unpack(messages.fault_record, int(dut.faults__payload.value))["va"] == 77
     await RisingEdge(dut.clk)
     dut.faults__ready.value = 1
     await ClockCycles(dut.clk, 2)

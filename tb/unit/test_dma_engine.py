@@ -239,7 +239,7 @@ def test_random_blocks(size, pause, latency):
 
 def test_reset_ends_any_walk():
     simulate(
-        DmaEngine(SIZES["many_packets"]),
+        checked(DmaEngine(SIZES["many_packets"])),
         "dma_engine",
         __name__,
         "reset_ends_any_walk",
@@ -249,11 +249,12 @@ def test_reset_ends_any_walk():
 
 @pytest.mark.parametrize("size", ["tiny", "paper", "many_packets"])
 def test_every_size_at_every_edge(size):
-    simulate(DmaEngine(SIZES[size]), "dma_engine", __name__, "every_size_at_every_edge", environment={"SIZE": size})
+    design = checked(DmaEngine(SIZES[size]))
+    simulate(design, "dma_engine", __name__, "every_size_at_every_edge", environment={"SIZE": size})
 
 
 def test_rate_and_latency():
-    simulate(DmaEngine(SIZES["many_packets"]), "dma_engine", __name__, "rate_and_latency")
+    simulate(checked(DmaEngine(SIZES["many_packets"])), "dma_engine", __name__, "rate_and_latency")
 
 
 def test_any_geometry():

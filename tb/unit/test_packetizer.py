@@ -240,9 +240,13 @@ def test_mixed_wavefronts_are_caught():
 def test_patience_of_an_open_packet(size):
     environment = {"SIZE": size}
     simulate(
-        StorePacketizer(SIZES[size]), "packetizer", __name__, "patience_of_an_open_packet", environment=environment
+        checked(StorePacketizer(SIZES[size])),
+        "packetizer",
+        __name__,
+        "patience_of_an_open_packet",
+        environment=environment,
     )
 
 
 def test_store_rate():
-    simulate(StorePacketizer(SIZES["paper"]), "packetizer", __name__, "store_rate")
+    simulate(checked(StorePacketizer(SIZES["paper"])), "packetizer", __name__, "store_rate")
