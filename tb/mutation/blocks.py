@@ -26,12 +26,12 @@ BLOCKS = {
     # Arbiter and detector are blocks of their own.
     "memory_controller": Block(
         tuple(f"hw/memory_controller/{name}.py" for name in ("controller", "queues", "refresh")),
-        ("tb/unit/test_controller.py",),
+        ("tb/unit/test_controller.py", "tb/unit/test_controller_schedule.py"),
         100,
     ),
     "bank_machines": Block(
         tuple(f"hw/memory_controller/{name}.py" for name in ("bank_machine", "dram_queue", "timers")),
-        ("tb/unit/test_controller.py",),
+        ("tb/unit/test_controller.py", "tb/unit/test_controller_schedule.py"),
         150,
     ),
     "near_bank": Block(("hw/near_bank/bank_group.py",), ("tb/unit/test_bank_group.py",), 80),

@@ -1,0 +1,195 @@
+"""The controller's schedule of fixed traffic: every command is right, and comes in the cycle in which it always came.
+
+What a schedule has to achieve is measured elsewhere, against an independent simulator (`rates_of_the_reference`) and by
+whole sub-layers. This test notices what those cannot, a command that is late now and then; a change that is meant to
+alter the schedule changes SCHEDULES with it, and tells by how much.
+"""
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import ROW_BITS, preset
+from hw.events import ControllerEvents
+from hw.messages import Access, AluOperation, DataType, Phase, Source, Threshold
+from tb.drivers import dram_stub, payload
+from tb.drivers.column_bus import ColumnBus
+from tb.drivers.stream import StreamSink, StreamSource
+from tb.runner import simulate
+from tb.unit.test_controller import ALL_BYTES, HIGH_BITS, control, memory_bench, request
+
+Generator = random.Random
+REQUESTS = {"compute": 200, "communication": 200, "spill": 40}
+SOURCES = {"compute": Source.COMPUTE, "communication": Source.DMA, "spill": Source.SPILL}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """`rows`: how many different ones, one bit apart (0: any); `banks`: of the 16; `held`: the share of cycles in which
+    responses and commits are not taken; `writes`: the share of the requests that are no reads."""
+
+    policy: str
+    threshold: str
+    rows: int
+    banks: int
+    held: float
+    writes: float
+
+
+TRAFFIC = {
+    "any row": Traffic("ROUND_ROBIN", "NONE", 0, 16, 0.0, 0.5),
+    "row hits": Traffic("COMPUTE_FIRST", "NONE", 1, 16, 0.0, 0.5),
+    "two banks": Traffic("MCA", "OCCUPANCY_10", 8, 2, 0.0, 0.7),
+    "reads held": Traffic("MCA", "OCCUPANCY_30", 3, 16, 0.8, 0.1),
+    "commits held": Traffic("MCA", "OCCUPANCY_5", 0, 16, 0.85, 0.9),
+    "one bank": Traffic("MCA", "NONE", 8, 1, 0.3, 0.3),
+}
+SCHEDULES = {
+    "any row": {
+        "cycles": 2393,
+        "row": 882529,
+        "column": 458452,
+        "returns": 117679,
+        "compute_response": 112601,
+        "commits": 231627,
+        "occupancy": 121537,
+    },
+    "row hits": {
+        "cycles": 886,
+        "row": 667,
+        "column": 171775,
+        "returns": 61886,
+        "compute_response": 32470,
+        "commits": 81001,
+        "occupancy": 41617,
+    },
+    "two banks": {
+        "cycles": 4868,
+        "row": 790856,
+        "column": 786912,
+        "returns": 188564,
+        "compute_response": 53740,
+        "commits": 546979,
+        "occupancy": 114161,
+    },
+    "reads held": {
+        "cycles": 1374,
+        "row": 279924,
+        "column": 279332,
+        "returns": 164416,
+        "compute_response": 99151,
+        "commits": 31335,
+        "occupancy": 38570,
+    },
+    "commits held": {
+        "cycles": 2931,
+        "row": 1048036,
+        "column": 534242,
+        "returns": 39341,
+        "compute_response": 17900,
+        "commits": 523799,
+        "occupancy": 41777,
+    },
+    "one bank": {
+        "cycles": 3857,
+        "row": 121630,
+        "column": 827422,
+        "returns": 364959,
+        "compute_response": 233084,
+        "commits": 234367,
+        "occupancy": 218485,
+    },
+}
+"""Of each traffic: `cycles` until all is done; the other figures are sums of the cycles in which something happened."""
+
+
+def place(rng: Generator, traffic: Traffic, first_row: int, taken: set[int]) -> int:
+    """A sector that no request had so far."""
+    while True:
+        row = rng.getrandbits(ROW_BITS)
+        if traffic.rows:
+            other = rng.getrandbits(10) % traffic.rows
+            row = first_row ^ (1 << 2 * other) * (other > 0)
+        bank = rng.getrandbits(4) % traffic.banks
+        va = bank & 3 | rng.getrandbits(6) << 2 | bank >> 2 << 8 | row << 10
+        if va not in taken:
+            taken.add(va)
+            return va
+
+
+def requests_of(rng: Generator, traffic: Traffic, bus: ColumnBus) -> dict[str, list[int]]:
+    """Packed requests of each stream, which `bus` is told."""
+    first_row, taken = rng.getrandbits(ROW_BITS), set[int]()
+    packed: dict[str, list[int]] = {name: [] for name in REQUESTS}
+    for name, count in REQUESTS.items():
+        for number in range(count):
+            va = place(rng, traffic, first_row, taken) | rng.getrandbits(HIGH_BITS) << 10 + ROW_BITS
+            access = [Access.STORE, Access.UPDATE][rng.getrandbits(1)] if rng.random() < traffic.writes else Access.READ
+            ordered = {
+                "alu": list(AluOperation)[rng.getrandbits(2)],
+                "dtype": list(DataType)[rng.getrandbits(2)],
+                "first_touch": rng.getrandbits(1),
+                "phase": list(Phase)[rng.getrandbits(2)],
+                "epoch": rng.getrandbits(8),
+            }
+            bus.request(va, access, **{key: getattr(value, "value", value) for key, value in ordered.items()})
+            fields = {"source": SOURCES[name], "id": number % 256, "tracked": 1, "mask": ALL_BYTES}
+            packed[name].append(request(access=access, va=va, data=rng.getrandbits(256), **ordered, **fields))
+    return packed
+
+
+@cocotb.test()
+async def schedule_of_fixed_traffic(dut):
+    Clock(dut.clk, 1, unit="ns").start()
+    rng = Generator(2024)
+    dut.fault.value = 0
+    dut.kernel_active.value = 1
+    held = 0.0
+
+    def pause() -> bool:
+        return rng.random() < held
+
+    sources = {name: StreamSource(dut, name, dut.clk) for name in REQUESTS}
+    sinks = [StreamSink(dut, name, dut.clk, pause) for name in ("compute_response", "commits")]
+    found = {}
+    for name, traffic in TRAFFIC.items():
+        dut.control.value = control(traffic.policy, Threshold[traffic.threshold], starvation=300)
+        dut.rst.value = 1
+        for _ in range(5):
+            await RisingEdge(dut.clk)
+        dut.rst.value = 0
+        held = traffic.held
+        bus = ColumnBus(dut, preset("paper"))
+        for stream, packed in requests_of(rng, traffic, bus).items():
+            sources[stream].queue.extend(packed)
+        sums: Counter[str] = Counter()
+        taken = {sink.name: sink.taken for sink in sinks}
+        idle_for = 0
+        while idle_for < 20:
+            await ReadOnly()
+            sums["cycles"] += 1
+            cycle = sums["cycles"]
+            bus.cycle()
+            for signal in ("row", "column", "returns"):
+                sums[signal] += cycle * (int(getattr(dut, signal).value) & 1)
+            for sink in sinks:
+                sums[sink.name] += cycle * (sink.taken - taken[sink.name])
+                taken[sink.name] = sink.taken
+            events = payload.unpack(ControllerEvents, int(dut.events.value))
+            sums["occupancy"] += events["occupancy"]
+            idle_for = idle_for + 1 if events["idle"] and not any(source.queue for source in sources.values()) else 0
+            assert cycle < 40_000, f"{name}: not done"
+            await RisingEdge(dut.clk)
+        assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
+        assert not any(bus.waiting.values()), f"{name}: requests without a command"
+        found[name] = dict(sums)
+    assert found == SCHEDULES
+
+
+def test_schedule_of_fixed_traffic():
+    bench = memory_bench(preset("paper"), False)
+    simulate(bench, "memory_bench_paper", __name__, "schedule_of_fixed_traffic", sources=[dram_stub.SOURCE])
