@@ -191,6 +191,12 @@ class PairBench:
         if armed:
             await self.arm()
 
+    def choose_ranks(self):
+        """Give both sides a rank anew; nothing may be under way."""
+        self.ranks = dict(zip(SIDES, random.sample(range(64), 2), strict=True))
+        for side in SIDES:
+            getattr(self.dut, f"{side}_rank").value = self.ranks[side]
+
     def fix_routes(self):
         """Lead each side's packets to one of its link ports; returns the port of each."""
         ports = {side: random.randrange(self.config.links) for side in SIDES}

@@ -35,20 +35,23 @@ async def random_traffic(dut):
     pause, changing = float(os.environ["PAUSE"]), config.links == 2 and os.environ["ROUTE"] == "changing"
     bench = PairBench(dut, config, pause)
     await bench.reset()
-    for side in SIDES:
-        getattr(dut, f"{side}_route").value = random.getrandbits(64)
-    for _ in range(25):
+    refusals = [None] * 6 + [Fault.OUTSIDE, Fault.OUTSIDE, Fault.DESTINATION]
+    for _ in range(3):
+        bench.choose_ranks()
         for side in SIDES:
-            for kind in ("dma", "store"):
-                bench.packet(side, kind, random.choice([None] * 8 + [Fault.OUTSIDE, Fault.DESTINATION]))
-    task = cocotb.start_soon(bench.finish())
-    while not task.done():
-        await RisingEdge(dut.clk)
-        dut.pause.value = int(random.random() * 300 < pause)
-        if changing:
+            getattr(dut, f"{side}_route").value = random.getrandbits(64)
+        for _ in range(10):
             for side in SIDES:
-                getattr(dut, f"{side}_route").value = random.getrandbits(64)
-    task.result()
+                for kind in ("dma", "store"):
+                    bench.packet(side, kind, random.choice(refusals))
+        task = cocotb.start_soon(bench.finish())
+        while not task.done():
+            await RisingEdge(dut.clk)
+            dut.pause.value = int(random.random() * 300 < pause)
+            if changing:
+                for side in SIDES:
+                    getattr(dut, f"{side}_route").value = random.getrandbits(64)
+        task.result()
     bench.check(ordered=not changing)
 
 
