@@ -187,7 +187,7 @@ async def schedule_of_fixed_traffic(dut):
         assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
         assert not any(bus.waiting.values()), f"{name}: requests without a command"
         found[name] = dict(sums)
-    assert found == SCHEDULES
+    assert found == SCHEDULES, f"now SCHEDULES = {found}"
 
 
 def test_schedule_of_fixed_traffic():
