@@ -29,7 +29,12 @@ def synth(
         list[Path] | None,
         typer.Option(help="Also map to this Liberty file (.lib or .lib.gz); repeatable.", metavar="FILE"),
     ] = None,
-    fpga: Annotated[bool, typer.Option(help="Also place and route for an ECP5 FPGA (preset paper only).")] = True,
+    fpga: Annotated[
+        bool,
+        typer.Option(
+            help="Also place and route for an ECP5 FPGA (preset paper; parts of other blocks by --block only)."
+        ),
+    ] = True,
     processes: Annotated[int, typer.Option(help="Blocks at once.", metavar="COUNT")] = 2,
     out: Annotated[Path, typer.Option(help="Folder of netlists, logs, path reports and summary.json.")] = Path(
         "build/synth"
@@ -44,7 +49,7 @@ def synth(
     Example: t3rtl synth --block tracker --preset paper --liberty my.lib --liberty my_flip_flops.lib.gz
     """
     from hw.synthesis import report
-    from hw.synthesis.blocks import BLOCKS
+    from hw.synthesis.blocks import BLOCKS, PARTS
     from hw.synthesis.fpga import available
     from hw.synthesis.liberty import LibertyError, Library
     from hw.synthesis.mapping import SynthesisError
@@ -68,6 +73,8 @@ def synth(
     for name in presets:
         default_library(out / name)
 
+    # Placing a part once more by itself takes two minutes for the ALU alone.
+    placed = [] if not fpga else [name for name in blocks if name != "node" and (block or name not in PARTS)]
     results: dict[tuple[str, str], Figures] = {}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with stages("synth") as progress, ProcessPoolExecutor(processes) as pool:
@@ -82,7 +89,7 @@ def synth(
         designs = {key: hashlib.sha256(source.read_bytes()).hexdigest() for key, source in sources.items()}
         first = {design: key for key, design in reversed(designs.items())}
         work = {
-            key: pool.submit(measure_design, sources[key], files, fpga and key[0] == "paper" and key[1] != "node")
+            key: pool.submit(measure_design, sources[key], files, key[0] == "paper" and key[1] in placed)
             for key in sorted(first.values(), key=lambda key: -sources[key].stat().st_size)
         }
         for key, design in designs.items():

@@ -38,3 +38,6 @@ BLOCKS: dict[str, Callable[[Configuration], wiring.Component]] = {
 }
 """`memory_controller` holds arbiter, DRAM queue and bank machines, `near_bank` one bank group's ALU, `tracker` the
 trigger table; `node` everything but `near_bank`."""
+
+PARTS = ("arbiter", "dram_queue", "bank_machines", "alu")
+"""Blocks inside of another block of the list."""
