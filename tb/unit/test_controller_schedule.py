@@ -8,6 +8,7 @@ alter the schedule changes SCHEDULES with it, and tells by how much.
 import random
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
@@ -129,7 +130,7 @@ def requests_of(rng: Generator, traffic: Traffic, bus: ColumnBus) -> dict[str, l
         for number in range(count):
             va = place(rng, traffic, first_row, taken) | rng.getrandbits(HIGH_BITS) << 10 + ROW_BITS
             access = [Access.STORE, Access.UPDATE][rng.getrandbits(1)] if rng.random() < traffic.writes else Access.READ
-            ordered = {
+            ordered: dict[str, Any] = {
                 "alu": list(AluOperation)[rng.getrandbits(2)],
                 "dtype": list(DataType)[rng.getrandbits(2)],
                 "first_touch": rng.getrandbits(1),
