@@ -104,7 +104,7 @@ class PacketizerBench:
 
 
 def run_of_stores(bench: PacketizerBench, length: int, **changes):
-    """A run of whole-sector stores with random attributes, the last perhaps partial, often at the end of 256 B."""
+    """A run of stores with random attributes, often to the end of 256 B; some are partial, the last one often."""
     start = random.choice([random.getrandbits(42), 8 * random.randrange(3, 1 << 40) - length])
     attributes = {
         "access": random.choice([Access.STORE, Access.UPDATE]).value,
@@ -119,7 +119,9 @@ def run_of_stores(bench: PacketizerBench, length: int, **changes):
         if random.random() < 0.1 and "peer" not in changes:
             name = random.choice(list(attributes))
             attributes[name] ^= 3 if name == "access" else 1
-        mask = 0xFFFFFFFF if place < length - 1 or random.random() < 0.5 else random.getrandbits(31)
+        mask = 0xFFFFFFFF
+        if random.random() < (0.1 if place < length - 1 else 0.5):
+            mask = random.choice([random.getrandbits(31), mask ^ 1 << random.randrange(32)])
         bench.store(va=start + place, mask=mask, **attributes)
 
 
