@@ -164,7 +164,7 @@ def room(b: Bench) -> None:
 
 @proof(
     block="ready_queue",
-    claim="order and payload kept, nothing lost or issued twice, until it is cleared; it tells when it is empty",
+    claim="order and payload kept, nothing lost or issued twice, until it is cleared, and it tells what a clear drops",
     scope="4 entries of 4 bits; at most as many payloads at once as there are entries (a block becomes ready once)",
     engine="pdr",
     depth=0,
@@ -184,7 +184,7 @@ def ready_queue(b: Bench) -> None:
         m.d.sync += content.eq(content + dut.push - taken)
     b.assume(implies(dut.push, (content != depth) | taken))
     b.claim(implies(dut.output.valid, content != 0))
-    b.claim(dut.waiting == (content != 0))
+    b.claim(dut.waiting == (content > taken))
 
     token = b.any_const(4, "token")
     choose = b.any_seq(1, "choose")
