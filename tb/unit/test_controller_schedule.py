@@ -7,20 +7,21 @@ alter the schedule changes SCHEDULES with it, and tells by how much.
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cocotb
+import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
-from hw.config import ROW_BITS, preset
+from hw.config import ROW_BITS, Configuration, preset
 from hw.events import ControllerEvents
 from hw.messages import Access, AluOperation, DataType, Phase, Source, Threshold
 from tb.drivers import dram_stub, payload
 from tb.drivers.column_bus import ColumnBus
 from tb.drivers.stream import StreamSink, StreamSource
-from tb.runner import simulate
+from tb.runner import SimulationError, simulate
 from tb.unit.test_controller import ALL_BYTES, HIGH_BITS, control, memory_bench, request
 
 Generator = random.Random
@@ -105,7 +106,8 @@ SCHEDULES = {
         "occupancy": 218485,
     },
 }
-"""Of each traffic: `cycles` until all is done; the other figures are sums of the cycles in which something happened."""
+"""Of each traffic: `cycles` until all is done; `occupancy`, the sum over all cycles; the other figures are sums of the
+cycles in which something happened."""
 
 
 def place(rng: Generator, traffic: Traffic, first_row: int, taken: set[int]) -> int:
@@ -191,6 +193,16 @@ async def schedule_of_fixed_traffic(dut):
     assert found == SCHEDULES, f"now SCHEDULES = {found}"
 
 
+def run(name: str, config: Configuration) -> None:
+    bench = memory_bench(config, False)
+    simulate(bench, f"memory_bench_{name}", __name__, "schedule_of_fixed_traffic", sources=[dram_stub.SOURCE])
+
+
 def test_schedule_of_fixed_traffic():
-    bench = memory_bench(preset("paper"), False)
-    simulate(bench, "memory_bench_paper", __name__, "schedule_of_fixed_traffic", sources=[dram_stub.SOURCE])
+    run("paper", preset("paper"))
+
+
+def test_a_later_command_is_caught():
+    timing = preset("paper").timing
+    with pytest.raises(SimulationError, match="now SCHEDULES"):
+        run("late", preset("paper", timing=replace(timing, rrd=timing.rrd + 1)))

@@ -3,15 +3,20 @@
 import json
 import os
 import random
+from collections.abc import Callable
+from unittest.mock import patch
 
 import cocotb
 import pytest
+from amaranth import Module
 from cocotb.triggers import RisingEdge
 
-from hw.config import preset
+from hw.config import Configuration, preset
+from hw.dma.ready_queue import ReadyQueue
+from hw.tracker.tracker import Tracker
 from tb.drivers.sweep import swept
 from tb.drivers.tracker_bench import TrackerBench
-from tb.runner import simulate
+from tb.runner import SimulationError, simulate
 from tb.unit.test_tracker import QUAD, SMALL, TINY, UNTAGGED, plain, tracker
 
 WORKGROUPS = 12
@@ -80,8 +85,17 @@ async def faults_wait_to_be_taken(dut):
         bench.forget()
 
 
-def run(test: str, config: dict) -> None:
-    simulate(tracker(preset(**config)), "tracker", __name__, test, environment={"T3_CASE": json.dumps(config)})
+class HastyQueue(ReadyQueue):
+    """Tells of a block as waiting also in the cycle in which it is taken."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.waiting.eq(self.output.valid)
+        return m
+
+
+def run(test: str, config: dict, design: Callable[[Configuration], Tracker] = tracker) -> None:
+    simulate(design(preset(**config)), "tracker", __name__, test, environment={"T3_CASE": json.dumps(config)})
 
 
 @pytest.mark.parametrize("config", [SMALL, TINY, QUAD, UNTAGGED], ids=["small", "tiny", "four_banks", "no_tags"])
@@ -92,3 +106,8 @@ def test_an_epoch_ends_at_any_moment(config):
 @pytest.mark.parametrize("config", [SMALL, QUAD], ids=["one_bank", "four_banks"])
 def test_faults_wait_to_be_taken(config):
     run("faults_wait_to_be_taken", config)
+
+
+def test_a_block_told_as_left_over_but_taken_is_caught():
+    with patch("hw.dma.trigger_table.ReadyQueue", HastyQueue), pytest.raises(SimulationError, match="LEFT_OVER"):
+        run("clear_at_any_moment", SMALL, Tracker)
