@@ -243,18 +243,21 @@ async def a_clear_drops_what_waits(dut):
     """A clear drops the blocks that nobody has taken, which `waiting` tells before; what comes later is right."""
     bench = Bench(dut, 0)
     # What is offered in the cycle of the clear is taken in it, or it would be withdrawn.
-    stopped = True
-    bench.blocks.pause = bench.launches.pause = lambda: stopped
+    stopped = {"blocks", "launches"}
+    bench.blocks.pause, bench.launches.pause = lambda: "blocks" in stopped, lambda: "launches" in stopped
     await bench.start()
     for _ in range(30):
         items = single_tiles(random.sample(range(64), random.randint(1, 40)))
         due = {action: ready(items, action) for action in ("dma", "launch")}
         before = bench.blocks.taken + bench.launches.taken
-        stopped = True
+        stopped = {"blocks", "launches"}
         await bench.play(items)
         await bench.idle(2)
-        stopped = False
-        await bench.idle(random.randrange(1, 9))
+        # Often only one of the two has anything left.
+        stopped = random.choice([set(), {"blocks"}, {"launches"}])
+        await bench.idle(random.choice([random.randrange(1, 9), 3 * len(items) + 9]))
+        stopped = set()
+        await bench.idle(1)
         taken = bench.blocks.taken + bench.launches.taken - before
         await ReadOnly()
         for name in ("blocks", "launches"):
