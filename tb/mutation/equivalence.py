@@ -4,7 +4,8 @@ state.
 yosys matches the registers of the two by name and proves by SAT that equal registers and inputs give equal next
 registers and outputs, or shows it by induction over a few cycles. In the first proof submodules stay as they are, with
 equal inputs to be proven, and every output counts: what is proven holds wherever the module is used. The second finds
-faults in logic that leads nowhere. A mutant that the surroundings hide by what they never do is not proven.
+faults in logic that leads nowhere. In both a memory is equal to another only if its inputs are the same signals; in a
+third attempt the module's memories are taken apart into registers. A mutant that the surroundings hide by what they never do is not proven.
 """
 
 import multiprocessing
@@ -22,7 +23,6 @@ CPU_SECONDS = 60
 
 _PROOF = (
     # Registers bit by bit: one that leads nowhere is taken away and needs not be equal.
-    "memory_map gold gate",
     "simplemap gold/t:$*dff* gate/t:$*dff*",
     "opt_clean -purge gold gate",
     "setundef -undriven -zero gold gate",
@@ -52,11 +52,15 @@ def _attempt(proof: Proof, rtlil: str, mutant: Mutant) -> None:
         os._exit(1)
 
 
-def _module_is_equal(rtlil: str, mutant: Mutant) -> bool:
+def _module_is_equal(rtlil: str, mutant: Mutant, *first: str) -> bool:
     module = mutant.command.split("-module ")[1].split()[0]
     with netlist_design(rtlil) as design:
-        call(design, f"copy {module} gold", mutant.command, f"rename {module} gate", *_PROOF)
+        call(design, f"copy {module} gold", mutant.command, f"rename {module} gate", *first, *_PROOF)
     return True
+
+
+def _module_is_equal_with_memories(rtlil: str, mutant: Mutant) -> bool:
+    return _module_is_equal(rtlil, mutant, "memory_map gold gate")
 
 
 def _design_is_equal(rtlil: str, mutant: Mutant) -> bool:
@@ -69,7 +73,7 @@ def _design_is_equal(rtlil: str, mutant: Mutant) -> bool:
 
 def is_equivalent(rtlil: str, mutant: Mutant) -> bool:
     """Whether `mutant` of the netlist is proven to change nothing, in processes of their own with a time limit each."""
-    for proof in (_module_is_equal, _design_is_equal):
+    for proof in (_module_is_equal, _design_is_equal, _module_is_equal_with_memories):
         process = multiprocessing.get_context("fork").Process(target=_attempt, args=(proof, rtlil, mutant))
         process.start()
         process.join(CPU_SECONDS * 20)
