@@ -4,8 +4,9 @@ state.
 yosys matches the registers of the two by name and proves by SAT that equal registers and inputs give equal next
 registers and outputs, or shows it by induction over a few cycles. In the first proof submodules stay as they are, with
 equal inputs to be proven, and every output counts: what is proven holds wherever the module is used. The second finds
-faults in logic that leads nowhere. In both a memory is equal to another only if its inputs are the same signals; in a
-third attempt the module's memories are taken apart into registers. A mutant that the surroundings hide by what they never do is not proven.
+faults in logic that leads nowhere. In both, a memory equals another only if its inputs are the same signals; in a third
+proof the module's memories are taken apart into registers. A mutant that the surroundings hide by what they never do is
+not proven.
 """
 
 import multiprocessing
