@@ -26,6 +26,11 @@ _SAME = {
 """Fields of a store, and of the header, that all sectors of a packet have in common."""
 
 
+def _expected_layout(store: data.StructLayout) -> data.StructLayout:
+    """What the next store of a channel must have to continue the packet of the last one."""
+    return data.StructLayout({name: store[name].shape for name in (*_SAME, "va")})
+
+
 class StorePacketizer(wiring.Component):
     """Merges remote stores of consecutive addresses and equal attributes into packets of up to 8 sectors.
 
@@ -62,34 +67,40 @@ class StorePacketizer(wiring.Component):
         waiting = Signal(channels)
         served = Signal(range(channels))
         store = Signal(shape)
+        continues = Signal()
         merge = Signal()
         for channel in range(channels):
-            queue = fifo.SyncFIFO(width=shape.size, depth=config.remote_queue_depth)
+            queue = fifo.SyncFIFO(width=shape.size + 1, depth=config.remote_queue_depth)
             m.submodules[f"queue_{channel}"] = queue
             port = self.stores[channel]
+            # A channel's open packet ends in the store before this one, so the comparison need not wait for the way out
+            # of the queue, which takes long enough without it.
+            expected = Signal(_expected_layout(shape), name=f"expected_{channel}")
+            with m.If(port.valid & port.ready):
+                m.d.sync += [
+                    expected.va.eq(port.payload.va + 1),
+                    *(expected[name].eq(port.payload[name]) for name in _SAME),
+                ]
             m.d.comb += [
-                queue.w_data.eq(port.payload),
+                queue.w_data.eq(Cat(port.payload, self._continues(port.payload, expected))),
                 queue.w_en.eq(port.valid),
                 port.ready.eq(queue.w_rdy),
                 waiting[channel].eq(queue.r_rdy),
                 queue.r_en.eq(merge & (served == channel)),
             ]
             with m.If(served == channel):
-                m.d.comb += store.as_value().eq(queue.r_data)
+                m.d.comb += Cat(store, continues).eq(queue.r_data)
 
         opened = Signal()
         packet = Signal(messages.link_header)
-        following = Signal(messages.va)
         place = Signal(3)
         patience = Signal(range(PATIENCE))
 
         present = Signal()
-        continues = Signal()
         others = Signal()
         m.d.comb += [
             present.eq(waiting.bit_select(served, 1)),
             others.eq((waiting & ~(1 << served)).any()),
-            continues.eq((store.va == following) & (store.va[:3] != 0) & self._same(store, packet)),
             merge.eq(buffer.room & present & (~opened | continues)),
         ]
 
@@ -125,7 +136,6 @@ class StorePacketizer(wiring.Component):
         with m.If(merge):
             m.d.sync += [
                 packet.eq(header),
-                following.eq(store.va + 1),
                 place.eq(arrival.index + 1),
                 patience.eq(0),
             ]
@@ -147,6 +157,7 @@ class StorePacketizer(wiring.Component):
                                     m.d.sync += served.eq(index)
         return m
 
-    def _same(self, store: data.View, packet: data.View) -> Value:
-        """Whether `store` agrees with the open packet in everything but its address."""
-        return Cat(Value.cast(store[field]) == Value.cast(packet[name]) for field, name in _SAME.items()).all()
+    def _continues(self, store: data.View, expected: data.View) -> Value:
+        """Whether `store` may follow the one before it in a packet."""
+        same = Cat(Value.cast(store[name]) == Value.cast(expected[name]) for name in (*_SAME, "va"))
+        return same.all() & (store.va[:3] != 0)
