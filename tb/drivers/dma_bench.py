@@ -17,6 +17,9 @@ from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_dma
 from tb.golden.packets import Tile, block_rows, row_packets
 
+LATE = 150
+"""Cycles: time enough to fill all buffers, and to send a packet but for its last sector."""
+
 
 class DmaBench:
     """The engine with a memory of random latency behind it and the golden model of its packets beside it."""
@@ -25,9 +28,12 @@ class DmaBench:
         self.dut, self.config, self.messages = dut, config, Messages(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.latency = latency
+        self.late_place = None
+        """Sectors at this place of their packet take LATE cycles more."""
         self.memory = {}
         self.reads = []
         self.read_cycles = []
+        self.waiting_cycles = []
         self.packet_cycles = []
         self.block_cycles = []
         self.cycle = 0
@@ -63,6 +69,8 @@ class DmaBench:
             await ReadOnly()
             if any(int(getattr(self.dut, f"reads__{c}__valid").value) for c in range(self.config.channels)):
                 self.read_cycles.append(self.cycle)
+            if unpack(DmaEvents, int(self.dut.events.value))["waiting"]:
+                self.waiting_cycles.append(self.cycle)
             if int(self.dut.blocks__valid.value):
                 self.block_cycles.append(self.cycle)
             if int(self.dut.packets__valid.value):
@@ -88,7 +96,8 @@ class DmaBench:
                 va = request["va"]
                 assert (va >> 3) % self.config.channels == channel
                 self.reads.append(tuple(request[name] for name in ("va", "range", "wg", "wf", "phase")))
-                pending.append((self.cycle + random.randint(1, self.latency), request["id"], va))
+                late = LATE if request["id"] % 8 == self.late_place else 0
+                pending.append((self.cycle + random.randint(1, self.latency) + late, request["id"], va))
             due = [item for item in pending if item[0] <= self.cycle]
             if due:
                 item = random.choice(due)

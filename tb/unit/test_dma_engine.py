@@ -132,6 +132,41 @@ async def every_size_at_every_edge(dut):
                 bench.forget()
 
 
+@cocotb.test()
+async def any_sector_may_come_last(dut):
+    """A packet waits for each of its sectors; a walk that has to wait for a buffer says so."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, 0, 3)
+    await bench.reset()
+    await bench.program(1, Tile(8, 1, 2 * config.dma_packets, 1, 8, 8, 256, 256, 8, 256), 8, 2)
+    for number, place in enumerate((*range(8), *range(8)), start=1):
+        bench.late_place = place
+        block = (1, random.getrandbits(16), 0, random.getrandbits(32) * 8, 0, 0)
+        bench.read_cycles.clear()
+        bench.waiting_cycles.clear()
+        bench.block(*block)
+        await bench.finish(number)
+        bench.check([block])
+        assert bench.waiting_cycles
+        cycles = range(bench.read_cycles[0], bench.read_cycles[-1] + 1)
+        assert sorted(bench.read_cycles + bench.waiting_cycles) == list(cycles)
+        bench.forget()
+
+
+@cocotb.test()
+async def tall_tile(dut):
+    """A WF tile of thousands of rows."""
+    bench = DmaBench(dut, SIZES["paper"], 0, 3)
+    await bench.reset()
+    rows = random.randrange(1 << 12, 1 << 13)
+    await bench.program(1, Tile(8, 1, rows, rows ^ 0x15A5, 8, 7, 32, 32, 3, 1 << 20), 8, 2)
+    blocks = [(1, 7, wf, random.getrandbits(32), 1, 0) for wf in (0, 7)]
+    for block in blocks:
+        bench.block(*block)
+    await bench.finish(len(blocks))
+    bench.check(blocks)
+
+
 @strategies.composite
 def tiles_with_blocks(draw):
     """A tile geometry and up to four of its blocks, as (wf, va, bottom, right)."""
@@ -251,6 +286,16 @@ def test_reset_ends_any_walk():
 def test_every_size_at_every_edge(size):
     design = checked(DmaEngine(SIZES[size]))
     simulate(design, "dma_engine", __name__, "every_size_at_every_edge", environment={"SIZE": size})
+
+
+@pytest.mark.parametrize("size", ["paper", "four_channels"])
+def test_any_sector_may_come_last(size):
+    design = checked(DmaEngine(SIZES[size]))
+    simulate(design, "dma_engine", __name__, "any_sector_may_come_last", environment={"SIZE": size})
+
+
+def test_tall_tile():
+    simulate(checked(DmaEngine(SIZES["paper"])), "dma_engine", __name__, "tall_tile")
 
 
 def test_rate_and_latency():
