@@ -22,7 +22,7 @@ from tb.drivers import dram_stub, payload
 from tb.drivers.column_bus import ColumnBus
 from tb.drivers.stream import StreamSink, StreamSource
 from tb.runner import SimulationError, simulate
-from tb.unit.test_controller import ALL_BYTES, HIGH_BITS, control, memory_bench, request
+from tb.unit.test_controller import ALL_BYTES, HIGH_BITS, MESSAGES, control, memory_bench, request
 
 Generator = random.Random
 REQUESTS = {"compute": 200, "communication": 200, "spill": 40}
@@ -124,10 +124,11 @@ def place(rng: Generator, traffic: Traffic, first_row: int, taken: set[int]) -> 
             return va
 
 
-def requests_of(rng: Generator, traffic: Traffic, bus: ColumnBus) -> dict[str, list[int]]:
-    """Packed requests of each stream, which `bus` is told."""
+def requests_of(rng: Generator, traffic: Traffic, bus: ColumnBus) -> tuple[dict[str, list[int]], list[int]]:
+    """Packed requests of each stream, which `bus` is told, and the packed commits that are to follow, in any order."""
     first_row, taken = rng.getrandbits(ROW_BITS), set[int]()
     packed: dict[str, list[int]] = {name: [] for name in REQUESTS}
+    commits = []
     for name, count in REQUESTS.items():
         for number in range(count):
             va = place(rng, traffic, first_row, taken) | rng.getrandbits(HIGH_BITS) << 10 + ROW_BITS
@@ -140,9 +141,12 @@ def requests_of(rng: Generator, traffic: Traffic, bus: ColumnBus) -> dict[str, l
                 "epoch": rng.getrandbits(8),
             }
             bus.request(va, access, **{key: getattr(value, "value", value) for key, value in ordered.items()})
-            fields = {"source": SOURCES[name], "id": number % 256, "tracked": 1, "mask": ALL_BYTES}
+            tile = {"range": number % 16, "wg": number * 0x101, "wf": number % 8}
+            fields = {"source": SOURCES[name], "id": number % 256, "tracked": 1, "mask": ALL_BYTES, **tile}
             packed[name].append(request(access=access, va=va, data=rng.getrandbits(256), **ordered, **fields))
-    return packed
+            if access != Access.READ:
+                commits.append(payload.pack(MESSAGES.commit, va=va, epoch=ordered["epoch"], bytes=32, **tile))
+    return packed, commits
 
 
 @cocotb.test()
@@ -157,7 +161,7 @@ async def schedule_of_fixed_traffic(dut):
         return rng.random() < held
 
     sources = {name: StreamSource(dut, name, dut.clk) for name in REQUESTS}
-    sinks = [StreamSink(dut, name, dut.clk, pause) for name in ("compute_response", "commits")]
+    sinks = {name: StreamSink(dut, name, dut.clk, pause) for name in ("compute_response", "commits")}
     found = {}
     for name, traffic in TRAFFIC.items():
         dut.control.value = control(traffic.policy, Threshold[traffic.threshold], starvation=300)
@@ -168,10 +172,11 @@ async def schedule_of_fixed_traffic(dut):
         dut.rst.value = 0
         held = traffic.held
         bus = ColumnBus(dut, preset("paper"))
-        for stream, packed in requests_of(rng, traffic, bus).items():
+        requests, commits = requests_of(rng, traffic, bus)
+        for stream, packed in requests.items():
             sources[stream].queue.extend(packed)
         sums: Counter[str] = Counter()
-        taken = {sink.name: sink.taken for sink in sinks}
+        taken = {sink.name: sink.taken for sink in sinks.values()}
         idle_for = 0
         while idle_for < 20:
             await ReadOnly()
@@ -180,7 +185,7 @@ async def schedule_of_fixed_traffic(dut):
             bus.cycle()
             for signal in ("row", "column", "returns"):
                 sums[signal] += cycle * (int(getattr(dut, signal).value) & 1)
-            for sink in sinks:
+            for sink in sinks.values():
                 sums[sink.name] += cycle * (sink.taken - taken[sink.name])
                 taken[sink.name] = sink.taken
             events = payload.unpack(ControllerEvents, int(dut.events.value))
@@ -190,6 +195,8 @@ async def schedule_of_fixed_traffic(dut):
             await RisingEdge(dut.clk)
         assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
         assert not any(bus.waiting.values()), f"{name}: requests without a command"
+        assert sorted(sinks["commits"].received) == sorted(commits), f"{name}: wrong commits"
+        sinks["commits"].received.clear()
         found[name] = dict(sums)
     assert found == SCHEDULES, f"now SCHEDULES = {found}"
 
