@@ -14,6 +14,8 @@ class Block:
     netlists: int = 1
 
 
+_CONTROLLER_TESTS = tuple(f"tb/unit/test_controller{name}.py" for name in ("", "_schedule", "_control"))
+
 BLOCKS = {
     "address_map": Block(("hw/address_map.py", "hw/range_table.py"), ("tb/unit/test_address_map.py",), 120),
     "stream_arbiter": Block(("hw/stream_arbiter.py",), ("tb/unit/test_stream_arbiter.py",), 60),
@@ -26,12 +28,12 @@ BLOCKS = {
     # Arbiter and detector are blocks of their own.
     "memory_controller": Block(
         tuple(f"hw/memory_controller/{name}.py" for name in ("controller", "queues", "refresh")),
-        ("tb/unit/test_controller.py", "tb/unit/test_controller_schedule.py"),
+        _CONTROLLER_TESTS,
         100,
     ),
     "bank_machines": Block(
         tuple(f"hw/memory_controller/{name}.py" for name in ("bank_machine", "dram_queue", "timers")),
-        ("tb/unit/test_controller.py", "tb/unit/test_controller_schedule.py"),
+        _CONTROLLER_TESTS,
         150,
     ),
     "near_bank": Block(("hw/near_bank/bank_group.py",), ("tb/unit/test_bank_group.py",), 80),

@@ -1,0 +1,98 @@
+"""The controller does what its control word says: it refreshes whatever is on its way, its detector has its limits."""
+
+import random
+
+import cocotb
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import preset
+from hw.events import ControllerEvents
+from hw.messages import Access, Source, Threshold
+from tb.drivers import dram_stub
+from tb.drivers.clock import pass_cycles
+from tb.drivers.payload import unpack
+from tb.runner import simulate
+from tb.unit.test_arbiter import control
+from tb.unit.test_controller import MESSAGES, memory_bench, request, start
+
+PAPER = preset("paper")
+
+
+async def read(dut, va, most=2000):
+    """Read sector `va`; cycles until its data is returned."""
+    dut.communication__payload.value = request(access=Access.READ, source=Source.DMA, va=va)
+    dut.communication__valid.value = 1
+    await ReadOnly()
+    assert int(dut.communication__ready.value)
+    await RisingEdge(dut.clk)
+    dut.communication__valid.value = 0
+    for cycle in range(1, most):
+        await ReadOnly()
+        returned = unpack(MESSAGES.read_return, int(dut.returns.value))
+        await RisingEdge(dut.clk)
+        if returned["valid"]:
+            return cycle
+    raise AssertionError("the read did not return")
+
+
+async def prepare(dut):
+    dut.fault.value = dut.kernel_active.value = dut.control.value = 0
+    for stream in ("compute", "communication", "spill"):
+        getattr(dut, f"{stream}__valid").value = 0
+    await start(dut)
+
+
+@cocotb.test()
+async def a_read_at_any_moment_of_a_refresh(dut):
+    """A read of an open row meets the refresh in every cycle around its beginning; it comes before or after it."""
+    await prepare(dut)
+    times = []
+    for early in range(16):
+        dut.control.value = control(refresh=0)
+        await pass_cycles(dut, PAPER.timing.rfc)
+        await read(dut, 0)
+        dut.control.value = control(refresh=1)
+        await pass_cycles(dut, PAPER.timing.refi - early)
+        times.append(await read(dut, 4 * early + 4))
+        assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
+    hit = times[-1]
+    before = times.index(hit)
+    assert 0 < before < 8, times
+    assert times[before:] == [hit] * len(times[before:]), times
+    assert all(time > hit + PAPER.timing.rfc for time in times[:before]), times
+
+
+@cocotb.test()
+async def detector_has_its_limits(dut):
+    """Without requests, the limit becomes that of the first boundary of 0, `window` cycles into the kernel."""
+    await prepare(dut)
+    order = {"boundary_10": "OCCUPANCY_5", "boundary_30": "OCCUPANCY_10", "boundary_none": "OCCUPANCY_30"}
+    for _ in range(150):
+        window = random.choice([1 << random.randrange(1, 11), random.randrange(2, 300)])
+        bounds = {name: random.choice([0, 1 << random.randrange(16)]) for name in order}
+        dut.control.value = control(threshold=Threshold.AUTO, window=window, refresh=1, **bounds)
+        dut.kernel_active.value = 1
+        expected = [Threshold[limit] for name, limit in order.items() if not bounds[name]] or [Threshold.NONE]
+        seen = []
+        for _ in range(window + 5):
+            await RisingEdge(dut.clk)
+            await ReadOnly()
+            seen.append(unpack(ControllerEvents, int(dut.events.value))["threshold"])
+        assert seen[-1] == expected[0].value, (window, bounds)
+        # The start of a kernel is taken for the densest.
+        assert seen.index(expected[0].value) == (window if bounds["boundary_10"] else 0)
+        await RisingEdge(dut.clk)
+        dut.kernel_active.value = 0
+        await RisingEdge(dut.clk)
+
+
+def run(testcase):
+    simulate(memory_bench(PAPER, False), "memory_bench_paper", __name__, testcase, sources=[dram_stub.SOURCE])
+
+
+def test_a_read_at_any_moment_of_a_refresh():
+    run("a_read_at_any_moment_of_a_refresh")
+
+
+def test_detector_has_its_limits():
+    run("detector_has_its_limits")
