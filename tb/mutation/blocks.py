@@ -39,7 +39,15 @@ BLOCKS = {
     "near_bank": Block(("hw/near_bank/bank_group.py",), ("tb/unit/test_bank_group.py",), 80),
     "alu": Block(("hw/near_bank/alu.py", "hw/near_bank/float_add.py"), ("tb/unit/test_alu.py",), 200),
     "coalescer": Block(("hw/tracker/coalescer.py",), ("tb/unit/test_coalescer.py",), 60),
-    "tracker": Block(("hw/tracker/",), ("tb/unit/test_tracker.py", "tb/unit/test_tracker_clear.py"), 100, netlists=2),
+    # With tags: the other kind keeps the ways' logic, most of it unused. Coalescer and spill port are blocks of their own.
+    "tracker": Block(
+        tuple(
+            f"hw/tracker/{name}.py"
+            for name in ("bank", "count_stage", "fetch_buffers", "storage", "tile_geometry", "tracker", "way_select")
+        ),
+        ("tb/unit/test_tracker.py", "tb/unit/test_tracker_clear.py", "-k=not no_tags and not without_tags"),
+        150,
+    ),
     "spill_port": Block(("hw/tracker/spill.py", "hw/tracker/crossbar.py"), ("tb/unit/test_spill.py",), 60),
     "trigger_table": Block(
         ("hw/dma/trigger_table.py", "hw/dma/ready_queue.py"), ("tb/unit/test_trigger_table.py",), 80

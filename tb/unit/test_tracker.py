@@ -292,8 +292,9 @@ def test_more_tiles_than_the_papers_tracker_holds():
     run("tracker", "every_block_triggers_once", parameters)
 
 
-def test_rate_and_latency():
-    run("tracker", "one_access_a_cycle_and_fixed_latency", {"config": PAPER})
+@pytest.mark.parametrize("config", [PAPER, SMALL], ids=["paper", "small"])
+def test_rate_and_latency(config):
+    run("tracker", "one_access_a_cycle_and_fixed_latency", {"config": config})
 
 
 def test_any_order_of_accesses():
