@@ -31,7 +31,7 @@ def _table(verdicts: list[Verdict]) -> Table:
 def main(
     block: Annotated[list[str] | None, typer.Option(help="only this block (may be repeated)")] = None,
     quick: Annotated[bool, typer.Option(help="a small sample of three small blocks")] = False,
-    mutants: Annotated[int | None, typer.Option(min=1, help="per netlist, instead of each block's own number")] = None,
+    mutants: Annotated[int | None, typer.Option(min=1, help="instead of each block's own number")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of the choice of mutants and of the tests")] = 1,
     out: Annotated[Path, typer.Option(help="folder of summary.json and junit.xml")] = BUILD / "mutation",
     record: Annotated[

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Block:
-    """`sources`: patterns of files below the root whose cells are mutated. `tests`: arguments of pytest. `mutants`: on
-    each of the `netlists` netlists with most simulations (a test file simulates several configurations of a block)."""
+    """`sources`: patterns of files below the root whose cells are mutated. `tests`: arguments of pytest. `mutants`: how
+    many, on the netlist with most simulations (a test file simulates several configurations of a block)."""
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
     mutants: int
-    netlists: int = 1
 
 
 _CONTROLLER_TESTS = tuple(f"tb/unit/test_controller{name}.py" for name in ("", "_schedule", "_control"))
@@ -39,7 +38,7 @@ BLOCKS = {
     "near_bank": Block(("hw/near_bank/bank_group.py",), ("tb/unit/test_bank_group.py",), 80),
     "alu": Block(("hw/near_bank/alu.py", "hw/near_bank/float_add.py"), ("tb/unit/test_alu.py",), 200),
     "coalescer": Block(("hw/tracker/coalescer.py",), ("tb/unit/test_coalescer.py",), 60),
-    # With tags: the other kind keeps the ways' logic, most of it unused. Coalescer and spill port are blocks of their own.
+    # With tags: without them most of the ways' logic leads nowhere. Coalescer and spill port are blocks of their own.
     "tracker": Block(
         tuple(
             f"hw/tracker/{name}.py"

@@ -117,19 +117,15 @@ def _run_netlist(
 def run_block(
     name: str, block: Block, seed: int, mutants: int | None = None, show: Callable[[str], None] = lambda text: None
 ) -> Iterator[Verdict]:
-    """Verdicts of the block's mutants (`mutants` on each netlist instead of the block's own number)."""
+    """Verdicts of the block's mutants (`mutants` instead of the block's own number)."""
     show(f"{name}: recording the simulations of {', '.join(block.tests)}")
     recorded = record(block, seed)
     out = BUILD / "mutation" / "verdicts"
     out.mkdir(parents=True, exist_ok=True)
-    left = block.netlists
     for netlist, jobs in read_jobs(recorded).items():
         rtlil = (recorded / f"{netlist}.il").read_text()
         listed = list_mutants(rtlil, jobs[0].name, block.sources, mutants or block.mutants, seed)
-        if not listed:
-            continue
-        results = out / f"{name}-{netlist}-{len(listed)}-{seed}.jsonl"
-        yield from _run_netlist(name, rtlil, jobs, listed, results, show)
-        left -= 1
-        if not left:
+        if listed:
+            results = out / f"{name}-{netlist}-{len(listed)}-{seed}.jsonl"
+            yield from _run_netlist(name, rtlil, jobs, listed, results, show)
             return
