@@ -108,9 +108,9 @@ class MemoryController(wiring.Component):
         depth = config.dram_queue_depth
         hasty = seeded_bug(m, config, "count_at_enqueue")
 
-        m.submodules.compute_queue = compute = Queue(messages.memory_request, config.compute_queue_depth)
+        m.submodules.compute_queue = compute = Queue(messages.memory_request, config.compute_queue_depth, mark=Needs)
         m.submodules.communication_queue = communication = Queue(
-            messages.memory_request, config.communication_queue_depth
+            messages.memory_request, config.communication_queue_depth, mark=Needs
         )
         m.submodules.spill_queue = spill = Queue(messages.memory_request, min(2, config.spill_queue_depth))
         m.submodules.arbiter = arbiter = Arbiter()
@@ -131,23 +131,17 @@ class MemoryController(wiring.Component):
             return Cat(commit, reads & (item.source == Source.COMPUTE))
 
         # Requests enter their queues.
-        m.submodules.compute_needs = compute_needs = Queue(Needs, config.compute_queue_depth)
-        m.submodules.communication_needs = communication_needs = Queue(Needs, config.communication_queue_depth)
         accept_compute = Signal()
         accept_communication = Signal()
         m.d.comb += [
             accept_compute.eq(self.compute.valid & self.compute.ready),
             accept_communication.eq(self.communication.valid & self.communication.ready),
             compute.i.payload.eq(self.compute.payload),
+            compute.i_mark.as_value().eq(needs(self.compute.payload)),
             compute.i.valid.eq(accept_compute),
             communication.i.payload.eq(self.communication.payload),
+            communication.i_mark.as_value().eq(needs(self.communication.payload)),
             communication.i.valid.eq(accept_communication),
-            compute_needs.i.payload.eq(needs(self.compute.payload)),
-            compute_needs.i.valid.eq(accept_compute),
-            compute_needs.o.ready.eq(compute.o.ready),
-            communication_needs.i.payload.eq(needs(self.communication.payload)),
-            communication_needs.i.valid.eq(accept_communication),
-            communication_needs.o.ready.eq(communication.o.ready),
             spill.i.payload.eq(self.spill.payload),
             spill.i.valid.eq(self.spill.valid),
             self.spill.ready.eq(spill.i.ready),
@@ -181,9 +175,9 @@ class MemoryController(wiring.Component):
             arbiter.accepted.eq(accept_compute),
             arbiter.room.eq(room & ~spill.o.valid),
             arbiter.compute_waiting.eq(compute.o.valid),
-            arbiter.compute_admissible.eq(compute.o.valid & admissible(compute_needs.o.payload)),
+            arbiter.compute_admissible.eq(compute.o.valid & admissible(compute.o_mark)),
             arbiter.communication_waiting.eq(communication.o.valid),
-            arbiter.communication_admissible.eq(communication.o.valid & admissible(communication_needs.o.payload)),
+            arbiter.communication_admissible.eq(communication.o.valid & admissible(communication.o_mark)),
             spill.o.ready.eq(room),
             compute.o.ready.eq(arbiter.take_compute),
             communication.o.ready.eq(arbiter.take_communication),
@@ -200,9 +194,9 @@ class MemoryController(wiring.Component):
         with m.If(spill.o.valid):
             m.d.comb += [request.eq(spill.o.payload), reserved.as_value().eq(needs(spill.o.payload))]
         with m.Elif(arbiter.take_communication):
-            m.d.comb += [request.eq(communication.o.payload), reserved.eq(communication_needs.o.payload)]
+            m.d.comb += [request.eq(communication.o.payload), reserved.eq(communication.o_mark)]
         with m.Else():
-            m.d.comb += [request.eq(compute.o.payload), reserved.eq(compute_needs.o.payload)]
+            m.d.comb += [request.eq(compute.o.payload), reserved.eq(compute.o_mark)]
 
         # In the next cycle it enters the DRAM queue. Its data needs no register: it is in its memory by then.
         insert = Signal()

@@ -1,7 +1,9 @@
 """FIFOs of the memory controller: payloads stay in a memory, only pointers move."""
 
+from typing import Any
+
 from amaranth import Module, Mux, Signal
-from amaranth.hdl import ShapeLike
+from amaranth.hdl import ShapeLike, ValueLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -22,49 +24,55 @@ class Queue(wiring.Component):
 
     Ports: `i`, `o`: streams in and out; `level`: entries stored. `i.ready` depends on registers only. Latency: 1 cycle;
     with `bypass` an empty queue shows the payload on `o` in the cycle in which it arrives (0 cycles). Rate: one a cycle
-    (every second cycle at depth 1).
+    (every second cycle at depth 1). With `mark`, `i_mark`, `o_mark`: some bits of that shape that go with each payload (not
+    around the memory) in a memory of their own, which is smaller and so earlier.
     """
 
-    def __init__(self, shape: ShapeLike, depth: int, bypass: bool = False):
+    def __init__(self, shape: ShapeLike, depth: int, bypass: bool = False, mark: ShapeLike | None = None):
         self._shape = shape
         self._depth = depth
         self._bypass = bypass
+        self._mark = mark
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
                 "o": Out(stream.Signature(shape)),
                 "level": Out(range(depth + 1)),
+                **({} if mark is None else {"i_mark": In(mark), "o_mark": Out(mark)}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.memory = memory = Memory(shape=self._shape, depth=memory_depth(self._depth), init=[])
-        write = memory.write_port()
-        read = memory.read_port(domain="comb")
         first = Signal(range(memory_depth(self._depth)))
         last = Signal(range(memory_depth(self._depth)))
         push = Signal()
         pop = Signal()
-        m.d.comb += [
-            self.i.ready.eq(self.level != self._depth),
-            write.addr.eq(last),
-            write.data.eq(self.i.payload),
-            write.en.eq(push),
-            read.addr.eq(first),
-        ]
+
+        def stored(name: str, shape: ShapeLike, item: ValueLike) -> Any:
+            """The oldest of the items, kept in memory `name`."""
+            m.submodules[name] = memory = Memory(shape=shape, depth=memory_depth(self._depth), init=[])
+            write = memory.write_port()
+            read = memory.read_port(domain="comb")
+            m.d.comb += [write.addr.eq(last), write.data.eq(item), write.en.eq(push), read.addr.eq(first)]
+            return read.data
+
+        oldest = stored("memory", self._shape, self.i.payload)
+        if self._mark is not None:
+            m.d.comb += self.o_mark.eq(stored("marks", self._mark, self.i_mark))
+        m.d.comb += self.i.ready.eq(self.level != self._depth)
         if self._bypass:
             empty = self.level == 0
             m.d.comb += [
                 self.o.valid.eq(~empty | (self.i.valid & self.i.ready)),
-                self.o.payload.eq(Mux(empty, self.i.payload, read.data)),
+                self.o.payload.eq(Mux(empty, self.i.payload, oldest)),
                 push.eq(self.i.valid & self.i.ready & ~(empty & self.o.ready)),
                 pop.eq(~empty & self.o.ready),
             ]
         else:
             m.d.comb += [
                 self.o.valid.eq(self.level != 0),
-                self.o.payload.eq(read.data),
+                self.o.payload.eq(oldest),
                 push.eq(self.i.valid & self.i.ready),
                 pop.eq(self.o.valid & self.o.ready),
             ]
