@@ -24,8 +24,8 @@ class Queue(wiring.Component):
 
     Ports: `i`, `o`: streams in and out; `level`: entries stored. `i.ready` depends on registers only. Latency: 1 cycle;
     with `bypass` an empty queue shows the payload on `o` in the cycle in which it arrives (0 cycles). Rate: one a cycle
-    (every second cycle at depth 1). With `mark`, `i_mark`, `o_mark`: some bits of that shape that go with each payload (not
-    around the memory) in a memory of their own, which is smaller and so earlier.
+    (every second cycle at depth 1). With `mark`, `i_mark`, `o_mark`: some bits of that shape that go with a payload
+    (not around the memory) in a memory of their own, which is smaller and so earlier.
     """
 
     def __init__(self, shape: ShapeLike, depth: int, bypass: bool = False, mark: ShapeLike | None = None):
