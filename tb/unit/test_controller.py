@@ -232,6 +232,16 @@ async def memory_keeps_data_order_and_commits(dut):
         assert [item for item in seen if item["va"] == va] == [item for item in expected if item["va"] == va]
 
 
+async def offer_read(dut, va):
+    """Give an idle controller a communication read; returns after the cycle in which it is taken."""
+    dut.communication__payload.value = request(access=Access.READ, source=Source.DMA, va=va)
+    dut.communication__valid.value = 1
+    await ReadOnly()
+    assert int(dut.communication__ready.value)
+    await RisingEdge(dut.clk)
+    dut.communication__valid.value = 0
+
+
 async def issue(dut):
     """Cycles until the next column command."""
     for cycle in range(2000):
@@ -253,12 +263,7 @@ async def latency_of_an_idle_controller(dut):
         await RisingEdge(dut.clk)
     latencies = []
     for va in (0, 4, 5):
-        dut.communication__payload.value = request(access=Access.READ, source=Source.DMA, va=va)
-        dut.communication__valid.value = 1
-        await ReadOnly()
-        assert int(dut.communication__ready.value)
-        await RisingEdge(dut.clk)
-        dut.communication__valid.value = 0
+        await offer_read(dut, va)
         latencies.append(1 + await issue(dut))
         for _ in range(40):
             await RisingEdge(dut.clk)

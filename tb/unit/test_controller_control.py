@@ -7,25 +7,20 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import preset
 from hw.events import ControllerEvents
-from hw.messages import Access, Source, Threshold
+from hw.messages import Threshold
 from tb.drivers import dram_stub
 from tb.drivers.clock import pass_cycles
 from tb.drivers.payload import unpack
 from tb.runner import simulate
 from tb.unit.test_arbiter import control
-from tb.unit.test_controller import MESSAGES, memory_bench, request, start
+from tb.unit.test_controller import MESSAGES, memory_bench, offer_read, start
 
 PAPER = preset("paper")
 
 
 async def read(dut, va, most=2000):
     """Read sector `va`; cycles until its data is returned."""
-    dut.communication__payload.value = request(access=Access.READ, source=Source.DMA, va=va)
-    dut.communication__valid.value = 1
-    await ReadOnly()
-    assert int(dut.communication__ready.value)
-    await RisingEdge(dut.clk)
-    dut.communication__valid.value = 0
+    await offer_read(dut, va)
     for cycle in range(1, most):
         await ReadOnly()
         returned = unpack(MESSAGES.read_return, int(dut.returns.value))
