@@ -155,6 +155,7 @@ class TrackerBench:
                 if field(layout, request, "write"):
                     self.memory[index] = record
                     self.generation = field(self.layouts.spill_record, record, "reserved")
+                    assert self.generation < 1 << GENERATION_BITS
                     self.written += 1
                 else:
                     self.fetched += 1

@@ -61,7 +61,7 @@ def _drawn_ranges(config: Configuration, tiles: int, action: str) -> list[TiledR
     return result
 
 
-def many_tiles() -> list[TiledRange]:
+def many_tiles(config: Configuration) -> list[TiledRange]:
     """Two ragged ranges of 6,340 WF tiles together, three times what the paper's Tracker holds; those of the second are
     as large as its counters can count."""
     shape = {"tile_rows": 8, "wfs": 8, "block_wfs": 8, "updates": 1, "block_shift": 0}
@@ -71,7 +71,7 @@ def many_tiles() -> list[TiledRange]:
         index=0, first_wg=low, rows=8 * 20, columns=32 * 20 - 14, tile_columns=32, dma=True, launch=False, **shape
     )
     second = TiledRange(
-        index=15,
+        index=config.ranges - 1,
         first_wg=0xFE00 - low,
         rows=8 * 20 - 3,
         columns=width * 20,

@@ -52,7 +52,7 @@ async def every_block_triggers_once(dut):
         epoch = epochs[number]
         await bench.fill_ranges()
         action = parameters.get("actions", ["both", "both"])[number]
-        areas = random_ranges(config, parameters["tiles"], action) if parameters["tiles"] else many_tiles()
+        areas = random_ranges(config, parameters["tiles"], action) if parameters["tiles"] else many_tiles(config)
         await bench.program(areas)
         golden = GoldenTracker({area.index: area for area in areas}, epoch)
         items = interleave(areas, parameters["spread"], config.va_sector_bits)
@@ -287,8 +287,9 @@ def test_every_block_triggers_once(name):
     run("tracker", "every_block_triggers_once", CASES[name] | OVERFLOWING)
 
 
-def test_more_tiles_than_the_papers_tracker_holds():
-    parameters = {"config": PAPER, "pauses": 0, "tiles": 0, "spread": 0, "overflow": True, "epochs": 1}
+@pytest.mark.parametrize("config", [PAPER, SMALL], ids=["paper", "small"])
+def test_more_tiles_than_the_papers_tracker_holds(config):
+    parameters = {"config": config, "pauses": 0, "tiles": 0, "spread": 0, "overflow": True, "epochs": 1}
     run("tracker", "every_block_triggers_once", parameters)
 
 

@@ -1,0 +1,104 @@
+"""Counters that went to their homes in memory: known to be there, until they are back, and complete when they are."""
+
+import json
+import os
+from dataclasses import replace
+from unittest.mock import patch
+
+import cocotb
+import pytest
+from amaranth import Module
+from cocotb.triggers import RisingEdge
+
+from hw.config import Configuration, preset
+from hw.tracker.count_stage import CountStage
+from hw.tracker.tracker import Tracker
+from tb.drivers.sweep import swept
+from tb.drivers.tracker_bench import TrackerBench
+from tb.golden.tracker import TiledRange
+from tb.runner import SimulationError, simulate
+from tb.unit.test_tracker import SMALL, TINY, plain, tracker
+
+LARGE = 4096
+OTHERS = 40
+"""WF tiles that together push any other's counter out of these Trackers."""
+
+
+def case() -> Configuration:
+    return preset(**json.loads(os.environ["T3_CASE"]))
+
+
+async def begin(dut, area: TiledRange) -> TrackerBench:
+    bench = TrackerBench(dut, case(), 0, memory_latency=1)
+    await bench.start(epoch=1)
+    await swept(dut)
+    await bench.program([area])
+    return bench
+
+
+@cocotb.test()
+async def homes_are_counted(dut):
+    """After a counter, or more than a hundred per set, came back, a new tile asks memory for nothing."""
+    workgroups = min(600, case().trigger_blocks)
+    bench = await begin(dut, replace(plain(wgs=workgroups, wfs=2, block_wfs=2, bytes_each=64), block_shift=0))
+    places = bench.config.tracker_sets * bench.config.tracker_ways
+    first = before = 0
+    for count in (places // 2 + 1, places, workgroups - 5 - 2 * places):
+        tiles = [(wg, wf) for wg in range(first, first + count) for wf in range(2)]
+        for _ in range(2):
+            for wg, wf in tiles:
+                bench.commit(0, 0, wg, wf, 1, 2 * wg + wf, 32)
+            await bench.settle()
+        assert bench.written > before
+        before, fetched = bench.written, bench.fetched
+        first += count
+        for wf in range(2):
+            bench.commit(0, 0, first, wf, 1, 0, 64)
+        await bench.settle()
+        assert bench.fetched == fetched, "asked for a counter though all are back"
+        first += 1
+    assert sorted(block[1] for block in bench.received_blocks()) == list(range(first))
+
+
+@cocotb.test()
+async def a_message_meets_its_counter(dut):
+    """While a counter comes back, its tile's next message arrives in every possible cycle."""
+    last = 45
+    bench = await begin(dut, replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0))
+    for wg in range(last):
+        bench.commit(0, 0, wg, 0, 1, wg, LARGE - 64)
+        for other in range(OTHERS):
+            bench.commit(0, 0, last + other, 0, 1, 0, 32)
+        await bench.settle()
+        bench.commit(0, 0, wg, 0, 1, wg, 32)
+        for _ in range(wg):
+            await RisingEdge(dut.clk)
+        bench.commit(0, 0, wg, 0, 1, wg, 32)
+        await bench.settle()
+        assert [block[1] for block in bench.received_blocks()] == list(range(wg + 1))
+    assert not bench.faults.received
+
+
+class HoardingCount(CountStage):
+    """Takes a set for one with a counter in memory for ever."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.spilled_value.eq(1)
+        return m
+
+
+def run(test, config, design=tracker):
+    environment = {"T3_CASE": json.dumps(config)}
+    simulate(design(preset(**config)), "tracker", __name__, test, environment=environment)
+
+
+@pytest.mark.parametrize("config", [SMALL, TINY], ids=["small", "tiny"])
+@pytest.mark.parametrize("test", ["homes_are_counted", "a_message_meets_its_counter"])
+def test_homes(test, config):
+    run(test, config)
+
+
+def test_a_needless_question_is_caught():
+    with patch("hw.tracker.bank.CountStage", HoardingCount), pytest.raises(SimulationError, match="all are back"):
+        run("homes_are_counted", SMALL, Tracker)
