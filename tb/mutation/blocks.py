@@ -44,7 +44,10 @@ BLOCKS = {
             f"hw/tracker/{name}.py"
             for name in ("bank", "count_stage", "fetch_buffers", "storage", "tile_geometry", "tracker", "way_select")
         ),
-        ("tb/unit/test_tracker.py", "tb/unit/test_tracker_clear.py", "-k=not no_tags and not without_tags"),
+        (
+            *(f"tb/unit/test_tracker{name}.py" for name in ("", "_clear", "_homes", "_geometry")),
+            "-k=not no_tags and not without_tags",
+        ),
         150,
     ),
     "spill_port": Block(("hw/tracker/spill.py", "hw/tracker/crossbar.py"), ("tb/unit/test_spill.py",), 60),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -28,8 +29,8 @@ def case() -> Configuration:
     return preset(**json.loads(os.environ["T3_CASE"]))
 
 
-async def begin(dut, area: TiledRange) -> TrackerBench:
-    bench = TrackerBench(dut, case(), 0, memory_latency=1)
+async def begin(dut, area: TiledRange, memory_latency: int = 1) -> TrackerBench:
+    bench = TrackerBench(dut, case(), 0, memory_latency)
     await bench.start(epoch=1)
     await swept(dut)
     await bench.program([area])
@@ -79,6 +80,33 @@ async def a_message_meets_its_counter(dut):
     assert not bench.faults.received
 
 
+@cocotb.test()
+async def buffers_gather_side_by_side(dut):
+    """While as many counters as there are buffers come back, slowly, in any order, messages to all of them arrive."""
+    rounds, together = 12, case().tracker_fetches
+    last = rounds * together
+    area = replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0)
+    bench = await begin(dut, area, memory_latency=100)
+    for first in range(0, last, together):
+        tiles = list(range(first, first + together))
+        cuts = {wg: sorted(random.sample(range(2, LARGE, 2), 3)) for wg in tiles}
+        ends = {wg: [0, *cuts[wg], LARGE] for wg in tiles}
+        places = {wg: [random.getrandbits(bench.config.va_sector_bits) for _ in range(4)] for wg in tiles}
+        for part in range(4):
+            for wg in random.sample(tiles, together):
+                bench.commit(0, 0, wg, 0, 1, places[wg][part], ends[wg][part + 1] - ends[wg][part])
+                for _ in range(random.choice([0, 0, 3])):
+                    await RisingEdge(dut.clk)
+            if part == 0:
+                for other in range(OTHERS):
+                    bench.commit(0, 0, last + other, 0, 1, 0, 32)
+                await bench.settle()
+        await bench.settle()
+        expected = sorted((wg, min(places[wg])) for wg in tiles)
+        assert sorted((wg, va) for _, wg, _, va, *_ in bench.received_blocks()) == expected
+        bench.forget()
+
+
 class HoardingCount(CountStage):
     """Takes a set for one with a counter in memory for ever."""
 
@@ -94,7 +122,7 @@ def run(test, config, design=tracker):
 
 
 @pytest.mark.parametrize("config", [SMALL, TINY], ids=["small", "tiny"])
-@pytest.mark.parametrize("test", ["homes_are_counted", "a_message_meets_its_counter"])
+@pytest.mark.parametrize("test", ["homes_are_counted", "a_message_meets_its_counter", "buffers_gather_side_by_side"])
 def test_homes(test, config):
     run(test, config)
 
