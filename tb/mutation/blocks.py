@@ -74,7 +74,7 @@ BLOCKS = {
             # It writes registers inside of the block, which has other names among mutants.
             "--deselect=tb/unit/test_registers.py::test_register_file[every_counter_carries_through_all_its_bits]",
         ),
-        40,
+        24,
     ),
 }
 
