@@ -197,9 +197,9 @@ class PairBench:
         for side in SIDES:
             getattr(self.dut, f"{side}_rank").value = self.ranks[side]
 
-    def fix_routes(self):
-        """Lead each side's packets to one of its link ports; returns the port of each."""
-        ports = {side: random.randrange(self.config.links) for side in SIDES}
+    def fix_routes(self, port: int | None = None):
+        """Lead each side's packets to link port `port`, or one of its own; returns the port of each."""
+        ports = {side: random.randrange(self.config.links) if port is None else port for side in SIDES}
         for side, other in SIDES.items():
             getattr(self.dut, f"{side}_route").value = ports[side] << self.ranks[other]
         return ports

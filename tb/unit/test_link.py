@@ -189,23 +189,27 @@ async def nothing_is_sent_without_grant(dut):
 
 @cocotb.test()
 async def credits_limit_what_is_sent(dut):
-    """With the receiver's memory stopped, exactly `link_receive_packets` packets are sent; then the rest follows."""
+    """With the receiver's memory stopped, `link_receive_packets` packets are sent on each link; the rest follows."""
     config = SIZES[os.environ["SIZE"]]
     stopped = [True]
     bench = PairBench(dut, config, memory_pause=lambda: stopped[0])
     await bench.reset()
-    bench.fix_routes()
     packets = config.link_receive_packets + 7
-    for _ in range(packets):
+    for port in range(config.links):
+        stopped[0] = True
+        bench.fix_routes(port)
+        sent = {side: bench.counted(side)["sent_packets"] for side in SIDES}
+        for _ in range(packets):
+            for side in SIDES:
+                bench.packet(side, random.choice(["dma", "store"]))
+        for _ in range(200 + packets * 9 * int(1 + 32 / config.link_bytes_per_cycle)):
+            await RisingEdge(dut.clk)
         for side in SIDES:
-            bench.packet(side, random.choice(["dma", "store"]))
-    for _ in range(200 + packets * 9 * int(1 + 32 / config.link_bytes_per_cycle)):
-        await RisingEdge(dut.clk)
-    for side in SIDES:
-        assert bench.counted(side)["sent_packets"] == config.link_receive_packets
-        assert int(getattr(dut, f"{side}_no_credit").value) == 1 and int(getattr(dut, f"{side}_no_grant").value) == 0
-    stopped[0] = False
-    await bench.finish()
+            assert bench.counted(side)["sent_packets"] == sent[side] + config.link_receive_packets
+            assert int(getattr(dut, f"{side}_no_credit").value) == 1
+            assert int(getattr(dut, f"{side}_no_grant").value) == 0
+        stopped[0] = False
+        await bench.finish()
     bench.check(ordered=False)
 
 
