@@ -1,8 +1,10 @@
 """The controller does what its control word says: it refreshes whatever is on its way, its detector has its limits."""
 
 import random
+from itertools import pairwise
 
 import cocotb
+import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import preset
@@ -58,6 +60,20 @@ async def a_read_at_any_moment_of_a_refresh(dut):
 
 
 @cocotb.test()
+async def refreshes_come_in_their_interval(dut):
+    """Idle, the channel is refreshed every tREFI to the cycle."""
+    await prepare(dut)
+    dut.control.value = control(refresh=1)
+    refreshes = []
+    for cycle in range(4 * PAPER.timing.refi + 50):
+        await ReadOnly()
+        if unpack(ControllerEvents, int(dut.events.value))["refresh"]:
+            refreshes.append(cycle)
+        await RisingEdge(dut.clk)
+    assert [after - before for before, after in pairwise(refreshes)] == [PAPER.timing.refi] * 3
+
+
+@cocotb.test()
 async def detector_has_its_limits(dut):
     """Without requests, the limit becomes that of the first boundary of 0, `window` cycles into the kernel."""
     await prepare(dut)
@@ -85,9 +101,8 @@ def run(testcase):
     simulate(memory_bench(PAPER, False), "memory_bench_paper", __name__, testcase, sources=[dram_stub.SOURCE])
 
 
-def test_a_read_at_any_moment_of_a_refresh():
-    run("a_read_at_any_moment_of_a_refresh")
-
-
-def test_detector_has_its_limits():
-    run("detector_has_its_limits")
+@pytest.mark.parametrize(
+    "testcase", ["a_read_at_any_moment_of_a_refresh", "refreshes_come_in_their_interval", "detector_has_its_limits"]
+)
+def test_control(testcase):
+    run(testcase)
