@@ -9,13 +9,15 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import preset
 from hw.events import ControllerEvents
-from hw.messages import Threshold
+from hw.memory_controller.dram_queue import HEAD_WAIT
+from hw.messages import Access, Policy, Source, Threshold
 from tb.drivers import dram_stub
 from tb.drivers.clock import pass_cycles
 from tb.drivers.payload import unpack
+from tb.drivers.stream import StreamSource
 from tb.runner import simulate
 from tb.unit.test_arbiter import control
-from tb.unit.test_controller import MESSAGES, memory_bench, offer_read, start
+from tb.unit.test_controller import MESSAGES, memory_bench, offer_read, request, start
 
 PAPER = preset("paper")
 
@@ -57,6 +59,21 @@ async def a_read_at_any_moment_of_a_refresh(dut):
     assert 0 < before < 8, times
     assert times[before:] == [hit] * len(times[before:]), times
     assert all(time > hit + PAPER.timing.rfc for time in times[:before]), times
+
+
+@cocotb.test()
+async def a_row_conflict_among_hits_is_served(dut):
+    """A read of another row comes to its turn among endless hits of the open one, about HEAD_WAIT cycles later."""
+    await prepare(dut)
+    dut.control.value = control(policy=Policy.ROUND_ROBIN)
+    hits = StreamSource(dut, "compute", dut.clk)
+    dut.compute_response__ready.value = 1
+    for number in range(3000):
+        hits.queue.append(request(access=Access.READ, source=Source.COMPUTE, id=number % 256, va=4 * (number % 64)))
+    await pass_cycles(dut, 300)
+    cycles = await read(dut, 1 << 10)
+    assert HEAD_WAIT < cycles < HEAD_WAIT + 500, cycles
+    assert hits.queue, "the hits came to an end first"
 
 
 @cocotb.test()
@@ -102,7 +119,13 @@ def run(testcase):
 
 
 @pytest.mark.parametrize(
-    "testcase", ["a_read_at_any_moment_of_a_refresh", "refreshes_come_in_their_interval", "detector_has_its_limits"]
+    "testcase",
+    [
+        "a_read_at_any_moment_of_a_refresh",
+        "a_row_conflict_among_hits_is_served",
+        "refreshes_come_in_their_interval",
+        "detector_has_its_limits",
+    ],
 )
 def test_control(testcase):
     run(testcase)
