@@ -36,7 +36,10 @@ class Bench:
         """`percent` of the cycles nobody takes blocks and launches; None: until they are offered."""
         self.dut = dut
         Clock(dut.clk, 1, unit="ns").start()
-        pause = until_offered if percent is None else pauses(percent)
+        self.held = False
+        """Nobody takes anything."""
+        sometimes = pauses(percent or 0)
+        pause = until_offered if percent is None else lambda: self.held or sometimes()
         self.blocks = StreamSink(dut, "blocks", dut.clk, pause)
         self.launches = StreamSink(dut, "launches", dut.clk, pause)
 
@@ -97,11 +100,12 @@ class Bench:
 
 
 def random_completions() -> tuple[list[dict], list[tuple], list[tuple]]:
-    """Tiles of every entry in random order, the blocks and the launches expected."""
+    """Tiles of every entry in random order, the blocks and the launches expected; now and then of each entry both."""
     items, blocks, launches = [], [], []
+    both = random.getrandbits(1)
     for index in range(64):
         members = random.randint(1, 8)
-        flags = {"dma": random.getrandbits(1), "launch": random.getrandbits(1), "bottom": random.getrandbits(1)}
+        flags = {name: random.getrandbits(1) | both for name in ("dma", "launch")} | {"bottom": random.getrandbits(1)}
         first = random.randint(0, 8 - members)
         common = {"range": random.randrange(16), "wg": random.getrandbits(16), "right": random.getrandbits(1)}
         lowest = random.randrange((1 << CONFIG.va_sector_bits) - 5 * 8)
@@ -132,8 +136,10 @@ async def each_block_once(dut):
             place = item["place"]
             expected.append(masks.get(place["index"], 0))
             masks[place["index"]] = expected[-1] | 1 << place["position"]
+        bench.held = random.random() < 0.5
         seen = await bench.play(items)
         assert seen == expected
+        bench.held = False
         await bench.idle(4 * 64 * 12)
         got = [tuple(field(layouts.ready_block, item, name) for name in names) for item in bench.blocks.received]
         assert sorted(got) == sorted(blocks)
