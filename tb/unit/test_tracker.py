@@ -132,9 +132,12 @@ async def one_access_a_cycle_and_fixed_latency(dut):
         total = 8 * len(tiles)
         accepted.clear()
         offered.clear()
-        for number in range(total):
-            bench.commit(0, 0, *tiles[number % len(tiles)], 1, 100 + number, 32)
+        vas = [random.getrandbits(config.va_sector_bits) for _ in range(total)]
+        for number, va in enumerate(vas):
+            bench.commit(0, 0, *tiles[number % len(tiles)], 1, va, 32)
         await bench.settle()
+        lowest = {(*tile, min(vas[first :: len(tiles)])) for first, tile in enumerate(tiles)}
+        assert {block[1:4] for block in bench.received_blocks()[-len(tiles) :]} == lowest
         dut._log.info(f"{order}: {total} accesses in {accepted[-1] - accepted[0] + 1} cycles")
         assert accepted[-1] - accepted[0] + 1 == total == len(accepted)
         assert len(offered) == len(tiles)
