@@ -181,11 +181,12 @@ async def memory_keeps_data_order_and_commits(dut):
     dut.fault.value = FAULT
     dut.kernel_active.value = 1
     await start(dut)
-    # Rows that differ from the first in one bit: the DRAM stub, which does not see all of them, has each column once.
-    # The memory behind the near-bank units has only the lowest rows.
+    # Rows that differ from the first in one bit, or in all of them: the DRAM stub, which does not see every bit, has each
+    # column once. The memory behind the near-bank units has only the lowest rows.
     row_bits = 4 if ONLY_ADD else ROW_BITS
     rows = [random.getrandbits(row_bits)]
     rows += [rows[0] ^ 1 << bit for bit in random.sample(range(row_bits), 2)]
+    rows.append(rows[0] ^ (1 << row_bits) - 1)
     places = [random.choice(rows) << 10 | column for column in random.sample(range(1 << 10), 60)]
     # The DRAM knows nothing of the address bits above its rows.
     pool = [random.getrandbits(HIGH_BITS) << 10 + ROW_BITS | place for place in places]
