@@ -17,6 +17,7 @@ from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_dma
 from tb.golden.packets import Tile, block_rows, row_packets
 
+WAITING = 1 << DmaEvents["waiting"].offset
 LATE = 150
 """Cycles: time enough to fill all buffers, and to send a packet but for its last sector."""
 
@@ -69,14 +70,14 @@ class DmaBench:
             await ReadOnly()
             if any(int(getattr(self.dut, f"reads__{c}__valid").value) for c in range(self.config.channels)):
                 self.read_cycles.append(self.cycle)
-            if unpack(DmaEvents, int(self.dut.events.value))["waiting"]:
-                self.waiting_cycles.append(self.cycle)
             if int(self.dut.blocks__valid.value):
                 self.block_cycles.append(self.cycle)
             if int(self.dut.packets__valid.value):
                 self.packet_cycles.append(self.cycle)
             events = int(self.dut.events.value)
             self.event_cycles[events] += 1
+            if events & WAITING:
+                self.waiting_cycles.append(self.cycle)
             assert events & 1 != int(self.dut.idle.value)
             await RisingEdge(self.dut.clk)
             self.cycle += 1
@@ -208,3 +209,5 @@ class DmaBench:
         self.reads.clear()
         self.packets.received.clear()
         self.event_cycles.clear()
+        self.read_cycles.clear()
+        self.waiting_cycles.clear()

@@ -28,6 +28,11 @@ def field(layout: data.StructLayout, value: int, name: str) -> int:
     return value >> item.offset & (1 << item.width) - 1
 
 
+def next_epoch(epoch: int) -> int:
+    """An epoch of 8 bits, neither 0 nor `epoch`."""
+    return epoch * 37 % 255 + 1
+
+
 def words(area: TiledRange) -> dict[Word, int]:
     """The range entry of `area`."""
     odd, shift = area.tiles_across, 0

@@ -21,6 +21,12 @@ from tb.runner import SimulationError, simulate
 arbiter = cache(Arbiter)
 
 POLICY = os.environ.get("ARBITER_POLICY", "MCA")
+BOUNDARIES = {
+    "boundary_10": Threshold.OCCUPANCY_5,
+    "boundary_30": Threshold.OCCUPANCY_10,
+    "boundary_none": Threshold.OCCUPANCY_30,
+}
+"""The detector's threshold at or above each boundary, the first that is reached."""
 LIMIT = {"OCCUPANCY_5": 5, "OCCUPANCY_10": 10, "OCCUPANCY_30": 30, "NONE": 1000}
 
 
@@ -179,11 +185,10 @@ async def a_long_window_is_counted_in_full(dut):
     dut.accepted.value = 0
     await start(dut)
     for window, boundaries in ((0x5A5A, (0x5555, 0x2AAA, 0x1234)), (0xA5A5, (0x9FFF, 0x8000, 0x7FFF))):
-        names = ("boundary_10", "boundary_30", "boundary_none")
         at = random.randrange(3)
         below = random.randrange(2)
         dut.control.value = control(
-            threshold=Threshold.AUTO, window=window, **dict(zip(names, boundaries, strict=True))
+            threshold=Threshold.AUTO, window=window, **dict(zip(BOUNDARIES, boundaries, strict=True))
         )
         count = boundaries[at] - below
         dut.kernel_active.value = 1

@@ -13,7 +13,7 @@ from hw.memory_controller.intensity import IntensityDetector
 from hw.messages import ArbiterControl, Policy, Threshold
 from tb.drivers.clock import pass_cycles
 from tb.runner import simulate
-from tb.unit.test_arbiter import LIMIT, Golden, compare, control, start
+from tb.unit.test_arbiter import BOUNDARIES, LIMIT, Golden, compare, control, start
 
 arbiter = cache(Arbiter)
 
@@ -91,19 +91,17 @@ async def windows_of_any_length(dut):
     dut.rst.value = 1
     await pass_cycles(dut, 2)
     dut.rst.value = 0
-    order = {"boundary_10": Threshold.OCCUPANCY_5, "boundary_30": Threshold.OCCUPANCY_10}
-    order |= {"boundary_none": Threshold.OCCUPANCY_30}
     short = [random.randrange(1, 300) for _ in range(100)]
     longer = [random.randrange(1 << 10, 1 << 11) for _ in range(66)]
     for number, window in enumerate([*short, *longer, FULL]):
         quiet = random.randrange(window - 1023 if window in longer else window + 1)
         count = window - quiet
         near = [count, min(count + 1, FULL), count ^ 1 << random.randrange(12)]
-        bounds = {name: random.choice([random.randrange(window + 1), *near, FULL]) for name in order}
+        bounds = {name: random.choice([random.randrange(window + 1), *near, FULL]) for name in BOUNDARIES}
         if number < 48:  # Each bit of each boundary in turn decides alone whether it is reached.
-            bounds = dict.fromkeys(order, FULL) | {list(order)[number % 3]: count | 1 << number // 3}
+            bounds = dict.fromkeys(BOUNDARIES, FULL) | {list(BOUNDARIES)[number % 3]: count | 1 << number // 3}
         elif window in longer:
-            bounds = dict.fromkeys(order, FULL) | {list(order)[number % 3]: count ^ 1 << number % 11}
+            bounds = dict.fromkeys(BOUNDARIES, FULL) | {list(BOUNDARIES)[number % 3]: count ^ 1 << number % 11}
         # The start of a kernel is measured whatever threshold is programmed.
         programmed = random.choice(list(Threshold))
         others = {
@@ -118,12 +116,12 @@ async def windows_of_any_length(dut):
         await pass_cycles(dut, count + 2)
         dut.control.value = control(threshold=Threshold.AUTO, window=window, **bounds, **others)
         await ReadOnly()
-        reached = [threshold for name, threshold in order.items() if count >= bounds[name]]
+        reached = [threshold for name, threshold in BOUNDARIES.items() if count >= bounds[name]]
         expected = reached[0] if reached else Threshold.NONE
         assert int(dut.threshold.value) == expected.value, (window, count, bounds)
         await RisingEdge(dut.clk)
         # What was chosen stays, whatever the boundaries become.
-        bounds = {name: random.choice([0, FULL]) for name in order}
+        bounds = {name: random.choice([0, FULL]) for name in BOUNDARIES}
         dut.control.value = control(threshold=Threshold.AUTO, window=window, **bounds, **others)
         await RisingEdge(dut.clk)
         await ReadOnly()

@@ -16,7 +16,7 @@ from tb.drivers.clock import pass_cycles
 from tb.drivers.payload import unpack
 from tb.drivers.stream import StreamSource
 from tb.runner import simulate
-from tb.unit.test_arbiter import control
+from tb.unit.test_arbiter import BOUNDARIES, control
 from tb.unit.test_controller import MESSAGES, memory_bench, offer_read, request, start
 
 PAPER = preset("paper")
@@ -94,13 +94,12 @@ async def refreshes_come_in_their_interval(dut):
 async def detector_has_its_limits(dut):
     """Without requests, the limit becomes that of the first boundary of 0, `window` cycles into the kernel."""
     await prepare(dut)
-    order = {"boundary_10": "OCCUPANCY_5", "boundary_30": "OCCUPANCY_10", "boundary_none": "OCCUPANCY_30"}
     for _ in range(150):
         window = random.choice([1 << random.randrange(1, 11), random.randrange(2, 300)])
-        bounds = {name: random.choice([0, 1 << random.randrange(16)]) for name in order}
+        bounds = {name: random.choice([0, 1 << random.randrange(16)]) for name in BOUNDARIES}
         dut.control.value = control(threshold=Threshold.AUTO, window=window, refresh=1, **bounds)
         dut.kernel_active.value = 1
-        expected = [Threshold[limit] for name, limit in order.items() if not bounds[name]] or [Threshold.NONE]
+        expected = [limit for name, limit in BOUNDARIES.items() if not bounds[name]] or [Threshold.NONE]
         seen = []
         for _ in range(window + 5):
             await RisingEdge(dut.clk)
@@ -114,10 +113,6 @@ async def detector_has_its_limits(dut):
         await RisingEdge(dut.clk)
 
 
-def run(testcase):
-    simulate(memory_bench(PAPER, False), "memory_bench_paper", __name__, testcase, sources=[dram_stub.SOURCE])
-
-
 @pytest.mark.parametrize(
     "testcase",
     [
@@ -128,4 +123,4 @@ def run(testcase):
     ],
 )
 def test_control(testcase):
-    run(testcase)
+    simulate(memory_bench(PAPER, False), "memory_bench_paper", __name__, testcase, sources=[dram_stub.SOURCE])

@@ -142,8 +142,6 @@ async def any_sector_may_come_last(dut):
     for number, place in enumerate((*range(8), *range(8)), start=1):
         bench.late_place = place
         block = (1, random.getrandbits(16), 0, random.getrandbits(32) * 8, 0, 0)
-        bench.read_cycles.clear()
-        bench.waiting_cycles.clear()
         bench.block(*block)
         await bench.finish(number)
         bench.check([block])

@@ -22,7 +22,7 @@ from hw.tracker.storage import CounterStorage
 from hw.tracker.tracker import Tracker
 from tb.drivers.property import holds_for_all
 from tb.drivers.sweep import swept
-from tb.drivers.tracker_bench import TrackerBench, field
+from tb.drivers.tracker_bench import TrackerBench, field, next_epoch
 from tb.drivers.tracker_stimulus import interleave, many_tiles, random_ranges
 from tb.golden.tracker import GoldenTracker, TiledRange
 from tb.runner import SimulationError, simulate
@@ -37,7 +37,16 @@ FETCH = 32
 
 
 def case() -> dict:
+    """What :func:`run` was given for this simulation."""
     return json.loads(os.environ["T3_CASE"])
+
+
+async def begin(dut, memory_latency: int = 40) -> TrackerBench:
+    """A bench of the case's configuration without pauses, in epoch 1, the storage swept."""
+    bench = TrackerBench(dut, preset(**case()["config"]), 0, memory_latency)
+    await bench.start(epoch=1)
+    await swept(dut)
+    return bench
 
 
 @cocotb.test()
@@ -208,11 +217,8 @@ async def refused_accesses(dut):
 @cocotb.test()
 async def workgroups_beyond_the_table(dut):
     """Their tiles have no place; those that share the low bits of their wg are counted all the same."""
-    config = preset(**case()["config"])
-    bench = TrackerBench(dut, config, 0)
-    await bench.start(epoch=1)
-    await swept(dut)
-    places = config.tracker_sets
+    bench = await begin(dut)
+    places = bench.config.tracker_sets
     await bench.program([plain(wgs=places + 4, wfs=1, bytes_each=64)])
     for wg in (places + 1, 1, places - 1, places, 1, places + 1, places - 1):
         bench.commit(0, 0, wg, 0, 1, wg, 32)
@@ -225,10 +231,7 @@ async def workgroups_beyond_the_table(dut):
 @cocotb.test()
 async def any_order_of_accesses(dut):
     """Whatever accesses arrive, in whatever order, in part, too often or for no tile: the golden agrees."""
-    config = preset(**case()["config"])
-    bench = TrackerBench(dut, config, 0, memory_latency=5)
-    await bench.start(epoch=1)
-    await swept(dut)
+    bench = await begin(dut, memory_latency=5)
     area = plain(wgs=6, wfs=2, bytes_each=64)
     await bench.program([area])
     epoch = 1
@@ -250,7 +253,7 @@ async def any_order_of_accesses(dut):
         await bench.settle()
         blocks, faults = bench.received_blocks(), bench.received_faults()
         # Also after a failure, or every example that is tried next fails too.
-        epoch = epoch * 37 % 255 + 1
+        epoch = next_epoch(epoch)
         await bench.clear(epoch)
         for stream in (bench.blocks, bench.faults):
             stream.received.clear()
@@ -275,58 +278,56 @@ CASES = {
 }
 
 
-def run(name: str, test: str, parameters: dict, design: Callable[[Configuration], Tracker] = tracker) -> None:
-    simulate(
-        design(preset(**parameters["config"])),
-        name,
-        __name__,
-        test,
-        environment={"T3_CASE": json.dumps(parameters)},
-    )
+def run(
+    test: str, parameters: dict, design: Callable[[Configuration], Tracker] = tracker, module: str = __name__
+) -> None:
+    """Simulate `test` of `module` on the `config` of `parameters`."""
+    environment = {"T3_CASE": json.dumps(parameters)}
+    simulate(design(preset(**parameters["config"])), "tracker", module, test, environment=environment)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_block_triggers_once(name):
-    run("tracker", "every_block_triggers_once", CASES[name] | OVERFLOWING)
+    run("every_block_triggers_once", CASES[name] | OVERFLOWING)
 
 
 @pytest.mark.parametrize("config", [PAPER, SMALL], ids=["paper", "small"])
 def test_more_tiles_than_the_papers_tracker_holds(config):
     parameters = {"config": config, "pauses": 0, "tiles": 0, "spread": 0, "overflow": True, "epochs": 1}
-    run("tracker", "every_block_triggers_once", parameters)
+    run("every_block_triggers_once", parameters)
 
 
 @pytest.mark.parametrize("config", [PAPER, SMALL], ids=["paper", "small"])
 def test_rate_and_latency(config):
-    run("tracker", "one_access_a_cycle_and_fixed_latency", {"config": config})
+    run("one_access_a_cycle_and_fixed_latency", {"config": config})
 
 
 def test_any_order_of_accesses():
-    run("tracker", "any_order_of_accesses", {"config": TINY})
+    run("any_order_of_accesses", {"config": TINY})
 
 
 @pytest.mark.parametrize("name", ["small", "small_no_pauses"])
 def test_without_tags_every_block_triggers_once_and_nothing_is_evicted(name):
-    run("tracker", "every_block_triggers_once", CASES[name] | {"config": UNTAGGED})
+    run("every_block_triggers_once", CASES[name] | {"config": UNTAGGED})
 
 
 def test_without_tags_rate_and_latency_are_the_same():
-    run("tracker", "one_access_a_cycle_and_fixed_latency", {"config": UNTAGGED})
+    run("one_access_a_cycle_and_fixed_latency", {"config": UNTAGGED})
 
 
 def test_without_tags_any_order_of_accesses():
-    run("tracker", "any_order_of_accesses", {"config": UNTAGGED})
+    run("any_order_of_accesses", {"config": UNTAGGED})
 
 
 def test_without_tags_a_workgroup_beyond_the_table_is_refused():
-    run("tracker", "workgroups_beyond_the_table", {"config": UNTAGGED | {"tracker_sets": 64}})
+    run("workgroups_beyond_the_table", {"config": UNTAGGED | {"tracker_sets": 64}})
 
 
 @pytest.mark.parametrize("config", [SMALL, UNTAGGED], ids=["tags", "no_tags"])
 @pytest.mark.parametrize("dma", [True, False])
 @pytest.mark.parametrize("launch", [True, False])
 def test_refused_accesses(dma, launch, config):
-    run("tracker", "refused_accesses", {"config": config, "dma": dma, "launch": launch})
+    run("refused_accesses", {"config": config, "dma": dma, "launch": launch})
 
 
 class ForgetfulCount(CountStage):
@@ -340,7 +341,7 @@ class ForgetfulCount(CountStage):
 
 def test_lost_counters_are_caught():
     with patch("hw.tracker.bank.CountStage", ForgetfulCount), pytest.raises(SimulationError, match="received_blocks"):
-        run("tracker", "every_block_triggers_once", CASES["small"], Tracker)
+        run("every_block_triggers_once", CASES["small"], Tracker)
 
 
 class StaleStorage(CounterStorage):
@@ -361,9 +362,9 @@ class LateSelect(DirectSelect):
 
 def test_a_table_that_forgets_is_caught():
     with patch("hw.tracker.bank.DirectSelect", LateSelect), pytest.raises(SimulationError, match="received_"):
-        run("tracker", "every_block_triggers_once", CASES["small"] | {"config": UNTAGGED}, Tracker)
+        run("every_block_triggers_once", CASES["small"] | {"config": UNTAGGED}, Tracker)
 
 
 def test_missing_forwarding_is_caught():
     with patch("hw.tracker.bank.CounterStorage", StaleStorage), pytest.raises(SimulationError, match="received_"):
-        run("tracker", "every_block_triggers_once", CASES["small_no_pauses"], Tracker)
+        run("every_block_triggers_once", CASES["small_no_pauses"], Tracker)

@@ -1,9 +1,6 @@
 """An epoch that ends while the Tracker is at work, and faults that nobody takes: nothing is lost without a word."""
 
-import json
-import os
 import random
-from collections.abc import Callable
 from unittest.mock import patch
 
 import cocotb
@@ -11,13 +8,11 @@ import pytest
 from amaranth import Module
 from cocotb.triggers import RisingEdge
 
-from hw.config import Configuration, preset
 from hw.dma.ready_queue import ReadyQueue
 from hw.tracker.tracker import Tracker
-from tb.drivers.sweep import swept
-from tb.drivers.tracker_bench import TrackerBench
-from tb.runner import SimulationError, simulate
-from tb.unit.test_tracker import QUAD, SMALL, TINY, UNTAGGED, plain, tracker
+from tb.drivers.tracker_bench import next_epoch
+from tb.runner import SimulationError
+from tb.unit.test_tracker import QUAD, SMALL, TINY, UNTAGGED, begin, plain, run
 
 WORKGROUPS = 12
 FLIGHT = 40
@@ -27,11 +22,8 @@ FLIGHT = 40
 @cocotb.test()
 async def clear_at_any_moment(dut):
     """The second halves of tiles come in when an epoch ends: a tile is a ready block, or told as LEFT_OVER."""
-    config = preset(**json.loads(os.environ["T3_CASE"]))
-    bench = TrackerBench(dut, config, 0, memory_latency=8)
-    epoch = 1
-    await bench.start(epoch)
-    await swept(dut)
+    bench = await begin(dut, memory_latency=8)
+    config, epoch = bench.config, 1
     area = plain(wgs=WORKGROUPS, wfs=2, bytes_each=64)
     await bench.program([area])
     ends = {"all": 0, "some": 0, "none": 0}
@@ -44,7 +36,7 @@ async def clear_at_any_moment(dut):
                 await bench.settle()
         for _ in range(gap):
             await RisingEdge(dut.clk)
-        epoch = epoch * 37 % 255 + 1
+        epoch = next_epoch(epoch)
         await bench.clear(epoch)
         await bench.settle()
         blocks = [(wg, wf) for _, wg, wf, *_ in bench.received_blocks()]
@@ -62,10 +54,8 @@ async def clear_at_any_moment(dut):
 @cocotb.test()
 async def faults_wait_to_be_taken(dut):
     """Each bank keeps its first fault until it is taken, and reports again after that."""
-    config = preset(**json.loads(os.environ["T3_CASE"]))
-    bench = TrackerBench(dut, config, 0)
-    await bench.start(1)
-    await swept(dut)
+    bench = await begin(dut)
+    config = bench.config
     await bench.program([plain()])
     for _ in range(3):
         bench.faults.pause = lambda: True
@@ -94,20 +84,16 @@ class HastyQueue(ReadyQueue):
         return m
 
 
-def run(test: str, config: dict, design: Callable[[Configuration], Tracker] = tracker) -> None:
-    simulate(design(preset(**config)), "tracker", __name__, test, environment={"T3_CASE": json.dumps(config)})
-
-
 @pytest.mark.parametrize("config", [SMALL, TINY, QUAD, UNTAGGED], ids=["small", "tiny", "four_banks", "no_tags"])
 def test_an_epoch_ends_at_any_moment(config):
-    run("clear_at_any_moment", config)
+    run("clear_at_any_moment", {"config": config}, module=__name__)
 
 
 @pytest.mark.parametrize("config", [SMALL, QUAD], ids=["one_bank", "four_banks"])
 def test_faults_wait_to_be_taken(config):
-    run("faults_wait_to_be_taken", config)
+    run("faults_wait_to_be_taken", {"config": config}, module=__name__)
 
 
 def test_a_block_told_as_left_over_but_taken_is_caught():
     with patch("hw.dma.trigger_table.ReadyQueue", HastyQueue), pytest.raises(SimulationError, match="LEFT_OVER"):
-        run("clear_at_any_moment", SMALL, Tracker)
+        run("clear_at_any_moment", {"config": SMALL}, Tracker, __name__)

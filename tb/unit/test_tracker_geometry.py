@@ -1,7 +1,5 @@
 """Thresholds, blocks and edges of outputs of any shape, up to as many columns as the trigger table has blocks."""
 
-import json
-import os
 import random
 from unittest.mock import patch
 
@@ -9,14 +7,13 @@ import cocotb
 import pytest
 from amaranth.hdl import Value
 
-from hw.config import Configuration, preset
+from hw.config import Configuration
 from hw.tracker.tile_geometry import partial_products
 from hw.tracker.tracker import Tracker
-from tb.drivers.sweep import swept
-from tb.drivers.tracker_bench import TrackerBench
+from tb.drivers.tracker_bench import next_epoch
 from tb.golden.tracker import GoldenTracker, TiledRange
-from tb.runner import SimulationError, simulate
-from tb.unit.test_tracker import SMALL, tracker
+from tb.runner import SimulationError
+from tb.unit.test_tracker import SMALL, begin, run
 
 OUTPUTS = 60
 
@@ -57,11 +54,8 @@ def telling(area: TiledRange) -> list[int]:
 
 @cocotb.test()
 async def outputs_of_any_shape(dut):
-    config = preset(**json.loads(os.environ["T3_CASE"]))
-    bench = TrackerBench(dut, config, 0, memory_latency=5)
-    epoch = 1
-    await bench.start(epoch)
-    await swept(dut)
+    bench = await begin(dut, memory_latency=5)
+    config, epoch = bench.config, 1
     for _ in range(OUTPUTS):
         area = random_output(config)
         await bench.program([area])
@@ -77,7 +71,7 @@ async def outputs_of_any_shape(dut):
         assert sorted(bench.received_launches()) == sorted(golden.launches), area
         assert sorted(bench.received_faults()) == sorted(golden.faults), area
         bench.forget()
-        epoch = epoch * 37 % 255 + 1
+        epoch = next_epoch(epoch)
         await bench.clear(epoch)
         await bench.settle()
         bench.forget()
@@ -88,13 +82,8 @@ def short_products(index: Value, inverse: Value) -> list[tuple[Value, int]]:
     return partial_products(index, inverse)[:-2]
 
 
-def run(config, design=tracker):
-    environment = {"T3_CASE": json.dumps(config)}
-    simulate(design(preset(**config)), "tracker", __name__, "outputs_of_any_shape", environment=environment)
-
-
 def test_outputs_of_any_shape():
-    run(SMALL)
+    run("outputs_of_any_shape", {"config": SMALL}, module=__name__)
 
 
 def test_a_wrong_column_is_caught():
@@ -102,4 +91,4 @@ def test_a_wrong_column_is_caught():
         patch("hw.tracker.tile_geometry.partial_products", short_products),
         pytest.raises(SimulationError, match="area"),
     ):
-        run(SMALL, Tracker)
+        run("outputs_of_any_shape", {"config": SMALL}, Tracker, __name__)

@@ -1,7 +1,5 @@
 """Counters that went to their homes in memory: known to be there, until they are back, and complete when they are."""
 
-import json
-import os
 import random
 from dataclasses import replace
 from unittest.mock import patch
@@ -11,37 +9,22 @@ import pytest
 from amaranth import Module
 from cocotb.triggers import RisingEdge
 
-from hw.config import Configuration, preset
 from hw.tracker.count_stage import CountStage
 from hw.tracker.tracker import Tracker
-from tb.drivers.sweep import swept
-from tb.drivers.tracker_bench import TrackerBench
-from tb.golden.tracker import TiledRange
-from tb.runner import SimulationError, simulate
-from tb.unit.test_tracker import SMALL, TINY, plain, tracker
+from tb.runner import SimulationError
+from tb.unit.test_tracker import SMALL, TINY, begin, plain, run
 
 LARGE = 4096
 OTHERS = 40
 """WF tiles that together push any other's counter out of these Trackers."""
 
 
-def case() -> Configuration:
-    return preset(**json.loads(os.environ["T3_CASE"]))
-
-
-async def begin(dut, area: TiledRange, memory_latency: int = 1) -> TrackerBench:
-    bench = TrackerBench(dut, case(), 0, memory_latency)
-    await bench.start(epoch=1)
-    await swept(dut)
-    await bench.program([area])
-    return bench
-
-
 @cocotb.test()
 async def homes_are_counted(dut):
     """After a counter, or more than a hundred per set, came back, a new tile asks memory for nothing."""
-    workgroups = min(600, case().trigger_blocks)
-    bench = await begin(dut, replace(plain(wgs=workgroups, wfs=2, block_wfs=2, bytes_each=64), block_shift=0))
+    bench = await begin(dut, memory_latency=1)
+    workgroups = min(600, bench.config.trigger_blocks)
+    await bench.program([replace(plain(wgs=workgroups, wfs=2, block_wfs=2, bytes_each=64), block_shift=0)])
     places = bench.config.tracker_sets * bench.config.tracker_ways
     first = before = 0
     for count in (places // 2 + 1, places, workgroups - 5 - 2 * places):
@@ -65,7 +48,8 @@ async def homes_are_counted(dut):
 async def a_message_meets_its_counter(dut):
     """While a counter comes back, its tile's next message arrives in every possible cycle."""
     last = 45
-    bench = await begin(dut, replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0))
+    bench = await begin(dut, memory_latency=1)
+    await bench.program([replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0)])
     for wg in range(last):
         bench.commit(0, 0, wg, 0, 1, wg, LARGE - 64)
         for other in range(OTHERS):
@@ -83,10 +67,10 @@ async def a_message_meets_its_counter(dut):
 @cocotb.test()
 async def buffers_gather_side_by_side(dut):
     """While as many counters as there are buffers come back, slowly, in any order, messages to all of them arrive."""
-    rounds, together = 12, case().tracker_fetches
+    bench = await begin(dut, memory_latency=100)
+    rounds, together = 12, bench.config.tracker_fetches
     last = rounds * together
-    area = replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0)
-    bench = await begin(dut, area, memory_latency=100)
+    await bench.program([replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0)])
     for first in range(0, last, together):
         tiles = list(range(first, first + together))
         cuts = {wg: sorted(random.sample(range(2, LARGE, 2), 3)) for wg in tiles}
@@ -116,17 +100,12 @@ class HoardingCount(CountStage):
         return m
 
 
-def run(test, config, design=tracker):
-    environment = {"T3_CASE": json.dumps(config)}
-    simulate(design(preset(**config)), "tracker", __name__, test, environment=environment)
-
-
 @pytest.mark.parametrize("config", [SMALL, TINY], ids=["small", "tiny"])
 @pytest.mark.parametrize("test", ["homes_are_counted", "a_message_meets_its_counter", "buffers_gather_side_by_side"])
 def test_homes(test, config):
-    run(test, config)
+    run(test, {"config": config}, module=__name__)
 
 
 def test_a_needless_question_is_caught():
     with patch("hw.tracker.bank.CountStage", HoardingCount), pytest.raises(SimulationError, match="all are back"):
-        run("homes_are_counted", SMALL, Tracker)
+        run("homes_are_counted", {"config": SMALL}, Tracker, __name__)
