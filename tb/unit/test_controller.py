@@ -181,8 +181,8 @@ async def memory_keeps_data_order_and_commits(dut):
     dut.fault.value = FAULT
     dut.kernel_active.value = 1
     await start(dut)
-    # Rows that differ from the first in one bit, or in all of them: the DRAM stub, which does not see them all, has each
-    # column once. The memory behind the near-bank units has only the lowest rows.
+    # Rows that differ from the first in one bit, or in all of them: the DRAM stub, which does not see them all, has
+    # each column once. The memory behind the near-bank units has only the lowest rows.
     row_bits = 4 if ONLY_ADD else ROW_BITS
     rows = [random.getrandbits(row_bits)]
     rows += [rows[0] ^ 1 << bit for bit in random.sample(range(row_bits), 2)]
