@@ -19,10 +19,11 @@ def gated_submodule(m: Module, name: str, block: wiring.Component, enable: Value
     `enable` must be set whenever the block would change state. With `gated_clocks` the design needs a module
     `clock_gate` (ports `clk`, `enable`, `gated`).
     """
+    wanted = Signal(name=f"{name}_wanted")
     recent = Signal(LINGER, name=f"{name}_recent")
     running = Signal(name=f"{name}_running")
-    m.d.sync += recent.eq(Cat(enable, recent))
-    m.d.comb += running.eq(enable | recent.any())
+    m.d.sync += recent.eq(Cat(wanted, recent))
+    m.d.comb += [wanted.eq(enable), running.eq(wanted | recent.any())]
     if not gated_clocks:
         m.submodules[name] = EnableInserter(running)(block)
         return

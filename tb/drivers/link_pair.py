@@ -329,16 +329,23 @@ class PairBench:
                 header = flit >> 2
                 assert header >> bits & 0xFFFF == header_check(header & (1 << bits) - 1, bits)
 
+    def written_packets(self, side: str) -> int:
+        """Packets of which `side` has written every sector; so far, they must have come in the order expected."""
+        written, due = len(self.received(side)), self.expected[side]
+        return sum(place == len(due) or due[place - 1]["wg"] != due[place]["wg"] for place in range(1, written + 1))
+
     def counted(self, side: str) -> Counter[str]:
         """Sums of the events of a side's ports; none of them may say that it is idle when it is not."""
+        return sum((self.counted_at(side, port) for port in range(self.config.links)), Counter())
+
+    def counted_at(self, side: str, port: int) -> Counter[str]:
+        """The same of one port."""
         counts: Counter[str] = Counter()
-        links = self.config.links
+        place = (list(SIDES).index(side) * self.config.links + port) * LinkEvents.size
         for value, cycles in self.event_cycles.items():
-            for port in range(links):
-                place = (list(SIDES).index(side) * links + port) * LinkEvents.size
-                event = unpack(LinkEvents, value >> place & (1 << LinkEvents.size) - 1)
-                counts.update({name: flag * cycles for name, flag in event.items()})
-                assert event["all_sent"] or not event["idle"]
-                assert not (event["received_packets"] and event["idle"])
-                assert not (event["all_sent"] and (event["sent_flits"] or event["no_credit"] or event["no_grant"]))
+            event = unpack(LinkEvents, value >> place & (1 << LinkEvents.size) - 1)
+            counts.update({name: flag * cycles for name, flag in event.items()})
+            assert event["all_sent"] or not event["idle"]
+            assert not (event["received_packets"] and event["idle"])
+            assert not (event["all_sent"] and (event["sent_flits"] or event["no_credit"] or event["no_grant"]))
         return counts
