@@ -77,6 +77,33 @@ async def a_row_conflict_among_hits_is_served(dut):
 
 
 @cocotb.test()
+async def every_place_of_the_queue_is_used(dut):
+    """However far the DRAM queue drained before, as many requests are taken until it is full."""
+    await prepare(dut)
+    dut.control.value = control(policy=Policy.ROUND_ROBIN)
+    stopped = [False]
+    reads = StreamSource(dut, "communication", dut.clk, lambda: stopped[0])
+    # One bank returns less than the sector a cycle that is offered.
+    for number in range(12_000):
+        reads.queue.append(request(access=Access.READ, source=Source.DMA, va=32 * (number % 32)))
+    issued = 0
+    most = []
+    for rest in (1, *random.sample(range(40, 300), 15)):
+        inside = []
+        for cycle in range(rest + 500):
+            stopped[0] = cycle < rest
+            await RisingEdge(dut.clk)
+            await ReadOnly()
+            issued += int(dut.column.value) & 1
+            inside.append(reads.taken - issued)
+        dut._log.info(f"{rest} cycles without requests: {min(inside)} to {max(inside)} inside")
+        most.append(max(inside))
+    assert reads.queue, "the requests came to an end"
+    assert most == [most[0]] * len(most), most
+    assert most[0] >= PAPER.dram_queue_depth
+
+
+@cocotb.test()
 async def refreshes_come_in_their_interval(dut):
     """Idle, the channel is refreshed every tREFI to the cycle."""
     await prepare(dut)
@@ -118,6 +145,7 @@ async def detector_has_its_limits(dut):
     [
         "a_read_at_any_moment_of_a_refresh",
         "a_row_conflict_among_hits_is_served",
+        "every_place_of_the_queue_is_used",
         "refreshes_come_in_their_interval",
         "detector_has_its_limits",
     ],
