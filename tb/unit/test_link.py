@@ -206,7 +206,7 @@ async def credits_limit_what_is_sent(dut):
             stopped[0] = False
             await ClockCycles(dut.clk, run)
             stopped[0] = True
-            await ClockCycles(dut.clk, 200 + config.link_receive_packets * 9 * int(1 + 32 / config.link_bytes_per_cycle))
+            await ClockCycles(dut.clk, 200 + 9 * config.link_receive_packets * int(1 + 32 / config.link_bytes_per_cycle))
             for side, other in SIDES.items():
                 sent, refused = bench.counted(side)["sent_packets"], len(bench.faults[other].received)
                 assert sent - bench.written_packets(other) - refused == config.link_receive_packets
