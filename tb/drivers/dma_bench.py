@@ -29,8 +29,8 @@ class DmaBench:
         self.dut, self.config, self.messages = dut, config, Messages(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.latency = latency
-        self.late_place = None
-        """Sectors at this place of their packet take LATE cycles more."""
+        self.late = None
+        """Sectors of this id, which is a place in a packet buffer, take LATE cycles more."""
         self.memory = {}
         self.reads = []
         self.read_cycles = []
@@ -97,7 +97,7 @@ class DmaBench:
                 va = request["va"]
                 assert (va >> 3) % self.config.channels == channel
                 self.reads.append(tuple(request[name] for name in ("va", "range", "wg", "wf", "phase")))
-                late = LATE if request["id"] % 8 == self.late_place else 0
+                late = LATE if request["id"] == self.late else 0
                 pending.append((self.cycle + random.randint(1, self.latency) + late, request["id"], va))
             due = [item for item in pending if item[0] <= self.cycle]
             if due:

@@ -139,8 +139,8 @@ async def any_sector_may_come_last(dut):
     bench = DmaBench(dut, config, 0, 3)
     await bench.reset()
     await bench.program(1, Tile(8, 1, 2 * config.dma_packets, 1, 8, 8, 256, 256, 8, 256), 8, 2)
-    for number, place in enumerate((*range(8), *range(8)), start=1):
-        bench.late_place = place
+    for number, late in enumerate(random.sample(range(8 * config.dma_packets), 64), start=1):
+        bench.late = late
         block = (1, random.getrandbits(16), 0, random.getrandbits(32) * 8, 0, 0)
         bench.block(*block)
         await bench.finish(number)
