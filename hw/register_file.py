@@ -42,8 +42,9 @@ class RegisterFile(wiring.Component):
     Answers: SLVERR for an address with no register and for a write to a register with nothing to write; byte strobes
     are honoured everywhere. A 48-bit counter is read low half first, which latches its high half.
 
-    Timing: an access takes two cycles once its address and data are in; reads and writes take turns. After reset the
-    range table is cleared, also in every block on `range_write`: 32 cycles per range, in which no access is accepted.
+    Timing: an access takes two cycles once its address and data are in; a read waits for one write at most, and a write
+    for one read. After reset the range table is cleared, also in every block on `range_write`: 32 cycles per range, in
+    which no access is accepted.
     """
 
     def __init__(self, config: Configuration):
@@ -202,7 +203,6 @@ class RegisterFile(wiring.Component):
         window_write = window.write_port()
         window_read = window.read_port()
         swept = Signal(index_bits)
-        prefer_read = Signal()
         write_mask = Signal(32)
         merged = Signal(32)
         m.d.comb += [
@@ -242,7 +242,8 @@ class RegisterFile(wiring.Component):
                     can_read.eq(read_held & ~self.axi_rvalid),
                     window_read.addr.eq(write_address[2:]),
                 ]
-                with m.If(can_write & ~(can_read & prefer_read)):
+                # The answer to the access before is still on the bus: the other kind comes first if it waits.
+                with m.If(can_write):
                     m.next = "WRITE"
                 with m.Elif(can_read):
                     m.d.comb += window_read.addr.eq(read_address[2:])
@@ -251,7 +252,6 @@ class RegisterFile(wiring.Component):
                 m.d.sync += [
                     address_held.eq(0),
                     data_held.eq(0),
-                    prefer_read.eq(1),
                     self.axi_bvalid.eq(1),
                     self.axi_bresp.eq(OKAY),
                 ]
@@ -273,7 +273,6 @@ class RegisterFile(wiring.Component):
             with m.State("READ"):
                 m.d.sync += [
                     read_held.eq(0),
-                    prefer_read.eq(0),
                     self.axi_rvalid.eq(1),
                     self.axi_rresp.eq(OKAY),
                 ]

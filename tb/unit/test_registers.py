@@ -53,15 +53,20 @@ async def every_register_reads_and_writes_as_described(dut):
 async def byte_strobes_are_honoured(dut):
     bench = await RegisterBench(dut).start()
     bench.pause(int(os.environ.get("T3_PAUSES", "0")))
-    for address in (bench.address("route_low"), WINDOW_BASE + 0x80 + 4 * Word.PITCH):
+    masks = {WINDOW_BASE + 0x80 + 4 * Word.PITCH: 0xFFFFFFFF}
+    for register in bench.registers:
+        writable = sum(field.mask for field in register.fields if field.kind is Kind.READ_WRITE)
+        if writable and register.name != "range_table":
+            masks[register.address] = writable
+    for address, mask in masks.items():
         model = bytearray(4)
         await bench.write(address, 0)
-        for _ in range(30):
+        for _ in range(20):
             first = random.randrange(4)
             chosen = random.randbytes(random.randint(1, 4 - first))
             await bench.master.write(address + first, chosen)
             model[first : first + len(chosen)] = chosen
-            assert await bench.read(address) == int.from_bytes(model, "little")
+            assert await bench.read(address) == int.from_bytes(model, "little") & mask
     dut.interrupt_status_fault.value = 1
     await ClockCycles(dut.clk, 1)
     dut.interrupt_status_fault.value = 0
@@ -140,7 +145,8 @@ async def every_counter_carries_through_all_its_bits(dut):
     top = (1 << COUNTER_BITS) - 1
     # A register with a mutant at its output is no longer called what it was: it cannot be written.
     some_missing = "T3_MUTATION_FOLDER" in os.environ
-    for start in (top, 0, top, random.getrandbits(COUNTER_BITS)):
+    some = random.getrandbits(COUNTER_BITS)
+    for start in (top, 0, top, some, top ^ some):
         for counter in counters():
             getattr(dut, f"total_{counter.name}").value = start
         await ReadOnly()
@@ -160,7 +166,7 @@ async def every_counter_carries_through_all_its_bits(dut):
                 expected = start
             assert await bench.counter(counter.name) == expected, counter.name
         cycles = await bench.counter("cycles")
-        assert some_missing or 0 < (cycles - start & top) < 20 * len(counters())
+        assert some_missing or 0 < (cycles - start & top) < 30 * len(counters())
 
 
 @cocotb.test()
@@ -205,7 +211,7 @@ async def counters_count_latch_and_clear(dut):
     await ClockCycles(dut.clk, 2)
     for counter in counters()[1:]:
         assert await bench.counter(counter.name) == 0, counter.name
-    assert await bench.counter("cycles") < 6 * 4 * len(counters())
+    assert await bench.counter("cycles") < 40 * len(counters())
 
 
 @cocotb.test()

@@ -1,10 +1,11 @@
 """The register file keeps faults and events until they are cleared, and raises the interrupt for those enabled."""
 
+import os
 import random
 
 import cocotb
 import pytest
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.config import preset
 from hw.messages import Messages
@@ -67,6 +68,26 @@ async def no_fault_is_lost_while_the_status_is_cleared(dut):
 
 
 @cocotb.test()
+async def faults_are_counted_through_all_bits(dut):
+    bench = await RegisterBench(dut).start()
+    await bench.read(0)
+    some = random.getrandbits(32)
+    for start in (some, some ^ 0xFFFFFFFF, 0xFFFFFFFF):
+        dut["_fault_count"].value = start
+        await ReadOnly()
+        # A register with a mutant at its output cannot be written.
+        written = int(dut["_fault_count"].value) == start
+        assert written or "T3_MUTATION_FOLDER" in os.environ
+        await RisingEdge(dut.clk)
+        before = await bench.read(bench.address("fault_count"))
+        assert before == start or not written
+        dut.interrupt_status_fault.value = 1
+        await ClockCycles(dut.clk, 1)
+        dut.interrupt_status_fault.value = 0
+        assert await bench.read(bench.address("fault_count")) == before + 1 & 0xFFFFFFFF
+
+
+@cocotb.test()
 async def done_interrupts(dut):
     bench = await RegisterBench(dut).start()
     await bench.write(bench.address("interrupt_enable"), 2)
@@ -86,7 +107,12 @@ async def done_interrupts(dut):
 
 @pytest.mark.parametrize(
     "testcase",
-    ["first_fault_is_kept_and_interrupts", "no_fault_is_lost_while_the_status_is_cleared", "done_interrupts"],
+    [
+        "first_fault_is_kept_and_interrupts",
+        "no_fault_is_lost_while_the_status_is_cleared",
+        "faults_are_counted_through_all_bits",
+        "done_interrupts",
+    ],
 )
 def test_interrupts(testcase):
     simulate(RegisterFile(preset("paper")), "register_file", __name__, testcase)
