@@ -4,6 +4,7 @@ import os
 import random
 from collections import Counter
 from functools import cache
+from math import ceil
 
 import cocotb
 import pytest
@@ -191,7 +192,7 @@ async def credits_limit_what_is_sent(dut):
     stopped = [False]
     bench = PairBench(dut, config, memory_pause=lambda: stopped[0])
     await bench.reset()
-
+    flit_cycles = ceil(32 / config.link_bytes_per_cycle)
     for port in range(config.links):
         bench.fix_routes(port)
         for _ in range(80):
@@ -206,7 +207,7 @@ async def credits_limit_what_is_sent(dut):
             stopped[0] = False
             await ClockCycles(dut.clk, run)
             stopped[0] = True
-            await ClockCycles(dut.clk, 200 + 9 * config.link_receive_packets * int(1 + 32 / config.link_bytes_per_cycle))
+            await ClockCycles(dut.clk, 200 + 9 * config.link_receive_packets * flit_cycles)
             for side, other in SIDES.items():
                 sent, refused = bench.counted(side)["sent_packets"], len(bench.faults[other].received)
                 assert sent - bench.written_packets(other) - refused == config.link_receive_packets
