@@ -69,7 +69,7 @@ BLOCKS = {
     "register_file": Block(
         ("hw/register_file.py",),
         ("tb/unit/test_registers.py", "tb/unit/test_registers_interrupts.py"),
-        24,
+        60,
     ),
 }
 
