@@ -35,7 +35,7 @@ def run_apart(function: Callable[[], None], limit: int) -> tuple[int, float]:
         os._exit(fork_server.FAILED)
     status, seconds = fork_server.wait(child, limit)
     if os.WIFSIGNALED(status) or seconds > 0.9 * limit:
-        return fork_server.stopped_outcome(seconds, limit), seconds
+        return fork_server.stopped_outcome(status, seconds, limit), seconds
     return os.WEXITSTATUS(status), seconds
 
 

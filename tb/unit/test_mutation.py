@@ -1,6 +1,7 @@
 """Mutation testing itself: faults are made and noticed, a harmless one is proven so, the score counts as it says."""
 
 import json
+import signal
 import time
 from contextlib import nullcontext
 
@@ -18,7 +19,7 @@ from tb.mutation import campaign, fork_server
 from tb.mutation.campaign import Verdict
 from tb.mutation.equivalence import is_equivalent
 from tb.mutation.execution import Attempt, Trial, kill, prepared
-from tb.mutation.fork_server import STARVED, STOPPED
+from tb.mutation.fork_server import STARVED, STOPPED, stopped_outcome
 from tb.mutation.jobs import SimulationJob, run_apart
 from tb.mutation.netlist import Mutant, apply_mutants, list_mutants
 from tb.mutation.summary import Reason, read_reasons, record_scores, score, summarize, write
@@ -96,6 +97,8 @@ def test_a_run_that_gets_no_processor_is_no_verdict(monkeypatch):
     starved = Trial(job("values_are_limited"), lambda mutant, limit: (STARVED, 0.1), 1, 1)
     with pytest.raises(RuntimeError, match="too busy"):
         kill([starved], 1)
+    assert stopped_outcome(signal.SIGXCPU, 4.1, 5) == STOPPED
+    assert stopped_outcome(signal.SIGKILL, 4.1, 5) == STARVED
 
 
 def test_a_job_that_fails_without_mutant_is_refused():
