@@ -59,8 +59,8 @@ class _StreamPort:
 class StreamSource(_StreamPort):
     """Offers the payloads put in `queue`, in order, holding each one until it is taken.
 
-    `pause` is asked once per cycle while nothing is offered; true leaves `valid` low for that cycle. `taken` counts the
-    transfers. Nothing is offered while the design is in reset.
+    `pause` is asked once per cycle while nothing is offered; true leaves `valid` low for that cycle, and the payload is
+    anything. `taken` counts the transfers. Nothing is offered while the design is in reset.
     """
 
     def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
@@ -92,6 +92,8 @@ class StreamSource(_StreamPort):
                     self._valid.value = 1
                     self._offered = True
                 else:
+                    if self._payload is not None and int(self._valid.value):
+                        self._payload.value = random.getrandbits(len(self._payload))
                     self._valid.value = 0
                     continue
             await ReadOnly()

@@ -23,7 +23,7 @@ async def first_fault_is_kept_and_interrupts(dut):
     def record():
         return {name: random.randrange(10) if name == "fault" else random.getrandbits(at.width) for name, at in layout}
 
-    for _ in range(5):
+    for _ in range(8):
         records = [record() for _ in range(random.randint(1, 6))]
         for item in records:
             item["access"] %= 3
