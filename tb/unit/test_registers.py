@@ -150,8 +150,8 @@ async def every_counter_carries_through_all_its_bits(dut):
         for counter in counters():
             getattr(dut, f"total_{counter.name}").value = start
         await ReadOnly()
-        written = [counter for counter in counters()[1:] if int(getattr(dut, f"total_{counter.name}").value) == start]
-        assert some_missing or len(written) == len(counters()) - 1
+        written = [counter for counter in counters() if int(getattr(dut, f"total_{counter.name}").value) == start]
+        assert some_missing or len(written) == len(counters())
         await RisingEdge(dut.clk)
         for counter in counters()[1:]:
             getattr(dut, f"count_{counter.name}").value = 1
@@ -159,14 +159,15 @@ async def every_counter_carries_through_all_its_bits(dut):
         for counter in counters()[1:]:
             getattr(dut, f"count_{counter.name}").value = 0
         for counter in written:
+            if counter.name == "cycles":
+                assert 0 < (await bench.counter("cycles") - start & top) < 100
+                continue
             expected = 1
             if counter.counting is Counting.SUM:
                 expected = start + 1 & top
             elif counter.counting is Counting.MAXIMUM and start & (1 << counter.width) - 1:
                 expected = start
             assert await bench.counter(counter.name) == expected, counter.name
-        cycles = await bench.counter("cycles")
-        assert some_missing or 0 < (cycles - start & top) < 30 * len(counters())
 
 
 @cocotb.test()
