@@ -17,6 +17,8 @@ from hw.registers import register_map
 from tb.runner import prepare_environment
 
 TINY = PRESETS["tiny"]
+ALL_MODULES = ("t3_node", "t3_near_bank")
+"""Blocks that hold all the others."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,8 @@ def test_names_need_no_escaping_and_yosys_finds_nothing_wrong(exported, name):
     for module in names:
         assert re.fullmatch(r"[A-Za-z_]\w*", module), module
     assert "$auto$" not in text
+    if name not in ALL_MODULES:
+        return
     design = libyosys.Design()
     for command in (f"read_verilog -sv {file}", f"hierarchy -check -top {name}", "proc", "check -assert"):
         libyosys.Pass.call(design, f"tee -q {command}")
@@ -62,7 +66,7 @@ def test_verilator_has_no_complaint_but_the_waived_ones(exported, name):
 
 
 def test_every_waiver_is_needed(exported):
-    complaints = "".join(lint(name, exported / f"{name}.sv") for name in ("t3_node", "t3_near_bank"))
+    complaints = "".join(lint(name, exported / f"{name}.sv") for name in ALL_MODULES)
     rules = set(re.findall(r"%(?:Warning|Error)-(\w+)", complaints))
     assert rules == {rule for rule, _ in WAIVERS}
 
