@@ -34,9 +34,9 @@ def pair_events(config: Configuration) -> data.ArrayLayout:
 
 
 class LinkPair(wiring.Component):
-    """Link units `a` and `b`, port n of one joined to port n of the other; `flip` is xored onto the headers that
-    arrive, `flipped_header` tells on which side. `sent`: the flits that leave port 0 of `a`. `events`: see
-    :func:`pair_events`."""
+    """Link units `a` and `b`, port n of one joined to port n of the other; while nothing arrives, `header` and `last`
+    are the wrong way round. `flip` is xored onto the headers that arrive, `flipped_header` tells on which side. `sent`:
+    the flits that leave port 0 of `a`. `events`: see :func:`pair_events`."""
 
     def __init__(self, config: Configuration, unit: type[LinkUnit] = LinkUnit):
         self._config = config
@@ -109,7 +109,7 @@ class LinkPair(wiring.Component):
                     model.rx_control.eq(units[receiver].rx_control[port]),
                     units[sender].tx_control[port].eq(model.tx_control),
                     rx.valid.eq(model.rx.valid),
-                    rx.payload.eq(model.rx.payload),
+                    rx.payload.eq(Mux(model.rx.valid, model.rx.payload, ~model.rx.payload.as_value())),
                     rx.payload.data.eq(model.rx.payload.data ^ Mux(flip, self.flip, 0)),
                     model.rx.ready.eq(rx.ready),
                 ]
