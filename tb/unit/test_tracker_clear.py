@@ -12,7 +12,7 @@ from hw.dma.ready_queue import ReadyQueue
 from hw.tracker.tracker import Tracker
 from tb.drivers.tracker_bench import next_epoch
 from tb.runner import SimulationError
-from tb.unit.test_tracker import QUAD, SMALL, TINY, UNTAGGED, begin, plain, run
+from tb.unit.test_tracker import QUAD, SMALL, TINY, UNTAGGED, begin, case, plain, run
 
 WORKGROUPS = 12
 FLIGHT = 40
@@ -86,7 +86,7 @@ class HastyQueue(ReadyQueue):
 
 @pytest.mark.parametrize("config", [SMALL, TINY, QUAD, UNTAGGED], ids=["small", "tiny", "four_banks", "no_tags"])
 def test_an_epoch_ends_at_any_moment(config):
-    run("clear_at_any_moment", {"config": config}, module=__name__)
+    run("clear_at_any_moment", {"config": config, "ends": 30}, module=__name__)
 
 
 @pytest.mark.parametrize("config", [SMALL, QUAD], ids=["one_bank", "four_banks"])
@@ -96,4 +96,4 @@ def test_faults_wait_to_be_taken(config):
 
 def test_a_block_told_as_left_over_but_taken_is_caught():
     with patch("hw.dma.trigger_table.ReadyQueue", HastyQueue), pytest.raises(SimulationError, match="LEFT_OVER"):
-        run("clear_at_any_moment", {"config": SMALL}, Tracker, __name__)
+        run("clear_at_any_moment", {"config": SMALL, "ends": 300}, Tracker, __name__)
