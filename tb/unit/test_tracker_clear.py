@@ -27,7 +27,7 @@ async def clear_at_any_moment(dut):
     area = plain(wgs=WORKGROUPS, wfs=2, bytes_each=64)
     await bench.program([area])
     ends = {"all": 0, "some": 0, "none": 0}
-    for gap in [*range(FLIGHT), *(random.randrange(FLIGHT) for _ in range(40))]:
+    for gap in [*range(FLIGHT), *(random.randrange(FLIGHT) for _ in range(case()["ends"]))]:
         tiles = random.sample(area.tiles(), random.choice([1, 2, WORKGROUPS]))
         for half in range(2):
             for number, (wg, wf) in enumerate(tiles):
