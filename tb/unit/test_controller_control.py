@@ -85,7 +85,7 @@ async def every_place_of_the_queue_is_used(dut):
     reads = StreamSource(dut, "communication", dut.clk, lambda: stopped[0])
     # One bank returns less than the sector a cycle that is offered.
     for number in range(12_000):
-        reads.queue.append(request(access=Access.READ, source=Source.DMA, va=32 * (number % 32)))
+        reads.queue.append(request(access=Access.READ, source=Source.DMA, va=4 * (number % 64)))
     issued = 0
     most = []
     for rest in (1, *random.sample(range(40, 300), 15)):
@@ -101,6 +101,35 @@ async def every_place_of_the_queue_is_used(dut):
     assert reads.queue, "the requests came to an end"
     assert most == [most[0]] * len(most), most
     assert most[0] >= PAPER.dram_queue_depth
+
+
+@cocotb.test()
+async def the_last_request_of_a_bank_is_found_at_every_place(dut):
+    """A bank's read leaves the DRAM queue while its only other one stands behind `between` reads of other banks."""
+    await prepare(dut)
+    dut.control.value = control(policy=Policy.ROUND_ROBIN)
+    reads = StreamSource(dut, "communication", dut.clk)
+    issued = 0
+
+    def offer(bank: int, row: int) -> None:
+        va = bank & 3 | bank >> 2 << 8 | row << 10
+        reads.queue.append(request(access=Access.READ, source=Source.DMA, va=va))
+
+    for between in range(PAPER.dram_queue_depth + 16):
+        # A row has to be closed before the second read: by then the third is in the queue.
+        offer(0, 3 * between)
+        offer(0, 3 * between + 1)
+        for number in range(between):
+            offer(1 + number % 15, between + number)
+        offer(0, 3 * between + 2)
+        for _ in range(1000):
+            await ReadOnly()
+            issued += int(dut.column.value) & 1
+            left = len(reads.queue) + reads.taken - issued
+            await RisingEdge(dut.clk)
+            if not left:
+                break
+        assert not left, f"{left} requests are not served, {between} reads between two of a bank"
 
 
 @cocotb.test()
@@ -146,6 +175,7 @@ async def detector_has_its_limits(dut):
         "a_read_at_any_moment_of_a_refresh",
         "a_row_conflict_among_hits_is_served",
         "every_place_of_the_queue_is_used",
+        "the_last_request_of_a_bank_is_found_at_every_place",
         "refreshes_come_in_their_interval",
         "detector_has_its_limits",
     ],

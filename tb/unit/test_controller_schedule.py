@@ -49,6 +49,10 @@ TRAFFIC = {
     "reads held": Traffic("MCA", "OCCUPANCY_30", 3, 16, 0.96, 0.1),
     "commits held": Traffic("MCA", "OCCUPANCY_5", 0, 16, 0.97, 0.9),
     "one bank": Traffic("MCA", "NONE", 8, 1, 0.3, 0.3),
+    "some reads held": Traffic("MCA", "OCCUPANCY_30", 3, 16, 0.8, 0.1),
+    "some commits held": Traffic("MCA", "OCCUPANCY_5", 0, 16, 0.85, 0.9),
+    "four banks": Traffic("COMPUTE_FIRST", "NONE", 4, 4, 0.0, 0.5),
+    "many rows": Traffic("ROUND_ROBIN", "NONE", 0, 16, 0.5, 0.5),
 }
 SCHEDULES = {
     "any row": {
@@ -104,6 +108,42 @@ SCHEDULES = {
         "compute_response": 183052,
         "commits": 255345,
         "occupancy": 218090,
+    },
+    "some reads held": {
+        "cycles": 1305,
+        "row": 273923,
+        "column": 265813,
+        "returns": 148127,
+        "compute_response": 99980,
+        "commits": 35674,
+        "occupancy": 36883,
+    },
+    "some commits held": {
+        "cycles": 3152,
+        "row": 1136108,
+        "column": 577992,
+        "returns": 50802,
+        "compute_response": 11062,
+        "commits": 602111,
+        "occupancy": 40369,
+    },
+    "four banks": {
+        "cycles": 1648,
+        "row": 89790,
+        "column": 344065,
+        "returns": 118845,
+        "compute_response": 51377,
+        "commits": 177230,
+        "occupancy": 90012,
+    },
+    "many rows": {
+        "cycles": 2465,
+        "row": 906719,
+        "column": 469938,
+        "returns": 121717,
+        "compute_response": 126903,
+        "commits": 225663,
+        "occupancy": 128434,
     },
 }
 """Of each traffic: `cycles` until all is done; `occupancy`, the sum over all cycles; the other figures are sums of the
