@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from itertools import cycle
 from unittest.mock import patch
 
 import cocotb
@@ -114,6 +115,13 @@ def plain(first_wg: int = 0, wgs: int = 8, wfs: int = 2, block_wfs: int = 1, byt
     )
 
 
+def descending(low: int, highest: int) -> list[int]:
+    """Addresses of eight accesses to a tile. The lowest, `low`, is the last but one, and differs in every bit from the
+    lowest before it: it lasts only if the counter goes on as the access before left it."""
+    rest = [random.randint(highest - low, highest) for _ in range(6)]
+    return [highest - low, *rest[1:], low, rest[0]]
+
+
 @cocotb.test()
 async def one_access_a_cycle_and_fixed_latency(dut):
     config = preset(**case()["config"])
@@ -138,13 +146,15 @@ async def one_access_a_cycle_and_fixed_latency(dut):
     cocotb.start_soon(meter())
     tiles_of = {"two tiles of a set": [(1, 0), (1, 1)], "two sets": [(2, 0), (3, 0)]}
     tiles_of |= {f"tile {wg}, {wf}": [(wg, wf)] for wg in (0, 4, 5, 6, 7) for wf in (0, 1)}
+    half = (1 << config.va_sector_bits - 1) - 1
+    low = random.randint(0, half)
+    lows = cycle((low, half - low))  # each bit falls in one of the two
     for order, tiles in tiles_of.items():
         total = 8 * len(tiles)
         accepted.clear()
         offered.clear()
-        # The lowest address is the last but one of each tile: it lasts only if the counter goes on as it was left.
-        vas = sorted((random.getrandbits(config.va_sector_bits) for _ in range(total)), reverse=True)
-        vas = vas[len(tiles) :] + vas[: len(tiles)]
+        columns = [descending(next(lows), 2 * half + 1) for _ in tiles]
+        vas = [va for row in zip(*columns, strict=True) for va in row]
         for number, va in enumerate(vas):
             bench.commit(0, 0, *tiles[number % len(tiles)], 1, va, 32)
         await bench.settle()
