@@ -64,17 +64,20 @@ class Bench:
         await swept(self.dut)
 
     async def play(self, items: list[dict]) -> list[int]:
-        """Complete `items` one after the other, a lookup each cycle unless paused; returns the done masks seen."""
+        """Complete `items` one after the other, a lookup each cycle unless paused; returns the done masks seen. While
+        nothing is looked up or complete, the index and the tile are anything."""
         dut = self.dut
         seen = []
         previous = between = None
         for item in [*items, None, None]:
             while True:
                 paused = item is not None and random.random() < 0.2
-                dut.lookup.value = int(item is not None and not paused)
-                dut.lookup_index.value = 0 if item is None or paused else item["place"]["index"]
+                looked_up = item is not None and not paused
+                dut.lookup.value = looked_up
+                dut.lookup_index.value = item["place"]["index"] if looked_up else random.randrange(64)
                 dut.complete.value = int(previous is not None)
-                dut.completion.value = 0 if previous is None else LAYOUT.const(previous).as_value().value
+                anything = random.getrandbits(LAYOUT.size)
+                dut.completion.value = anything if previous is None else LAYOUT.const(previous).as_value().value
                 await ReadOnly()
                 if previous is not None:
                     seen.append(int(dut.done.value))
@@ -277,6 +280,19 @@ async def a_clear_drops_what_waits(dut):
             assert got == due[action][: len(got)]
 
 
+@cocotb.test()
+async def an_entry_begins_anew_after_a_clear(dut):
+    """Also the one that was marked last, which is passed on while it is on its way to the memory."""
+    bench = Bench(dut, 0)
+    await bench.start()
+    for index in random.sample(range(64), 8):
+        for _ in range(2):
+            place = {"index": index, "position": random.randrange(8), "needed": 255, "dma": 1}
+            assert await bench.play([{"place": place}]) == [0]
+            await bench.clear()
+    assert not bench.blocks.received
+
+
 def run(test: str, percent: int | None = 0, config=CONFIG) -> None:
     simulate(TriggerTable(config), "trigger_table", __name__, test, environment={"T3_PAUSES": json.dumps(percent)})
 
@@ -296,6 +312,10 @@ def test_blocks_leave_in_the_order_of_their_completion():
 
 def test_a_clear_drops_what_waits():
     run("a_clear_drops_what_waits")
+
+
+def test_an_entry_begins_anew_after_a_clear():
+    run("an_entry_begins_anew_after_a_clear")
 
 
 def test_repeated_completions_change_nothing():
