@@ -36,8 +36,9 @@ Content = dict[int, tuple[int, int]]
 """Data and epoch tag by address in the bank group."""
 
 
-async def write_first_array(dut, config, content: Content) -> None:
-    """The banks' array: a read sees the write of its own cycle, its data comes a cycle later."""
+async def write_first_array(dut, config, content: Content, reads: list[int]) -> None:
+    """The banks' array: a read sees the write of its own cycle, its data comes a cycle later. Addresses read go to
+    `reads`."""
     layout = array_write_layout(config)
     while True:
         await ReadOnly()
@@ -53,6 +54,7 @@ async def write_first_array(dut, config, content: Content) -> None:
         await RisingEdge(dut.clk)
         if field(ArrayRead, read, "valid"):
             address = field(ArrayRead, read, "address")
+            reads.append(address)
             data, tag = content.get(address) or (int.from_bytes(hashed_sector(address), "little"), 0)
             dut.array_data.value = data | tag << 256
 
@@ -85,7 +87,9 @@ async def random_traffic_matches_golden(dut):
         await RisingEdge(dut.clk)
     dut.rst.value = 0
     content: Content = {}
-    cocotb.start_soon(write_first_array(dut, config, content))
+    reads: list[int] = []
+    needed: list[int] = []
+    cocotb.start_soon(write_first_array(dut, config, content, reads))
     observe(watch_bank_group, dut, config)
     # A sector is touched first once an epoch, so there are many, with numbers that use every bit of the tag.
     numbers = range(1, 1 << config.epoch_bits)
@@ -93,9 +97,12 @@ async def random_traffic_matches_golden(dut):
     for _ in range(8):
         # In another order each time: what is left at the end is of other epochs.
         random.shuffle(epochs)
-        await bench.run(list(random_commands(320, config.timing, scattered_addresses(), epochs)))
+        commands = list(random_commands(320, config.timing, scattered_addresses(), epochs))
+        await bench.run(commands)
+        needed += [command.address >> 2 for command in commands if command.kind != "WR"]
     stored = {address << 2: (data.to_bytes(32, "little"), tag) for address, (data, tag) in content.items()}
     assert stored == {address: (data, bench.store.tags.get(address, 0)) for address, data in bench.store.data.items()}
+    assert sorted(reads) == sorted(needed), "the array is read for an RD or an UPDATE only"
 
 
 def run(configuration: str, gated_clocks: bool = True) -> None:

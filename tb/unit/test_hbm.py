@@ -1,6 +1,7 @@
 """The HBM model against a golden DRAM: random commands at the limits of the timing, first touch, dump and load."""
 
 import os
+import random
 from collections import deque
 from pathlib import Path
 
@@ -103,9 +104,12 @@ class Bench:
         waiting = deque(commands)
         writes: dict[int, Command] = {}
         reads: dict[int, tuple[Command, bytes]] = {}
-        data_layout = self.messages.write_data
+        data_layout, column_layout = self.messages.write_data, self.messages.column_command
         for cycle in range(commands[-1].cycle + self.timing.cl + self.timing.wl + 10):
-            self.dut.column.value = 0
+            # Between commands and between transfers a bus carries rubbish, as a real one does.
+            self.dut.column.value = (
+                random.getrandbits(column_layout.size) & ~column_layout.const({"valid": 1}).as_bits()
+            )
             if waiting and waiting[0].cycle == cycle:
                 command = waiting.popleft()
                 self.issue(command)
@@ -114,7 +118,6 @@ class Bench:
                     writes[cycle + self.timing.wl] = command
                 else:
                     reads[cycle + self.timing.cl] = command, expected
-            # Between transfers the bus carries rubbish, as a real one does.
             word = (1 << len(data_layout.const({}).as_value())) - 1 - cycle
             if cycle in writes:
                 command = writes.pop(cycle)

@@ -117,8 +117,8 @@ async def last_write_is_fetched(dut):
     # One channel answers at once, so no tag waits for another; of several, no more than there are fetch buffers.
     most = TAGS if config.channels == 1 else config.tracker_fetches * config.tracker_banks
     sent = 0
-    for number in range(1500):
-        if number in (500, 1000):
+    for number in range(4500):
+        if number in (1500, 3000):
             # The table moves, each bit of its address both ways, when nothing is under way.
             for _ in range(200):
                 await RisingEdge(dut.clk)
