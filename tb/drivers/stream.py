@@ -60,12 +60,21 @@ class StreamSource(_StreamPort):
     """Offers the payloads put in `queue`, in order, holding each one until it is taken.
 
     `pause` is asked once per cycle while nothing is offered; true leaves `valid` low for that cycle, and the payload is
-    anything. `taken` counts the transfers. Nothing is offered while the design is in reset.
+    anything: what `idle` makes of the last one, random bits by default. `taken` counts the transfers. Nothing is offered
+    while the design is in reset.
     """
 
-    def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
+    def __init__(
+        self,
+        dut: Any,
+        name: str,
+        clk: Any,
+        pause: Pause | None = None,
+        idle: Callable[[int], int] | None = None,
+    ):
         super().__init__(dut, name, clk, pause)
         self.queue: deque[int] = deque()
+        self._idle = idle or (lambda last: random.getrandbits(len(self._payload)))
         self._offered = False
         self._valid.value = 0
         cocotb.start_soon(self._run())
@@ -93,7 +102,7 @@ class StreamSource(_StreamPort):
                     self._offered = True
                 else:
                     if self._payload is not None and int(self._valid.value):
-                        self._payload.value = random.getrandbits(len(self._payload))
+                        self._payload.value = self._idle(int(self._payload.value))
                     self._valid.value = 0
                     continue
             await ReadOnly()

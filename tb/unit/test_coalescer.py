@@ -31,7 +31,10 @@ def unpack(value: int) -> dict[str, int]:
 
 async def start(dut, source_pauses: int, sink_pauses: int) -> tuple[StreamSource, StreamSink]:
     Clock(dut.clk, 1, unit="ns").start()
-    source = StreamSource(dut, "commits", dut.clk, pauses(source_pauses))
+    # What would merge often stands on the port after it was taken.
+    source = StreamSource(
+        dut, "commits", dut.clk, pauses(source_pauses), idle=lambda last: last ^ random.getrandbits(1)
+    )
     sink = StreamSink(dut, "messages", dut.clk, pauses(sink_pauses))
     dut.rst.value = 1
     for _ in range(2):
@@ -46,12 +49,15 @@ async def sums_are_kept(dut):
     sent = []
     names = ("range", "wg", "wf", "epoch")
     key = {name: random.getrandbits(LAYOUT[name].width) for name in names}
+    va = random.getrandbits(43)
     for _ in range(3000):
         if random.random() < 0.3:
             # The next WF tile differs in one bit, so that every bit of the key matters once.
             name = random.choice(names)
             key = {**key, name: key[name] ^ 1 << random.randrange(LAYOUT[name].width)}
-        sent.append({**key, "va": random.getrandbits(43), "bytes": random.choice((32, 32, 2, 127, 255))})
+        # So with addresses, or only their highest bits would decide which is lower.
+        va = va ^ 1 << random.randrange(43) if random.random() < 0.8 else random.getrandbits(43)
+        sent.append({**key, "va": va, "bytes": random.choice((32, 32, 2, 127, 255))})
         source.queue.append(pack(**sent[-1]))
     await source.drain()
     for _ in range(200):
