@@ -60,8 +60,8 @@ class StreamSource(_StreamPort):
     """Offers the payloads put in `queue`, in order, holding each one until it is taken.
 
     `pause` is asked once per cycle while nothing is offered; true leaves `valid` low for that cycle, and the payload is
-    anything: what `idle` makes of the last one, random bits by default. `taken` counts the transfers. Nothing is offered
-    while the design is in reset.
+    anything: what `idle` makes of the last one, random bits by default. `taken` counts the transfers. Nothing is
+    offered while the design is in reset.
     """
 
     def __init__(

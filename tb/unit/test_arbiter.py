@@ -31,8 +31,8 @@ LIMIT = {"OCCUPANCY_5": 5, "OCCUPANCY_10": 10, "OCCUPANCY_30": 30, "NONE": 1000}
 
 
 def control(**values):
-    """Packed ArbiterControl."""
-    return ArbiterControl.const(values).as_value().value
+    """Packed ArbiterControl. Whether the DRAM is refreshed is nothing to the arbiter."""
+    return ArbiterControl.const({"refresh": random.getrandbits(1), **values}).as_value().value
 
 
 class Golden:
@@ -119,9 +119,9 @@ async def arbiter_follows_the_golden(dut):
             dut.communication_waiting.value = 0
             await RisingEdge(dut.clk)
             dut.rst.value = 0
-            busy = random.choice([0.5, 0.9, 1.0])
+            busy, often = random.choice([0.5, 0.9, 1.0]), random.choice([0.8, 0.97])
             for _ in range(400):
-                waiting = [random.random() < busy, random.random() < 0.8]
+                waiting = [random.random() < busy, random.random() < often]
                 admissible = [is_there and random.random() < 0.9 for is_there in waiting]
                 room, active = random.random() < 0.8, random.random() < 0.6
                 occupancy = random.choice([0, 4, 5, 9, 10, 29, 30, 64, random.randrange(65)])
@@ -184,13 +184,16 @@ async def a_long_window_is_counted_in_full(dut):
     dut.kernel_active.value = 0
     dut.accepted.value = 0
     await start(dut)
-    for window, boundaries in ((0x5A5A, (0x5555, 0x2AAA, 0x1234)), (0xA5A5, (0x9FFF, 0x8000, 0x7FFF))):
-        at = random.randrange(3)
-        below = random.randrange(2)
-        dut.control.value = control(
-            threshold=Threshold.AUTO, window=window, **dict(zip(BOUNDARIES, boundaries, strict=True))
-        )
-        count = boundaries[at] - below
+    # Two numbers whose lower bits are each other's complement: every bit is 1 in one that is just too low for all
+    # boundaries, and 0 in one that just reaches each.
+    cases = []
+    for count in (0xD555, 0xEAAA):
+        cases.append((count, dict.fromkeys(BOUNDARIES, count + 1), Threshold.NONE))
+        for name, threshold in BOUNDARIES.items():
+            cases.append((count, dict.fromkeys(BOUNDARIES, 0xFFFF) | {name: count}, threshold))
+    for count, boundaries, expected in cases:
+        window = count + random.randrange(10)
+        dut.control.value = control(threshold=Threshold.AUTO, window=window, **boundaries)
         dut.kernel_active.value = 1
         dut.accepted.value = 1
         await pass_cycles(dut, count)
@@ -200,7 +203,7 @@ async def a_long_window_is_counted_in_full(dut):
         assert int(dut.threshold.value) == Threshold.OCCUPANCY_5.value, "the window has ended too early"
         await pass_cycles(dut, 1)
         await ReadOnly()
-        assert int(dut.threshold.value) == at + below, (window, count)
+        assert int(dut.threshold.value) == expected.value, (window, count, boundaries)
         await RisingEdge(dut.clk)
         dut.kernel_active.value = 0
         await RisingEdge(dut.clk)
