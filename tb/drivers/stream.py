@@ -74,7 +74,7 @@ class StreamSource(_StreamPort):
     ):
         super().__init__(dut, name, clk, pause)
         self.queue: deque[int] = deque()
-        self._idle = idle or (lambda last: random.getrandbits(len(self._payload)))
+        self._idle = idle
         self._offered = False
         self._valid.value = 0
         cocotb.start_soon(self._run())
@@ -102,7 +102,8 @@ class StreamSource(_StreamPort):
                     self._offered = True
                 else:
                     if self._payload is not None and int(self._valid.value):
-                        self._payload.value = self._idle(int(self._payload.value))
+                        rubbish = random.getrandbits(len(self._payload))
+                        self._payload.value = self._idle(int(self._payload.value)) if self._idle else rubbish
                     self._valid.value = 0
                     continue
             await ReadOnly()

@@ -160,7 +160,7 @@ async def each_block_once(dut):
 async def doubled_completions_are_reported(dut):
     bench = Bench(dut, 0)
     await bench.start()
-    place = {"index": 7, "position": 1, "needed": 3, "first_wf": 0, "dma": 1}
+    place = {"index": 7, "position": 1, "needed": 3, "first_wf": 0, "dma": 1, "launch": 1}
     item = {"place": place, "va": 10}
     await bench.play([item])
     await ReadOnly()
@@ -170,7 +170,7 @@ async def doubled_completions_are_reported(dut):
     await ReadOnly()
     assert int(dut.doubled.value)
     await bench.idle(10)
-    assert not bench.blocks.received
+    assert not bench.blocks.received and not bench.launches.received
     start = None
     dut.lookup.value = 1
     dut.lookup_index.value = 7
@@ -182,6 +182,7 @@ async def doubled_completions_are_reported(dut):
     for cycle in range(10):
         await ReadOnly()
         if int(dut.blocks__valid.value):
+            assert int(dut.launches__valid.value)
             start = cycle
             break
         await RisingEdge(dut.clk)
@@ -293,6 +294,28 @@ async def an_entry_begins_anew_after_a_clear(dut):
     assert not bench.blocks.received
 
 
+@cocotb.test()
+async def waiting_until_the_last_is_taken(dut):
+    """All blocks of the table leave without a pause, then all launches: in every cycle `waiting` tells of any left."""
+    bench = Bench(dut, 0)
+    await bench.start()
+    for action, name in (("dma", "blocks"), ("launch", "launches")):
+        items = single_tiles(random.sample(range(64), 64))
+        for item in items:
+            item["place"] |= {"dma": 0, "launch": 0, action: 1}
+        bench.held = True
+        await bench.play(items)
+        await bench.idle(2)
+        bench.held = False
+        left = len(items)
+        while left:
+            await ReadOnly()
+            left -= int(getattr(dut, f"{name}__valid").value) & int(getattr(dut, f"{name}__ready").value)
+            assert int(dut.waiting.value) == (left > 0), left
+            await RisingEdge(dut.clk)
+        await bench.clear()
+
+
 def run(test: str, percent: int | None = 0, config=CONFIG) -> None:
     simulate(TriggerTable(config), "trigger_table", __name__, test, environment={"T3_PAUSES": json.dumps(percent)})
 
@@ -316,6 +339,10 @@ def test_a_clear_drops_what_waits():
 
 def test_an_entry_begins_anew_after_a_clear():
     run("an_entry_begins_anew_after_a_clear")
+
+
+def test_waiting_until_the_last_is_taken():
+    run("waiting_until_the_last_is_taken")
 
 
 def test_repeated_completions_change_nothing():
