@@ -16,13 +16,13 @@ class Block:
 _CONTROLLER_TESTS = tuple(f"tb/unit/test_controller{name}.py" for name in ("", "_schedule", "_control"))
 
 BLOCKS = {
-    "address_map": Block(("hw/address_map.py", "hw/range_table.py"), ("tb/unit/test_address_map.py",), 120),
+    "address_map": Block(("hw/address_map.py", "hw/range_table.py"), ("tb/unit/test_address_map.py",), 200),
     "stream_arbiter": Block(("hw/stream_arbiter.py",), ("tb/unit/test_stream_arbiter.py",), 60),
     "arbiter": Block(
-        ("hw/memory_controller/arbiter.py",), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py"), 80
+        ("hw/memory_controller/arbiter.py",), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py"), 200
     ),
     "intensity": Block(
-        ("hw/memory_controller/intensity.py",), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py"), 60
+        ("hw/memory_controller/intensity.py",), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py"), 200
     ),
     # Arbiter and detector are blocks of their own.
     "memory_controller": Block(
@@ -35,9 +35,9 @@ BLOCKS = {
         _CONTROLLER_TESTS,
         150,
     ),
-    "near_bank": Block(("hw/near_bank/bank_group.py",), ("tb/unit/test_bank_group.py",), 80),
+    "near_bank": Block(("hw/near_bank/bank_group.py",), ("tb/unit/test_bank_group.py",), 200),
     "alu": Block(("hw/near_bank/alu.py", "hw/near_bank/float_add.py"), ("tb/unit/test_alu.py",), 200),
-    "coalescer": Block(("hw/tracker/coalescer.py",), ("tb/unit/test_coalescer.py",), 60),
+    "coalescer": Block(("hw/tracker/coalescer.py",), ("tb/unit/test_coalescer.py",), 200),
     # With tags: without them most of the ways' logic leads nowhere. Coalescer and spill port are blocks of their own.
     "tracker": Block(
         tuple(
@@ -50,9 +50,9 @@ BLOCKS = {
         ),
         150,
     ),
-    "spill_port": Block(("hw/tracker/spill.py", "hw/tracker/crossbar.py"), ("tb/unit/test_spill.py",), 60),
+    "spill_port": Block(("hw/tracker/spill.py", "hw/tracker/crossbar.py"), ("tb/unit/test_spill.py",), 200),
     "trigger_table": Block(
-        ("hw/dma/trigger_table.py", "hw/dma/ready_queue.py"), ("tb/unit/test_trigger_table.py",), 80
+        ("hw/dma/trigger_table.py", "hw/dma/ready_queue.py"), ("tb/unit/test_trigger_table.py",), 200
     ),
     "dma_engine": Block(
         ("hw/dma/engine.py", "hw/dma/packet_buffer.py"),
@@ -60,7 +60,7 @@ BLOCKS = {
         ("tb/unit/test_dma_engine.py", "-k=random_blocks or any_geometry or every_size or come_last or tall"),
         150,
     ),
-    "store_packetizer": Block(("hw/link/packetizer.py",), ("tb/unit/test_packetizer.py",), 100),
+    "store_packetizer": Block(("hw/link/packetizer.py",), ("tb/unit/test_packetizer.py",), 200),
     "link_unit": Block(
         ("hw/link/link_unit.py", "hw/link/receiver.py", "hw/link/transmitter.py", "hw/link/check.py"),
         ("tb/unit/test_link.py",),
