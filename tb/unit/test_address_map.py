@@ -55,6 +55,7 @@ class Range:
     wfs: int
 
     def words(self, va_bits):
+        """What is programmed; bits that the address map does not read are anything."""
         moved = self.offset % (1 << va_bits)
         control = (
             1
@@ -67,14 +68,16 @@ class Range:
             | self.remote_access << 12
             | self.phase << 14
             | self.peer << 16
+            | random.getrandbits(32) & ~0x3FF7FF
         )
+        high = max(va_bits - 32, 0)
         return {
             Word.BASE_LOW: self.base & 0xFFFFFFFF,
-            Word.BASE_HIGH: self.base >> 32,
+            Word.BASE_HIGH: self.base >> 32 | random.getrandbits(32 - high) << high,
             Word.LIMIT_LOW: self.limit & 0xFFFFFFFF,
-            Word.LIMIT_HIGH: self.limit >> 32,
+            Word.LIMIT_HIGH: self.limit >> 32 | random.getrandbits(32 - high) << high,
             Word.OFFSET_LOW: moved & 0xFFFFFFFF,
-            Word.OFFSET_HIGH: moved >> 32,
+            Word.OFFSET_HIGH: moved >> 32 | random.getrandbits(32 - high) << high,
             Word.WORKGROUPS: self.wg_base | self.wg_count << 16,
             Word.GROUPING: self.wfs << 20,
             Word.CONTROL: control,
