@@ -114,9 +114,21 @@ def test_a_survivor_is_tried_again_when_a_test_has_changed_but_its_proof_is_not(
     [mutant] = list_mutants(RTLIL, "limiter", ("tb/unit/test_mutation.py",), 1, 1)
     for tests, outcome in (("old", "survived"), ("old", "survived"), ("new", "killed"), ("newer", "killed")):
         monkeypatch.setattr(campaign, "_digest", lambda folder, tests=tests: tests)
-        verdicts = campaign._run_netlist("b", RTLIL, [job("x")], [mutant], tmp_path / "verdicts.jsonl", str.strip)
+        verdicts = campaign._run_netlist("b", RTLIL, [job("x")], [[mutant]], tmp_path / "verdicts.jsonl", str.strip)
         assert [verdict.outcome for verdict in verdicts] == [outcome]
     assert proofs == [mutant.number] and not killers
+
+
+def test_mutants_at_outputs_of_registers_can_be_built_apart(monkeypatch):
+    monkeypatch.setattr(campaign, "BATCH", 2)
+    ports = ("A", "Q", "Y", "A", "Q")
+    mutants = [Mutant(number, f"mutate -port {port} -portbit 0", ()) for number, port in enumerate(ports, 1)]
+
+    def numbers(apart: bool) -> list[list[int]]:
+        return [[mutant.number for mutant in build] for build in campaign.batches(mutants, apart)]
+
+    assert numbers(apart=False) == [[1, 2], [3, 4], [5]]
+    assert numbers(apart=True) == [[1, 3], [4], [2, 5]]
 
 
 def test_the_same_seed_lists_the_same_mutants():
