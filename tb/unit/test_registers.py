@@ -7,7 +7,9 @@ from functools import cache
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from cocotb.utils import get_sim_time
 from cocotbext.axi import AxiResp
+from cocotbext.axi.axil_channels import AxiLiteARTransaction, AxiLiteAWTransaction, AxiLiteWTransaction
 
 from hw.config import preset
 from hw.range_table import RangeWrite, Word
@@ -137,6 +139,18 @@ async def unmapped_addresses_are_refused(dut):
             await bench.write(address, 0xFF, size=1, response=AxiResp.SLVERR)
 
 
+async def cycles_are_counted_one_by_one(bench):
+    """Between two reads the counter goes on by the cycles (1 ns) that the later one is later: reads take as long."""
+
+    async def low_word():
+        return await bench.read(bench.address("cycles_low")), get_sim_time("ns")
+
+    first, start = await low_word()
+    for _ in range(8):
+        value, now = await low_word()
+        assert value - first & 0xFFFFFFFF == now - start
+
+
 @cocotb.test()
 async def every_counter_carries_through_all_its_bits(dut):
     """From whatever it holds, a counter goes on by what it is given, modulo 2**48, and both halves read it."""
@@ -161,6 +175,7 @@ async def every_counter_carries_through_all_its_bits(dut):
         for counter in written:
             if counter.name == "cycles":
                 assert 0 < (await bench.counter("cycles") - start & top) < 100
+                await cycles_are_counted_one_by_one(bench)
                 continue
             expected = 1
             if counter.counting is Counting.SUM:
@@ -219,6 +234,55 @@ async def counters_count_latch_and_clear(dut):
 
 
 @cocotb.test()
+async def latest_and_highest_are_right_after_each_value(dut):
+    """Not only after many, which hide what one of them did."""
+    bench = await RegisterBench(dut).start()
+    await bench.read(0)
+    kept = {counter.name: counter for counter in counters()[1:] if counter.counting is not Counting.SUM}
+    expected = dict.fromkeys(kept, 0)
+    for number in range(48):
+        for name, counter in kept.items():
+            value = 1 << number if number < counter.width else random.getrandbits(counter.width)
+            getattr(dut, f"count_{name}").value = value
+            if counter.counting is Counting.MAXIMUM:
+                expected[name] = max(expected[name], value)
+            elif value:
+                expected[name] = value
+        await RisingEdge(dut.clk)
+        for name in kept:
+            getattr(dut, f"count_{name}").value = 0
+        for name, value in expected.items():
+            assert await bench.counter(name) == value, name
+
+
+@cocotb.test()
+async def any_byte_of_a_word_may_be_addressed(dut):
+    """An access is to the whole word around its address, as AXI4 has it; most masters only ever name the first byte."""
+    bench = await RegisterBench(dut).start()
+    reads, writes = bench.master.read_if, bench.master.write_if
+
+    async def read(address):
+        await reads.ar_channel.send(AxiLiteARTransaction(araddr=address))
+        answer = await reads.r_channel.recv()
+        assert answer.rresp == AxiResp.OKAY
+        return int(answer.rdata)
+
+    window = WINDOW_BASE + 0x80 + 4 * Word.PITCH
+    for address in (window, bench.address("route_low"), bench.address("spill_base_high")):
+        for byte in range(4):
+            value = random.getrandbits(8)
+            await writes.aw_channel.send(AxiLiteAWTransaction(awaddr=address + byte))
+            await writes.w_channel.send(AxiLiteWTransaction(wdata=value, wstrb=0xF))
+            assert (await writes.b_channel.recv()).bresp == AxiResp.OKAY
+            assert [await read(address + other) for other in range(4)] == [value] * 4
+    for register in bench.registers[:-1]:
+        if register.counting is None:
+            assert [await read(register.address + byte) for byte in range(4)] == [
+                await bench.read(register.address)
+            ] * 4
+
+
+@cocotb.test()
 async def pulses_last_one_cycle(dut):
     bench = await RegisterBench(dut).start()
     register = find_register(bench.config, "control")
@@ -269,6 +333,8 @@ CASES = (
     "unmapped_addresses_are_refused",
     "counters_count_latch_and_clear",
     "every_counter_carries_through_all_its_bits",
+    "latest_and_highest_are_right_after_each_value",
+    "any_byte_of_a_word_may_be_addressed",
     "pulses_last_one_cycle",
 )
 PAUSED_CASES = (
