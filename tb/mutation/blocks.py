@@ -6,14 +6,11 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Block:
     """`sources`: patterns of files below the root whose cells are mutated. `tests`: arguments of pytest. `mutants`: how
-    many, on the netlist with most simulations (a test file simulates several configurations of a block).
-    `outputs_apart`: mutants at the outputs of registers are built apart from the others, because a test sets registers,
-    which it cannot where one of the build's mutants stands between a register and its name."""
+    many, on the netlist with most simulations (a test file simulates several configurations of a block)."""
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
     mutants: int
-    outputs_apart: bool = False
 
 
 _CONTROLLER_TESTS = tuple(f"tb/unit/test_controller{name}.py" for name in ("", "_schedule", "_control"))
@@ -73,7 +70,6 @@ BLOCKS = {
         ("hw/register_file.py",),
         ("tb/unit/test_registers.py", "tb/unit/test_registers_interrupts.py"),
         200,
-        outputs_apart=True,
     ),
 }
 

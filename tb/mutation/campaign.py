@@ -80,28 +80,22 @@ def _known(path: Path) -> dict[int, Verdict]:
     return {verdict.number: verdict for verdict in verdicts}
 
 
-def batches(mutants: list[Mutant], outputs_apart: bool) -> list[list[Mutant]]:
-    """Mutants that share a build; `outputs_apart`: all of a build are at outputs of registers, or none is."""
-    outputs = [mutant for mutant in mutants if outputs_apart and " -port Q " in mutant.command]
-    others = [mutant for mutant in mutants if mutant not in outputs]
-    return [group[start : start + BATCH] for group in (others, outputs) for start in range(0, len(group), BATCH)]
-
-
 def _run_netlist(
-    block: str, rtlil: str, jobs: list[Job], builds: list[list[Mutant]], results: Path, show: Callable[[str], None]
+    block: str, rtlil: str, jobs: list[Job], mutants: list[Mutant], results: Path, show: Callable[[str], None]
 ) -> Iterator[Verdict]:
-    """Verdicts of all mutants; survivors of an earlier run are tried again when tests have changed, proofs never."""
+    """Verdicts of `mutants`; survivors of an earlier run are tried again only when tests have changed, proofs never."""
     known = _known(results)
     tests = _digest("tb")
     marker = results.with_suffix(".tests")
     same_tests = marker.exists() and marker.read_text() == tests
     kept = {number for number, verdict in known.items() if verdict.outcome != "survived" or same_tests}
-    mutants = [mutant for batch in builds for mutant in batch]
     yield from (known[mutant.number] for mutant in mutants if mutant.number in kept)
+    waiting = [mutant for mutant in mutants if mutant.number not in kept]
     if not same_tests:
         marker.unlink(missing_ok=True)
-    for batch in builds:
-        todo = [mutant for mutant in batch if mutant.number not in kept]
+    for start in range(0, len(mutants), BATCH):
+        batch = mutants[start : start + BATCH]
+        todo = [mutant for mutant in batch if mutant in waiting]
         if not todo:
             continue
         show(f"{block}: building {len(batch)} mutants")
@@ -133,5 +127,5 @@ def run_block(
         listed = list_mutants(rtlil, jobs[0].name, block.sources, mutants or block.mutants, seed)
         if listed:
             results = out / f"{name}-{netlist}-{len(listed)}-{seed}.jsonl"
-            yield from _run_netlist(name, rtlil, jobs, batches(listed, block.outputs_apart), results, show)
+            yield from _run_netlist(name, rtlil, jobs, listed, results, show)
             return

@@ -38,12 +38,16 @@ class Mutant:
     @property
     def place(self) -> str:
         """Where: module, and the wire or else the cell's port, with the bit."""
-        words = self.command.split()
-        of = {word: words[at + 1] for at, word in enumerate(words) if word.startswith("-")}
+        of = _options(self.command)
         inside = (
             f"{of['-wire']}[{of['-wirebit']}]" if "-wire" in of else f"{of['-cell']}.{of['-port']}[{of['-portbit']}]"
         )
         return f"{of['-module']}.{inside}"
+
+
+def _options(command: str) -> dict[str, str]:
+    words = command.split()
+    return {word: words[at + 1] for at, word in enumerate(words) if word.startswith("-")}
 
 
 @contextmanager
@@ -89,11 +93,50 @@ def _sources(command: str) -> tuple[str, ...]:
     return tuple(str(line.relative_to(ROOT)) for line in lines if line.is_relative_to(ROOT))
 
 
+def _behind_register(rtlil: str, command: str) -> tuple[str, str]:
+    """The netlist and the command for the same fault at a buffer between the register and all who read it.
+
+    At the register's output it would take the name by which tests set the register. Ports and parts of a wire are left.
+    """
+    of = _options(command)
+    start = rtlil.index(f"\nmodule \\{of['-module']}\n")
+    end = rtlil.index("\nend\n", start)
+    module = rtlil[start:end]
+    cell = re.search(
+        rf"^  cell \S+ {re.escape(of['-cell'])}\n(?:    .*\n)*?    connect \\Q (\S+)$", module, re.MULTILINE
+    )
+    wire = cell and re.search(rf"^  wire(?: width (\d+))? {re.escape(cell[1])}$", module, re.MULTILINE)
+    if not cell or not wire:
+        return rtlil, command
+    register, width = cell[1], wire[1] or 1
+    read, buffer = f"{register}$read", f"$read_{register[1:]}"
+    if f" {buffer}\n" not in module:
+        named = re.compile(rf"(?<!\S){re.escape(register)}(?!\S)")
+        declared = (
+            f"{wire[0]}\n  wire width {width} {read}\n  cell $pos {buffer}\n    parameter \\A_SIGNED 0\n"
+            f"    parameter \\A_WIDTH {width}\n    parameter \\Y_WIDTH {width}\n"
+            f"    connect \\A {register}\n    connect \\Y {read}\n  end"
+        )
+        own = {wire[0]: declared, cell[0]: cell[0]}
+        first, second = sorted(own, key=module.index)
+        before, rest = module.split(first, 1)
+        between, after = rest.split(second, 1)
+        parts = [named.sub(lambda _: read, part) for part in (before, between, after)]
+        module = parts[0] + own[first] + parts[1] + own[second] + parts[2]
+    behind = command.replace(f"-cell {of['-cell']} -port Q", f"-cell {buffer} -port Y")
+    return rtlil[:start] + module + rtlil[end:], behind
+
+
 def apply_mutants(rtlil: str, name: str, mutants: Sequence[Mutant]) -> str:
     """SystemVerilog of the netlist with all `mutants` in it, each active when the plusarg `mutant` is its number."""
+    commands = []
+    for mutant in mutants:
+        command = mutant.command
+        if " -port Q " in command:
+            rtlil, command = _behind_register(rtlil, command)
+        commands.append(command.replace("mutate ", f"mutate -ctrl mutant_number 16 {mutant.number} ", 1))
     with netlist_design(rtlil) as design, tempfile.TemporaryDirectory() as folder:
-        for mutant in mutants:
-            call(design, mutant.command.replace("mutate ", f"mutate -ctrl mutant_number 16 {mutant.number} ", 1))
+        call(design, *commands)
         target = Path(folder) / "design.sv"
         call(design, f"write_verilog -sv -norename -noattr {target}")
         text = target.read_text()

@@ -40,6 +40,21 @@ class Limiter(wiring.Component):
         return m
 
 
+class Peak(wiring.Component):
+    """`output` is the complement of the highest `value` since reset, so that a register without a port keeps it."""
+
+    value: In(8)
+    output: Out(8)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        highest = Signal(8)
+        m.d.comb += self.output.eq(~highest)
+        with m.If(self.value > highest):
+            m.d.sync += highest.eq(self.value)
+        return m
+
+
 @cocotb.test()
 async def values_are_limited(dut):
     Clock(dut.clk, 1, unit="ns").start()
@@ -51,6 +66,18 @@ async def values_are_limited(dut):
         await RisingEdge(dut.clk)
         await Timer(1, unit="ps")
         assert int(dut.output.value) == min(value, 200)
+
+
+@cocotb.test()
+async def peak_can_be_set(dut):
+    Clock(dut.clk, 1, unit="ns").start()
+    dut.value.value = 0
+    for start in (0x00, 0xFF, 0x5A, 0xA5):
+        dut.highest.value = start
+        for _ in range(2):
+            await RisingEdge(dut.clk)
+            await Timer(1, unit="ps")
+            assert int(dut.output.value) == start ^ 0xFF
 
 
 @cocotb.test()
@@ -69,8 +96,8 @@ RTLIL = to_rtlil(Limiter(), "limiter", sources=True)
 NO_MUTANTS = apply_mutants(RTLIL, "limiter", [])
 
 
-def job(testcase: str) -> SimulationJob:
-    return SimulationJob("test", "netlist", "limiter", Simulation("limiter", __name__, testcase, 1, {}, []), ())
+def job(testcase: str, name: str = "limiter") -> SimulationJob:
+    return SimulationJob("test", "netlist", name, Simulation(name, __name__, testcase, 1, {}, []), ())
 
 
 def test_every_mutant_is_noticed_or_proven_equivalent():
@@ -82,6 +109,15 @@ def test_every_mutant_is_noticed_or_proven_equivalent():
     assert sum(noticed.values()) >= 10 and sum(proven.values()) >= 1
     assert not any(noticed[number] and proven[number] for number in noticed), "a proof that a simulation refutes"
     assert all(noticed[number] or proven[number] for number in noticed)
+
+
+def test_a_register_can_be_set_where_mutants_stand_behind_it():
+    rtlil = to_rtlil(Peak(), "peak", sources=True)
+    listed = list_mutants(rtlil, "peak", ("tb/unit/test_mutation.py",), 80, 1)
+    mutants = [mutant for mutant in listed if " -port Q " in mutant.command and mutant.mode in ("const0", "inv")]
+    assert len(mutants) > 1
+    with prepared([job("peak_can_be_set", "peak")], apply_mutants(rtlil, "peak", mutants)) as trials:
+        assert all(kill(trials, mutant.number).killed for mutant in mutants)
 
 
 def test_a_job_that_does_not_end_is_stopped():
@@ -114,21 +150,9 @@ def test_a_survivor_is_tried_again_when_a_test_has_changed_but_its_proof_is_not(
     [mutant] = list_mutants(RTLIL, "limiter", ("tb/unit/test_mutation.py",), 1, 1)
     for tests, outcome in (("old", "survived"), ("old", "survived"), ("new", "killed"), ("newer", "killed")):
         monkeypatch.setattr(campaign, "_digest", lambda folder, tests=tests: tests)
-        verdicts = campaign._run_netlist("b", RTLIL, [job("x")], [[mutant]], tmp_path / "verdicts.jsonl", str.strip)
+        verdicts = campaign._run_netlist("b", RTLIL, [job("x")], [mutant], tmp_path / "verdicts.jsonl", str.strip)
         assert [verdict.outcome for verdict in verdicts] == [outcome]
     assert proofs == [mutant.number] and not killers
-
-
-def test_mutants_at_outputs_of_registers_can_be_built_apart(monkeypatch):
-    monkeypatch.setattr(campaign, "BATCH", 2)
-    ports = ("A", "Q", "Y", "A", "Q")
-    mutants = [Mutant(number, f"mutate -port {port} -portbit 0", ()) for number, port in enumerate(ports, 1)]
-
-    def numbers(apart: bool) -> list[list[int]]:
-        return [[mutant.number for mutant in build] for build in campaign.batches(mutants, apart)]
-
-    assert numbers(apart=False) == [[1, 2], [3, 4], [5]]
-    assert numbers(apart=True) == [[1, 3], [4], [2, 5]]
 
 
 def test_the_same_seed_lists_the_same_mutants():

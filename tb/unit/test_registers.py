@@ -157,22 +157,17 @@ async def every_counter_carries_through_all_its_bits(dut):
     bench = await RegisterBench(dut).start()
     await bench.read(0)
     top = (1 << COUNTER_BITS) - 1
-    # A register with a mutant at its output is no longer called what it was: it cannot be written.
-    some_missing = "T3_MUTATION_FOLDER" in os.environ
     some = random.getrandbits(COUNTER_BITS)
     for start in (top, 0, top, some, top ^ some):
         for counter in counters():
             getattr(dut, f"total_{counter.name}").value = start
-        await ReadOnly()
-        written = [counter for counter in counters() if int(getattr(dut, f"total_{counter.name}").value) == start]
-        assert some_missing or len(written) == len(counters())
         await RisingEdge(dut.clk)
         for counter in counters()[1:]:
             getattr(dut, f"count_{counter.name}").value = 1
         await RisingEdge(dut.clk)
         for counter in counters()[1:]:
             getattr(dut, f"count_{counter.name}").value = 0
-        for counter in written:
+        for counter in counters():
             if counter.name == "cycles":
                 assert 0 < (await bench.counter("cycles") - start & top) < 100
                 await cycles_are_counted_one_by_one(bench)

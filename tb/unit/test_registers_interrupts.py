@@ -1,11 +1,10 @@
 """The register file keeps faults and events until they are cleared, and raises the interrupt for those enabled."""
 
-import os
 import random
 
 import cocotb
 import pytest
-from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw.config import preset
 from hw.messages import Messages
@@ -74,17 +73,12 @@ async def faults_are_counted_through_all_bits(dut):
     some = random.getrandbits(32)
     for start in (some, some ^ 0xFFFFFFFF, 0xFFFFFFFF):
         dut["_fault_count"].value = start
-        await ReadOnly()
-        # A register with a mutant at its output cannot be written.
-        written = int(dut["_fault_count"].value) == start
-        assert written or "T3_MUTATION_FOLDER" in os.environ
         await RisingEdge(dut.clk)
-        before = await bench.read(bench.address("fault_count"))
-        assert before == start or not written
+        assert await bench.read(bench.address("fault_count")) == start
         dut.interrupt_status_fault.value = 1
         await ClockCycles(dut.clk, 1)
         dut.interrupt_status_fault.value = 0
-        assert await bench.read(bench.address("fault_count")) == before + 1 & 0xFFFFFFFF
+        assert await bench.read(bench.address("fault_count")) == start + 1 & 0xFFFFFFFF
 
 
 @cocotb.test()
