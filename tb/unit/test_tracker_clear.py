@@ -1,6 +1,7 @@
 """An epoch that ends while the Tracker is at work, and faults that nobody takes: nothing is lost without a word."""
 
 import random
+from dataclasses import replace
 from unittest.mock import patch
 
 import cocotb
@@ -52,6 +53,30 @@ async def clear_at_any_moment(dut):
 
 
 @cocotb.test()
+async def ranges_are_done_after_their_last_tile(dut):
+    """One range after the other, each bit of its number of tiles being 0 in one epoch and 1 in another."""
+    bench = await begin(dut)
+    config, epoch = bench.config, 1
+    most = config.trigger_blocks // config.tracker_banks - 1
+    totals = [random.randint(1, most - 1) for _ in range(config.ranges)]
+    for index, tiles in [*enumerate(totals), *((index, most ^ tiles) for index, tiles in enumerate(totals))]:
+        await bench.program([replace(plain(wgs=tiles, wfs=1, bytes_each=32), index=index, block_shift=0)])
+        for wg in range(tiles):
+            assert int(dut.done.value) == 0
+            bench.commit(wg % config.channels, index, wg, 0, epoch, wg, 32)
+            if wg == tiles - 2:
+                await bench.settle()
+        assert int(dut.done.value) == 0
+        await bench.settle()
+        assert int(dut.done.value) == 1 << index
+        assert len(bench.received_blocks()) == tiles and not bench.faults.received
+        epoch = next_epoch(epoch)
+        await bench.clear(epoch)
+        assert int(dut.done.value) == 0
+        bench.forget()
+
+
+@cocotb.test()
 async def faults_wait_to_be_taken(dut):
     """Each bank keeps its first fault until it is taken, and reports again after that."""
     bench = await begin(dut)
@@ -87,6 +112,11 @@ class HastyQueue(ReadyQueue):
 @pytest.mark.parametrize("config", [SMALL, TINY, QUAD, UNTAGGED], ids=["small", "tiny", "four_banks", "no_tags"])
 def test_an_epoch_ends_at_any_moment(config):
     run("clear_at_any_moment", {"config": config, "ends": 30}, module=__name__)
+
+
+@pytest.mark.parametrize("config", [SMALL, QUAD], ids=["one_bank", "four_banks"])
+def test_ranges_are_done_after_their_last_tile(config):
+    run("ranges_are_done_after_their_last_tile", {"config": config}, module=__name__)
 
 
 @pytest.mark.parametrize("config", [SMALL, QUAD], ids=["one_bank", "four_banks"])

@@ -11,6 +11,7 @@ from cocotb.triggers import RisingEdge
 
 from hw.tracker.count_stage import CountStage
 from hw.tracker.tracker import Tracker
+from tb.drivers.stream import never
 from tb.runner import SimulationError
 from tb.unit.test_tracker import SMALL, TINY, begin, plain, run
 
@@ -91,6 +92,55 @@ async def buffers_gather_side_by_side(dut):
         bench.forget()
 
 
+@cocotb.test()
+async def memory_takes_nothing_for_long(dut):
+    """Far more counters than have a place, while no request gets out: commits wait, and none is lost."""
+    bench = await begin(dut, memory_latency=5)
+    workgroups = 60
+    await bench.program([replace(plain(wgs=workgroups, wfs=1, bytes_each=64), block_shift=0)])
+    for _ in range(2):
+        bench.spills.pause = lambda: True
+        for wg in random.sample(range(workgroups), workgroups):
+            bench.commit(0, 0, wg, 0, 1, wg, 32)
+        for _ in range(300):
+            await RisingEdge(dut.clk)
+        assert bench.sources[0].queue, "all taken, and nothing could leave"
+        bench.spills.pause = never
+        await bench.settle()
+    assert sorted(block[1] for block in bench.received_blocks()) == list(range(workgroups))
+    assert not bench.faults.received
+
+
+@cocotb.test()
+async def a_tile_follows_one_that_is_complete(dut):
+    """Into a set whose last place becomes free, right behind or some cycles later: no other counter gives way."""
+    bench = await begin(dut)
+    config = bench.config
+    sets, ways, last = config.tracker_sets // config.tracker_banks, config.tracker_ways, 8
+    area = replace(plain(wgs=sets * (ways + 1) * last, wfs=1, bytes_each=64), block_shift=0)
+    await bench.program([area])
+    for leaving in range(ways):
+        for distance in range(last):
+            for number in range(sets):
+                tiles = [number + sets * (distance * (ways + 1) + way) for way in range(ways + 1)]
+                *first, following = tiles
+                for wg in first:
+                    bench.commit(0, 0, wg, 0, 1 + leaving, 0, 32)
+                await bench.sources[0].drain()
+                bench.commit(0, 0, first[leaving], 0, 1 + leaving, 0, 32)
+                await bench.sources[0].drain()
+                for _ in range(distance):
+                    await RisingEdge(dut.clk)
+                for wg in (following, following, *first[:leaving], *first[leaving + 1 :]):
+                    bench.commit(0, 0, wg, 0, 1 + leaving, 0, 32)
+                await bench.sources[0].drain()
+        await bench.settle()
+        assert len(bench.received_blocks()) == area.workgroups
+        assert not bench.written and not bench.faults.received
+        await bench.clear(2 + leaving)
+        bench.forget()
+
+
 class HoardingCount(CountStage):
     """Takes a set for one with a counter in memory for ever."""
 
@@ -101,7 +151,16 @@ class HoardingCount(CountStage):
 
 
 @pytest.mark.parametrize("config", [SMALL, TINY], ids=["small", "tiny"])
-@pytest.mark.parametrize("test", ["homes_are_counted", "a_message_meets_its_counter", "buffers_gather_side_by_side"])
+@pytest.mark.parametrize(
+    "test",
+    [
+        "homes_are_counted",
+        "a_message_meets_its_counter",
+        "buffers_gather_side_by_side",
+        "memory_takes_nothing_for_long",
+        "a_tile_follows_one_that_is_complete",
+    ],
+)
 def test_homes(test, config):
     run(test, {"config": config}, module=__name__)
 
