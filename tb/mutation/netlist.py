@@ -111,7 +111,8 @@ def _behind_register(rtlil: str, command: str) -> tuple[str, str]:
     register, width = cell[1], wire[1] or 1
     read, buffer = f"{register}$read", f"$read_{register[1:]}"
     if f" {buffer}\n" not in module:
-        named = re.compile(rf"(?<!\S){re.escape(register)}(?!\S)")
+        # A cell's port may have the same name.
+        named = re.compile(rf"(?<!\S)(?<!^    connect ){re.escape(register)}(?!\S)", re.MULTILINE)
         declared = (
             f"{wire[0]}\n  wire width {width} {read}\n  cell $pos {buffer}\n    parameter \\A_SIGNED 0\n"
             f"    parameter \\A_WIDTH {width}\n    parameter \\Y_WIDTH {width}\n"

@@ -40,8 +40,21 @@ class Limiter(wiring.Component):
         return m
 
 
+class Complement(wiring.Component):
+    """`output` is the complement of `highest`."""
+
+    highest: In(8)
+    output: Out(8)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.output.eq(~self.highest)
+        return m
+
+
 class Peak(wiring.Component):
-    """`output` is the complement of the highest `value` since reset, so that a register without a port keeps it."""
+    """`output` is the complement of the highest `value` since reset: a register without a port, named like a port of
+    the submodule that reads it, keeps that."""
 
     value: In(8)
     output: Out(8)
@@ -49,7 +62,8 @@ class Peak(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         highest = Signal(8)
-        m.d.comb += self.output.eq(~highest)
+        m.submodules.complement = complement = Complement()
+        m.d.comb += [complement.highest.eq(highest), self.output.eq(complement.output)]
         with m.If(self.value > highest):
             m.d.sync += highest.eq(self.value)
         return m
