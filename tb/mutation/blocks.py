@@ -57,7 +57,7 @@ BLOCKS = {
     "dma_engine": Block(
         ("hw/dma/engine.py", "hw/dma/packet_buffer.py"),
         # Those that simulate the preset "paper": most others have a buffer of 64 packets, which they hardly fill.
-        ("tb/unit/test_dma_engine.py", "-k=random_blocks or any_geometry or every_size or come_last or tall"),
+        ("tb/unit/test_dma_engine.py", "-k=random_blocks or any_geometry or every_size or come_last or large"),
         200,
     ),
     "store_packetizer": Block(("hw/link/packetizer.py",), ("tb/unit/test_packetizer.py",), 200),

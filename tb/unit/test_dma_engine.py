@@ -151,14 +151,38 @@ async def any_sector_may_come_last(dut):
         bench.forget()
 
 
+def complements(bits):
+    """Two random numbers of `bits` bits, each bit set in one of them."""
+    some = random.randrange(1, (1 << bits) - 1)
+    return some, some ^ (1 << bits) - 1
+
+
 @cocotb.test()
-async def tall_tile(dut):
-    """A WF tile of thousands of rows."""
+async def tall_tiles(dut):
+    """WF tiles of thousands of rows."""
     bench = DmaBench(dut, SIZES["paper"], 0, 3)
     await bench.reset()
-    rows = random.randrange(1 << 12, 1 << 13)
-    await bench.program(1, Tile(8, 1, rows, rows ^ 0x15A5, 8, 7, 32, 32, 3, 1 << 20), 8, 2)
-    blocks = [(1, 7, wf, random.getrandbits(32), 1, 0) for wf in (0, 7)]
+    rows, others = complements(12)
+    blocks = []
+    for index, (full, partial) in enumerate([(rows, others), (others, rows)]):
+        await bench.program(index, Tile(8, 1, full, partial, 8, 7, 32, 32, 3, 1 << 20), 8, 2)
+        blocks += [(index, 7, wf, random.getrandbits(32), 1, 0) for wf in (0, 7)]
+    for block in blocks:
+        bench.block(*block)
+    await bench.finish(len(blocks))
+    bench.check(blocks)
+
+
+@cocotb.test()
+async def wide_tiles(dut):
+    """WF tiles of one row of up to 64 KiB."""
+    bench = DmaBench(dut, SIZES["paper"], 0, 3)
+    await bench.reset()
+    size, other = complements(16)
+    blocks = []
+    for index, (body, right) in enumerate([(size, other), (other, size)]):
+        await bench.program(index, Tile(1, 1, 1, 1, 1, 1, body, right, 1 << 16, 1 << 20), 8, 2)
+        blocks += [(index, 7, 0, random.getrandbits(32), 0, edge) for edge in (0, 1)]
     for block in blocks:
         bench.block(*block)
     await bench.finish(len(blocks))
@@ -292,8 +316,9 @@ def test_any_sector_may_come_last(size):
     simulate(design, "dma_engine", __name__, "any_sector_may_come_last", environment={"SIZE": size})
 
 
-def test_tall_tile():
-    simulate(checked(DmaEngine(SIZES["paper"])), "dma_engine", __name__, "tall_tile")
+@pytest.mark.parametrize("test", ["tall_tiles", "wide_tiles"])
+def test_large_tiles(test):
+    simulate(checked(DmaEngine(SIZES["paper"])), "dma_engine", __name__, test)
 
 
 def test_rate_and_latency():

@@ -19,10 +19,16 @@ OUTPUTS = 60
 
 
 def random_output(config: Configuration) -> TiledRange:
-    """A ragged output with one block per WG; thresholds up to what a counter can hold."""
-    across = random.choice([1, 1 << random.randrange(9), config.trigger_blocks // 2 - 1, random.randint(1, 500)])
-    down = random.randint(1, min(config.trigger_blocks // across, 40))
+    """A ragged output, in half of the cases with one block per WG; thresholds up to what a counter can hold."""
     wfs = random.randint(1, 8)
+    block_wfs = random.choice([wfs, random.randint(1, wfs)])
+    block_shift = (-(-wfs // block_wfs) - 1).bit_length()
+    if random.random() < 0.3:
+        block_shift = random.randint(block_shift, 3)
+    places = config.trigger_blocks >> block_shift
+    across = random.choice([1, 1 << random.randrange(9), config.trigger_blocks // 2 - 1, random.randint(1, 500)])
+    across = min(across, places)
+    down = random.randint(1, min(places // across, 40))
     height = random.randint(1, 4)
     updates = random.randint(1, 2)
     largest = ((1 << config.count_bits) - 1) // (2 * height * updates)
@@ -35,12 +41,12 @@ def random_output(config: Configuration) -> TiledRange:
         tile_rows=wfs * height,
         tile_columns=columns,
         wfs=wfs,
-        block_wfs=wfs,
+        block_wfs=block_wfs,
         updates=updates,
         dma=random.random() < 0.8,
         launch=random.random() < 0.8,
-        block_base=random.randrange(config.trigger_blocks - across * down + 1),
-        block_shift=0,
+        block_base=random.randrange(config.trigger_blocks - (across * down << block_shift) + 1),
+        block_shift=block_shift,
     )
 
 
