@@ -12,7 +12,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import Configuration
 from hw.events import TrackerEvents
 from hw.messages import Access, Fault, Mapping, Messages
-from hw.range_table import Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
+from hw.range_table import WORDS, Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
 from hw.tracker.count_stage import GENERATION_BITS
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
@@ -116,12 +116,15 @@ class TrackerBench:
         observe(watch_tracker, dut, self.config)
 
     async def program(self, areas: list[TiledRange]) -> None:
-        """Write the range table: these ranges and no other."""
+        """Write the range table: these ranges and no other. Reserved bits are anything."""
         for index in set(range(self.config.ranges)) - {area.index for area in areas}:
             self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=Word.CONTROL, data=0)
             await RisingEdge(self.dut.clk)
         for area in areas:
             for word, value in words(area).items():
+                layout = data.Layout.cast(WORDS[word]) if word in WORDS else {}
+                if "reserved" in dict(layout):
+                    value |= random.getrandbits(layout["reserved"].width) << layout["reserved"].offset
                 self.dut.ranges.value = pack(RangeWrite, valid=1, index=area.index, word=word, data=value)
                 await RisingEdge(self.dut.clk)
         self.dut.ranges.value = 0
