@@ -17,7 +17,7 @@ from tb.drivers.payload import unpack
 from tb.drivers.stream import StreamSource
 from tb.runner import simulate
 from tb.unit.test_arbiter import BOUNDARIES, control
-from tb.unit.test_controller import MESSAGES, memory_bench, offer_read, request, start
+from tb.unit.test_controller import MESSAGES, issue, memory_bench, offer_read, request, start
 
 PAPER = preset("paper")
 
@@ -133,6 +133,31 @@ async def the_last_request_of_a_bank_is_found_at_every_place(dut):
 
 
 @cocotb.test()
+async def every_bank_keeps_its_times(dut):
+    """Behind a request that opens its bank's row, a read that hits and a store that hits, one for another row comes: no
+    timing rule is broken, and its column command is as early as the rules allow."""
+    await prepare(dut)
+    dut.control.value = control(policy=Policy.ROUND_ROBIN, refresh=0)
+    reads, stores = StreamSource(dut, "communication", dut.clk), StreamSource(dut, "spill", dut.clk)
+    read = {"access": Access.READ, "source": Source.DMA}
+    store = {"access": Access.STORE, "source": Source.SPILL}
+    distances = []
+    for bank in random.sample(range(16), 16):
+        for first_row, source, fields in ((0, reads, read), (1, reads, read), (2, stores, store)):
+            for row in (first_row, first_row + 1):
+                source.queue.append(request(va=bank & 3 | bank >> 2 << 8 | row << 10, **fields))
+            await issue(dut)
+            await RisingEdge(dut.clk)
+            distances.append(1 + await issue(dut))
+            await pass_cycles(dut, 60)
+            assert not int(dut.violation.value), f"bank {bank}: timing rule {int(dut.rule.value)}"
+    timing = PAPER.timing
+    to_read, to_store = timing.rp + timing.rcd_rd, timing.rp + timing.rcd_wr
+    opened = timing.ras - timing.rcd_rd + to_read
+    assert distances == [opened, timing.rtp + to_read, timing.wtp + to_store] * 16, distances
+
+
+@cocotb.test()
 async def refreshes_come_in_their_interval(dut):
     """Idle, the channel is refreshed every tREFI to the cycle."""
     await prepare(dut)
@@ -176,6 +201,7 @@ async def detector_has_its_limits(dut):
         "a_row_conflict_among_hits_is_served",
         "every_place_of_the_queue_is_used",
         "the_last_request_of_a_bank_is_found_at_every_place",
+        "every_bank_keeps_its_times",
         "refreshes_come_in_their_interval",
         "detector_has_its_limits",
     ],
