@@ -20,6 +20,8 @@ from tb.unit.test_arbiter import BOUNDARIES, control
 from tb.unit.test_controller import MESSAGES, issue, memory_bench, offer_read, request, start
 
 PAPER = preset("paper")
+READS = 250
+"""More than all queues of the controller hold together."""
 
 
 async def read(dut, va, most=2000):
@@ -101,6 +103,25 @@ async def every_place_of_the_queue_is_used(dut):
     assert reads.queue, "the requests came to an end"
     assert most == [most[0]] * len(most), most
     assert most[0] >= PAPER.dram_queue_depth
+
+
+@cocotb.test()
+async def requests_of_any_stream_wait_for_a_place(dut):
+    """While one bank is all that is asked for, each time for another row, the queue is full: each read returns once."""
+    await prepare(dut)
+    dut.control.value = control(policy=Policy.ROUND_ROBIN)
+    for stream, source in (("communication", Source.DMA), ("spill", Source.SPILL)):
+        reads = StreamSource(dut, stream, dut.clk)
+        for number in range(READS):
+            reads.queue.append(request(access=Access.READ, source=source, id=number, va=number << 10))
+        returned = []
+        for _ in range(60 * READS):
+            await ReadOnly()
+            item = unpack(MESSAGES.read_return, int(dut.returns.value))
+            if item["valid"]:
+                returned.append((item["source"], item["id"]))
+            await RisingEdge(dut.clk)
+        assert sorted(returned) == [(source.value, number) for number in range(READS)]
 
 
 @cocotb.test()
@@ -200,6 +221,7 @@ async def detector_has_its_limits(dut):
         "a_read_at_any_moment_of_a_refresh",
         "a_row_conflict_among_hits_is_served",
         "every_place_of_the_queue_is_used",
+        "requests_of_any_stream_wait_for_a_place",
         "the_last_request_of_a_bank_is_found_at_every_place",
         "every_bank_keeps_its_times",
         "refreshes_come_in_their_interval",
