@@ -125,6 +125,31 @@ async def requests_of_any_stream_wait_for_a_place(dut):
 
 
 @cocotb.test()
+async def idle_only_without_a_request(dut):
+    """A read of any stream, from the cycle in which it is offered until its data has been taken."""
+    await prepare(dut)
+    dut.control.value = control(policy=Policy.ROUND_ROBIN, refresh=0)
+
+    dut.compute_response__ready.value = 1
+    for stream, source in (("compute", Source.COMPUTE), ("communication", Source.DMA), ("spill", Source.SPILL)):
+        answer = dut.compute_response__valid if stream == "compute" else dut.returns
+        for row in range(3):
+            await pass_cycles(dut, 100)
+            await ReadOnly()
+            assert unpack(ControllerEvents, int(dut.events.value))["idle"]
+            await RisingEdge(dut.clk)
+            getattr(dut, f"{stream}__payload").value = request(access=Access.READ, source=source, va=row << 10)
+            getattr(dut, f"{stream}__valid").value = 1
+            answered = 0
+            while not answered:
+                await ReadOnly()
+                assert not unpack(ControllerEvents, int(dut.events.value))["idle"], stream
+                answered = int(answer.value) & 1
+                await RisingEdge(dut.clk)
+                getattr(dut, f"{stream}__valid").value = 0
+
+
+@cocotb.test()
 async def the_last_request_of_a_bank_is_found_at_every_place(dut):
     """A bank's read leaves the DRAM queue while its only other one stands behind `between` reads of other banks."""
     await prepare(dut)
@@ -222,6 +247,7 @@ async def detector_has_its_limits(dut):
         "a_row_conflict_among_hits_is_served",
         "every_place_of_the_queue_is_used",
         "requests_of_any_stream_wait_for_a_place",
+        "idle_only_without_a_request",
         "the_last_request_of_a_bank_is_found_at_every_place",
         "every_bank_keeps_its_times",
         "refreshes_come_in_their_interval",
