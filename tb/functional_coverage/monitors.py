@@ -83,6 +83,8 @@ def how(stream: Handshake) -> str:
 async def watch_address_map(dut: Any, config: Configuration) -> None:
     """Port `requests` of the address map."""
     requests, table, layout = Handshake(dut, "requests"), RangeWords(dut), Messages(config).compute_request
+    # Nobody reads the bits above it.
+    widest = (1 << config.va_sector_bits) - 1
     async for _ in cycles(dut):
         table.follow()
         payload = requests.taken()
@@ -91,8 +93,8 @@ async def watch_address_map(dut: Any, config: Configuration) -> None:
         request = fields(layout, payload)
         for index in range(config.ranges):
             control = fields(Control, table.word(index, Word.CONTROL))
-            base = table.word(index, Word.BASE_LOW) | table.word(index, Word.BASE_HIGH) << 32
-            limit = table.word(index, Word.LIMIT_LOW) | table.word(index, Word.LIMIT_HIGH) << 32
+            base = (table.word(index, Word.BASE_LOW) | table.word(index, Word.BASE_HIGH) << 32) & widest
+            limit = (table.word(index, Word.LIMIT_LOW) | table.word(index, Word.LIMIT_HIGH) << 32) & widest
             if not control["valid"] or not base - 1 <= request["va"] <= limit:
                 continue
             places = {base - 1: "before the first", base: "first", limit - 1: "last", limit: "after the last"}
