@@ -54,7 +54,7 @@ coverage: .venv/.installed-coverage ## the quick tests measured, and one page ab
 	@rm -rf build/coverage/runs build/coverage/functional
 	@failed=0; T3_COVERAGE=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow" \
 	  --junitxml=build/coverage/junit.xml || failed=1; \
-	  $(BIN)/python -m tb.coverage_page || failed=1; exit $$failed
+	  $(BIN)/python -m tb.coverage_page --goals || failed=1; exit $$failed
 
 verilog: $(STAMP) ## Verilog of the preset "paper" in build/verilog
 	@$(BIN)/t3rtl verilog --preset paper --out build/verilog

@@ -11,7 +11,7 @@ from sim.checkout import commit
 from tb.coverage_page.blocks import read_blocks
 from tb.coverage_page.measured import read_runs
 from tb.coverage_page.page import PageWriter
-from tb.coverage_page.summary import results
+from tb.coverage_page.summary import GOALS, results
 from tb.source_coverage.exclusions import exclude, read_exclusions
 from tb.source_coverage.lcov import lcov_info
 
@@ -20,8 +20,9 @@ EXCLUSIONS = Path(__file__).with_name("exclusions.toml")
 SCORES = ROOT / "tb" / "mutation" / "scores.json"
 
 
-def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES) -> int:
-    """Write build/coverage/index.html and what belongs to it; returns 1 when an exclusion is wrong, else 0."""
+def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES, goals: bool = False) -> int:
+    """Write build/coverage/index.html and what belongs to it; returns 1 when an exclusion is wrong, or, with `goals`,
+    when a figure of the whole is below its goal; else 0."""
     coverage = build / "coverage"
     coverage.mkdir(parents=True, exist_ok=True)
     blocks = read_blocks()
@@ -42,6 +43,9 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES
             text = f"{figure.percent} % ({figure.done} of {figure.total})" if figure.total else "none"
         print(f"{name:12} {text}")
     print(f"page: {page}")
+    if goals:
+        below = [name for name in GOALS if found.overall.met(name) is False]
+        excluded.complaints.extend(f"{name} is below its goal of {GOALS[name]} %" for name in below)
     for complaint in excluded.complaints:
         print(complaint, file=sys.stderr)
     return 1 if excluded.complaints else 0
@@ -49,9 +53,10 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES
 
 def main(
     build: Annotated[Path, typer.Option(help="Folder with coverage/, formal/ and mutation/.")] = ROOT / "build",
+    goals: Annotated[bool, typer.Option(help="exit code 1 when a figure of the whole is below its goal")] = False,
 ) -> None:
     """Write the coverage page from what is in the build folder."""
-    raise typer.Exit(write_page(build))
+    raise typer.Exit(write_page(build, goals=goals))
 
 
 if __name__ == "__main__":

@@ -111,6 +111,16 @@ def test_an_exclusion_leaves_the_count(tmp_path):
     assert write_page(tmp_path, stale) == 1
 
 
+def test_a_figure_below_its_goal_fails_when_asked(tmp_path, capsys):
+    fill(tmp_path)
+    empty = tmp_path / "exclusions.toml"
+    empty.write_text("")
+    assert write_page(tmp_path, empty, tmp_path / "scores.json", goals=True) == 1
+    complaints = capsys.readouterr().err
+    assert "statement is below its goal of 99.0 %" in complaints and "mutation" not in complaints
+    assert write_page(tmp_path, empty, tmp_path / "scores.json") == 0
+
+
 def test_what_was_not_run_is_not_counted_as_passed(tmp_path):
     summary = page(tmp_path)
     for part in (summary["total"], *summary["blocks"].values()):
