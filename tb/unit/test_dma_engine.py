@@ -157,36 +157,34 @@ def complements(bits):
     return some, some ^ (1 << bits) - 1
 
 
-@cocotb.test()
-async def tall_tiles(dut):
-    """WF tiles of thousands of rows."""
+async def send_blocks_of(dut, tiles, edges):
+    """Two blocks of each of `tiles`, with the (wf, bottom, right) of `edges`."""
     bench = DmaBench(dut, SIZES["paper"], 0, 3)
     await bench.reset()
-    rows, others = complements(12)
     blocks = []
-    for index, (full, partial) in enumerate([(rows, others), (others, rows)]):
-        await bench.program(index, Tile(8, 1, full, partial, 8, 7, 32, 32, 3, 1 << 20), 8, 2)
-        blocks += [(index, 7, wf, random.getrandbits(32), 1, 0) for wf in (0, 7)]
+    for index, tile in enumerate(tiles):
+        await bench.program(index, tile, 8, 2)
+        blocks += [(index, 7, wf, random.getrandbits(32), bottom, right) for wf, bottom, right in edges]
     for block in blocks:
         bench.block(*block)
     await bench.finish(len(blocks))
     bench.check(blocks)
+
+
+@cocotb.test()
+async def tall_tiles(dut):
+    """WF tiles of thousands of rows."""
+    rows, others = complements(12)
+    tiles = [Tile(8, 1, *pair, 8, 7, 32, 32, 3, 1 << 20) for pair in ((rows, others), (others, rows))]
+    await send_blocks_of(dut, tiles, [(0, 1, 0), (7, 1, 0)])
 
 
 @cocotb.test()
 async def wide_tiles(dut):
     """WF tiles of one row of up to 64 KiB."""
-    bench = DmaBench(dut, SIZES["paper"], 0, 3)
-    await bench.reset()
     size, other = complements(16)
-    blocks = []
-    for index, (body, right) in enumerate([(size, other), (other, size)]):
-        await bench.program(index, Tile(1, 1, 1, 1, 1, 1, body, right, 1 << 16, 1 << 20), 8, 2)
-        blocks += [(index, 7, 0, random.getrandbits(32), 0, edge) for edge in (0, 1)]
-    for block in blocks:
-        bench.block(*block)
-    await bench.finish(len(blocks))
-    bench.check(blocks)
+    tiles = [Tile(1, 1, 1, 1, 1, 1, *pair, 1 << 16, 1 << 20) for pair in ((size, other), (other, size))]
+    await send_blocks_of(dut, tiles, [(0, 0, 0), (0, 0, 1)])
 
 
 @strategies.composite
