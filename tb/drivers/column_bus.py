@@ -11,6 +11,11 @@ from tb.drivers.payload import unpack
 COMMANDS = {Access.READ: ColumnCommand.RD, Access.STORE: ColumnCommand.WR, Access.UPDATE: ColumnCommand.UPDATE}
 
 
+def sector(bank: int, row: int = 0, column: int = 0) -> int:
+    """Address of a sector of a channel: bank group, column, bank and row, from the lowest bit on."""
+    return bank & 3 | column << 2 | bank >> 2 << 8 | row << 10
+
+
 class ColumnBus:
     """Watches ports `row`, `column` and `events` of `dut`, a controller of one channel.
 
@@ -52,7 +57,7 @@ class ColumnBus:
 
     def _column(self, column: dict[str, int], event: dict[str, int]) -> None:
         bank = column["bank"]
-        va = bank & 3 | column["column"] << 2 | bank >> 2 << 8 | self.rows[bank] << 10
+        va = sector(bank, self.rows[bank], column["column"])
         assert self.waiting[va], f"a column command to sector {va:#x}, to which no request waits"
         due = self.waiting[va].popleft()
         names = ["command"] if due["access"] == Access.READ.value else ["command", "epoch"]

@@ -111,19 +111,15 @@ def _behind_register(rtlil: str, command: str) -> tuple[str, str]:
     register, width = cell[1], wire[1] or 1
     read, buffer = f"{register}$read", f"$read_{register[1:]}"
     if f" {buffer}\n" not in module:
-        # A cell's port may have the same name.
-        named = re.compile(rf"(?<!\S)(?<!^    connect ){re.escape(register)}(?!\S)", re.MULTILINE)
-        declared = (
-            f"{wire[0]}\n  wire width {width} {read}\n  cell $pos {buffer}\n    parameter \\A_SIGNED 0\n"
-            f"    parameter \\A_WIDTH {width}\n    parameter \\Y_WIDTH {width}\n"
-            f"    connect \\A {register}\n    connect \\Y {read}\n  end"
+        # Everywhere but at the output itself, and where a cell's port has the same name.
+        named = re.compile(rf"(?<!\S)(?<!^    connect )(?<!connect \\Q ){re.escape(register)}(?!\S)", re.MULTILINE)
+        declared = f"{wire[0]}\n  wire width {width} {read}\n"
+        between = (
+            f"  cell $pos {buffer}\n    parameter \\A_SIGNED 0\n    parameter \\A_WIDTH {width}\n"
+            f"    parameter \\Y_WIDTH {width}\n    connect \\A {register}\n    connect \\Y {read}\n  end\n"
         )
-        own = {wire[0]: declared, cell[0]: cell[0]}
-        first, second = sorted(own, key=module.index)
-        before, rest = module.split(first, 1)
-        between, after = rest.split(second, 1)
-        parts = [named.sub(lambda _: read, part) for part in (before, between, after)]
-        module = parts[0] + own[first] + parts[1] + own[second] + parts[2]
+        before, after = module.split(f"{wire[0]}\n", 1)
+        module = before + declared + between + named.sub(lambda _: read, after)
     behind = command.replace(f"-cell {of['-cell']} -port Q", f"-cell {buffer} -port Y")
     return rtlil[:start] + module + rtlil[end:], behind
 

@@ -13,6 +13,7 @@ from hw.memory_controller.dram_queue import HEAD_WAIT
 from hw.messages import Access, Policy, Source, Threshold
 from tb.drivers import dram_stub
 from tb.drivers.clock import pass_cycles
+from tb.drivers.column_bus import sector
 from tb.drivers.payload import unpack
 from tb.drivers.stream import StreamSource
 from tb.runner import simulate
@@ -45,13 +46,12 @@ async def prepare(dut):
 
 async def read_before_refresh(dut, bank, early):
     """Read from an open row of `bank`, offered `early` cycles before the next refresh is due; cycles it takes."""
-    place = bank & 3 | bank >> 2 << 8
     dut.control.value = control(refresh=0)
     await pass_cycles(dut, PAPER.timing.rfc)
-    await read(dut, place)
+    await read(dut, sector(bank))
     dut.control.value = control(refresh=1)
     await pass_cycles(dut, PAPER.timing.refi - early)
-    time = await read(dut, place | 4 * (early + 1))
+    time = await read(dut, sector(bank, column=early + 1))
     assert not int(dut.violation.value), f"bank {bank}: timing rule {int(dut.rule.value)}"
     return time
 
@@ -137,7 +137,6 @@ async def idle_only_without_a_request(dut):
     """A read of any stream, from the cycle in which it is offered until its data has been taken."""
     await prepare(dut)
     dut.control.value = control(policy=Policy.ROUND_ROBIN, refresh=0)
-
     dut.compute_response__ready.value = 1
     for stream, source in (("compute", Source.COMPUTE), ("communication", Source.DMA), ("spill", Source.SPILL)):
         answer = dut.compute_response__valid if stream == "compute" else dut.returns
@@ -166,8 +165,7 @@ async def the_last_request_of_a_bank_is_found_at_every_place(dut):
     issued = 0
 
     def offer(bank: int, row: int) -> None:
-        va = bank & 3 | bank >> 2 << 8 | row << 10
-        reads.queue.append(request(access=Access.READ, source=Source.DMA, va=va))
+        reads.queue.append(request(access=Access.READ, source=Source.DMA, va=sector(bank, row)))
 
     for between in range(PAPER.dram_queue_depth + 16):
         # A row has to be closed before the second read: by then the third is in the queue.
@@ -199,7 +197,7 @@ async def every_bank_keeps_its_times(dut):
     for bank in random.sample(range(16), 16):
         for first_row, source, fields in ((0, reads, read), (1, reads, read), (2, stores, store)):
             for row in (first_row, first_row + 1):
-                source.queue.append(request(va=bank & 3 | bank >> 2 << 8 | row << 10, **fields))
+                source.queue.append(request(va=sector(bank, row), **fields))
             await issue(dut)
             await RisingEdge(dut.clk)
             distances.append(1 + await issue(dut))

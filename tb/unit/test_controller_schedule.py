@@ -19,7 +19,7 @@ from hw.config import ROW_BITS, Configuration, preset
 from hw.events import ControllerEvents
 from hw.messages import Access, AluOperation, DataType, Phase, Source, Threshold
 from tb.drivers import dram_stub, payload
-from tb.drivers.column_bus import ColumnBus
+from tb.drivers.column_bus import ColumnBus, sector
 from tb.drivers.stream import StreamSink, StreamSource
 from tb.runner import SimulationError, simulate
 from tb.unit.test_controller import ALL_BYTES, HIGH_BITS, MESSAGES, control, memory_bench, request
@@ -158,7 +158,7 @@ def place(rng: Generator, traffic: Traffic, first_row: int, taken: set[int]) -> 
             other = rng.getrandbits(10) % traffic.rows
             row = first_row ^ (1 << 2 * other) * (other > 0)
         bank = rng.getrandbits(4) % traffic.banks
-        va = bank & 3 | rng.getrandbits(6) << 2 | bank >> 2 << 8 | row << 10
+        va = sector(bank, row, column=rng.getrandbits(6))
         if va not in taken:
             taken.add(va)
             return va
