@@ -10,9 +10,9 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.messages import Access, DataType, Fault, Mapping, Messages, Source
-from hw.range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
+from .config import Configuration
+from .messages import Access, DataType, Fault, Mapping, Messages, Source
+from .range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
 
 SLOTS = 4
 """Accesses in flight: three pipeline stages and the cycle of the hand-over at one access a cycle."""

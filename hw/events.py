@@ -3,7 +3,7 @@
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from hw.messages import Access, Phase, Threshold
+from .messages import Access, Phase, Threshold
 
 ControllerEvents = data.StructLayout(
     {

@@ -9,7 +9,7 @@ from functools import cached_property
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
-from hw.config import COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, Configuration
+from .config import COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, Configuration
 
 BANK_SHAPE = unsigned(4)
 """Bank of a channel: bits 1:0 the bank group, bits 3:2 the bank in its group."""

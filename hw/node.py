@@ -8,20 +8,20 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.address_map import AddressMap
-from hw.clock_gate import gated_submodule
-from hw.config import Configuration
-from hw.dma.engine import DmaEngine
-from hw.events import ControllerEvents
-from hw.link.link_unit import LinkUnit
-from hw.link.packetizer import StorePacketizer
-from hw.memory_controller.controller import MemoryController
-from hw.messages import Access, Messages, Phase
-from hw.node_monitor import CollectiveState, TriggerLatency
-from hw.register_file import RegisterFile
-from hw.stream_arbiter import StreamArbiter
-from hw.tracker.spill import SpillPort, far_signature
-from hw.tracker.tracker import Tracker
+from .address_map import AddressMap
+from .clock_gate import gated_submodule
+from .config import Configuration
+from .dma.engine import DmaEngine
+from .events import ControllerEvents
+from .link.link_unit import LinkUnit
+from .link.packetizer import StorePacketizer
+from .memory_controller.controller import MemoryController
+from .messages import Access, Messages, Phase
+from .node_monitor import CollectiveState, TriggerLatency
+from .primitives.stream_arbiter import StreamArbiter
+from .registers.register_file import RegisterFile
+from .tracker.spill import SpillPort, far_signature
+from .tracker.tracker import Tracker
 
 
 def dram_signature(config: Configuration) -> wiring.Signature:
@@ -53,7 +53,7 @@ def link_signature(config: Configuration) -> wiring.Signature:
 class Node(wiring.Component):
     """The exported hardware of one GPU.
 
-    Ports (besides `clk`, `rst` and the AXI4-Lite signals `axi_*` of :class:`hw.register_file.RegisterFile`):
+    Ports (besides `clk`, `rst` and the AXI4-Lite signals `axi_*` of :class:`hw.registers.register_file.RegisterFile`):
 
     - `irq`: level, a fault or the end of the collective, as enabled;
     - `kernel_active`: high from the launch of the GEMM kernel to the end of its last store (kernel boundary, 4.5);

@@ -4,8 +4,8 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.range_table import RangeWrite, Word
+from .config import Configuration
+from .range_table import RangeWrite, Word
 
 
 class CollectiveState(wiring.Component):

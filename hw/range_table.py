@@ -11,8 +11,8 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.messages import Access, AluOperation, DataType, Mapping, Phase
+from .config import Configuration
+from .messages import Access, AluOperation, DataType, Mapping, Phase
 
 
 class Word(enum.IntEnum):

@@ -7,7 +7,7 @@ A configuration whose `seeded_bug` is a fault has it always. With `CHOSEN_BUG` t
 from amaranth import Const, Instance, Module, Signal
 from amaranth.hdl import ValueLike
 
-from hw.config import CHOSEN_BUG, SWITCHED_BUGS, Configuration
+from .config import CHOSEN_BUG, SWITCHED_BUGS, Configuration
 
 
 def seeded_bug(m: Module, config: Configuration, name: str) -> ValueLike | None:

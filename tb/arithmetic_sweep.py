@@ -21,8 +21,8 @@ from typing import Annotated, Literal
 import numpy as np
 import typer
 
-from sim.vectors import run_elements
-from tb.golden.arithmetic import reduce
+from sim.benches.vectors import run_elements
+from sim.golden.arithmetic import reduce
 
 EXPONENT_BITS = {"fp16": 5, "bf16": 8, "fp32": 8}
 WIDTHS = {"fp16": 16, "bf16": 16, "fp32": 32}

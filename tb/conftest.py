@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from sim.simulator import coverage_hook
+
 settings.register_profile("t3", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("t3")
 
@@ -16,9 +18,10 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sample the operands of the ALU's benches, when functional coverage is collected."""
+    """Measure whole rings, and sample the operands of the ALU's benches, when coverage is collected."""
     if os.environ.get("T3_COVERAGE", "0") not in ("", "0"):
-        import sim.vectors
+        os.environ[coverage_hook.VARIABLE] = "tb.coverage_runs"
+        import sim.benches.vectors
         from tb.functional_coverage import collection
 
-        sim.vectors.observers.append(collection.observe_vectors)
+        sim.benches.vectors.observers.append(collection.observe_vectors)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from amaranth.lib import wiring
 
-from hw.verilog import to_systemverilog
+from hw.export.verilog import to_systemverilog
 from tb.source_coverage.instrument import WRITER_SOURCE, Instrumented
 from tb.source_coverage.points import read_bits
 
@@ -75,6 +75,28 @@ def coverage_build(component: wiring.Component, name: str, counts: bool = True) 
     # What the instrumentation adds is not to be measured itself.
     text = _OWN_SIGNAL.sub(r"/*verilator coverage_off*/\n\1\n/*verilator coverage_on*/", text)
     return CoverageBuild(text, FLAGS if counts else (), (WRITER_SOURCE,), design.points.as_json(ROOT))
+
+
+class RingMeasurement:
+    """How :mod:`sim.simulator` measures GPUs: toggles of a whole GPU would take longer than the simulation; those of
+    its blocks are counted where they are tested alone."""
+
+    def instrument(self, component: wiring.Component, name: str) -> CoverageBuild:
+        """See :class:`sim.simulator.coverage_hook.Measurement`; so for the others."""
+        return coverage_build(component, name, counts=False)
+
+    def can_record(self, build: Path) -> bool:
+        """As :func:`can_record`."""
+        return can_record(build)
+
+    def record(self, build: Path, run: Path) -> None:
+        """As :func:`record_run`."""
+        record_run(build, run)
+
+
+def measurement() -> RingMeasurement | None:
+    """What the fast model of a ring is measured with; None unless T3_COVERAGE asks for it."""
+    return RingMeasurement() if coverage_mode() != "off" else None
 
 
 def can_record(build: Path) -> bool:

@@ -9,11 +9,11 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.config import SECTOR_BYTES, Configuration
-from hw.dma.packet_buffer import PacketBuffer, slot_bits
-from hw.events import DmaEvents
-from hw.messages import Access, Messages, Source
-from hw.range_table import Control, RangeTable, RangeWrite, Word
+from ..config import SECTOR_BYTES, Configuration
+from ..events import DmaEvents
+from ..link.packet_buffer import PacketBuffer, slot_bits
+from ..messages import Access, Messages, Source
+from ..range_table import Control, RangeTable, RangeWrite, Word
 
 SECTORS_BITS = 12
 """Width of the number of sectors in a row (ROW_BYTES is 16 bits)."""

@@ -6,7 +6,7 @@ of :attr:`hw.messages.Messages.link_header` below `check`, the least significant
 
 from amaranth.hdl import Cat, Const, Value
 
-from hw.messages import HEADER_CHECK_BITS, Messages
+from ..messages import HEADER_CHECK_BITS, Messages
 
 _POLYNOMIAL = 0x1021
 _INITIAL = 0xFFFF

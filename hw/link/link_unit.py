@@ -4,14 +4,14 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.clock_gate import gated_submodule
-from hw.config import Configuration
-from hw.events import LinkEvents
-from hw.link.receiver import Receiver
-from hw.link.transmitter import Transmitter
-from hw.messages import Messages
-from hw.range_table import RangeWrite
-from hw.stream_arbiter import StreamArbiter
+from ..clock_gate import gated_submodule
+from ..config import Configuration
+from ..events import LinkEvents
+from ..messages import Messages
+from ..primitives.stream_arbiter import StreamArbiter
+from ..range_table import RangeWrite
+from .receiver import Receiver
+from .transmitter import Transmitter
 
 
 class LinkUnit(wiring.Component):

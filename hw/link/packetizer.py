@@ -5,9 +5,9 @@ from amaranth.hdl import Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.config import Configuration
-from hw.dma.packet_buffer import PacketBuffer
-from hw.messages import Messages
+from ..config import Configuration
+from ..messages import Messages
+from .packet_buffer import PacketBuffer
 
 PATIENCE = 16
 """Cycles without a store after which an open packet is closed."""

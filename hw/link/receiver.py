@@ -9,10 +9,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
-from hw.config import INTERLEAVE_SECTORS, Configuration
-from hw.link.check import header_bits, header_check
-from hw.messages import HEADER_CHECK_BITS, Fault, Messages
-from hw.range_table import RangeMatch, RangeTable, RangeWrite, Word
+from ..config import INTERLEAVE_SECTORS, Configuration
+from ..messages import HEADER_CHECK_BITS, Fault, Messages
+from ..range_table import RangeMatch, RangeTable, RangeWrite, Word
+from .check import header_bits, header_check
 
 _KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "phase", "epoch", "length", "mask")
 

@@ -4,9 +4,9 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.link.check import header_bits, header_check
-from hw.messages import Messages
+from ..config import Configuration
+from ..messages import Messages
+from .check import header_bits, header_check
 
 
 class Transmitter(wiring.Component):

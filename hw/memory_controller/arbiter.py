@@ -4,8 +4,8 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.memory_controller.intensity import IntensityDetector
-from hw.messages import ArbiterControl, Policy, Threshold
+from ..messages import ArbiterControl, Policy, Threshold
+from .intensity import IntensityDetector
 
 LIMITS = {Threshold.OCCUPANCY_5: 5, Threshold.OCCUPANCY_10: 10, Threshold.OCCUPANCY_30: 30}
 """DRAM-queue occupancy below which MCA lets communication in. An empty queue is below each of them, so that

@@ -11,10 +11,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.config import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS, Configuration
-from hw.memory_controller.dram_queue import BankEvent, RowEvent, encode, rotating, spread
-from hw.memory_controller.timers import LaneTimers
-from hw.messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, Phase, RowCommand
+from ..config import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS, Configuration
+from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, Phase, RowCommand
+from .dram_queue import BankEvent, RowEvent, encode, rotating, spread
+from .timers import LaneTimers
 
 DIRECTION_BURST = 32
 """Column commands of one direction after which a waiting one of the other direction goes first."""

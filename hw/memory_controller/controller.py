@@ -14,15 +14,15 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.config import ROW_BITS, Configuration
-from hw.events import ControllerEvents
-from hw.memory_controller.arbiter import Arbiter
-from hw.memory_controller.bank_machine import BankMachines, slot_layout
-from hw.memory_controller.dram_queue import DramQueue
-from hw.memory_controller.queues import FreeList, Queue, memory_depth
-from hw.memory_controller.refresh import Refresher
-from hw.messages import Access, ArbiterControl, ColumnCommand, Messages, RowCommand, Source
-from hw.seeded_bug import seeded_bug
+from ..config import ROW_BITS, Configuration
+from ..events import ControllerEvents
+from ..messages import Access, ArbiterControl, ColumnCommand, Messages, RowCommand, Source
+from ..seeded_bug import seeded_bug
+from .arbiter import Arbiter
+from .bank_machine import BankMachines, slot_layout
+from .dram_queue import DramQueue
+from .queues import FreeList, Queue, memory_depth
+from .refresh import Refresher
 
 
 def count_ones(mask: Value) -> Value:

@@ -10,8 +10,8 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import BANKS, ROW_BITS, Configuration
-from hw.messages import BANK_SHAPE
+from ..config import BANKS, ROW_BITS, Configuration
+from ..messages import BANK_SHAPE
 
 BankEvent = data.StructLayout({"valid": unsigned(1), "bank": BANK_SHAPE})
 """Something happened at `bank`."""

@@ -4,7 +4,7 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.messages import ArbiterControl, Threshold
+from ..messages import ArbiterControl, Threshold
 
 
 class IntensityDetector(wiring.Component):

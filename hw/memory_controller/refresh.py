@@ -4,7 +4,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Timing
+from ..config import Timing
 
 
 class Refresher(wiring.Component):

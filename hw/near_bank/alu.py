@@ -9,8 +9,8 @@ from amaranth.hdl import DomainRenamer, Elaboratable, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.messages import AluOperation, DataType
-from hw.near_bank.float_add import AddAligned, Aligned, AlignOperands, Normalize, Normalized, Round, Total
+from ..messages import AluOperation, DataType
+from .float_add import AddAligned, Aligned, AlignOperands, Normalize, Normalized, Round, Total
 
 LANES = 8
 LATENCY = 4

@@ -25,10 +25,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.config import COLUMN_BITS, ROW_BITS, Configuration, ConfigurationError
-from hw.messages import AluOperation, ColumnCommand, DataType, Messages
-from hw.near_bank.alu import LATENCY, Alu
-from hw.seeded_bug import seeded_bug
+from ..config import COLUMN_BITS, ROW_BITS, Configuration, ConfigurationError
+from ..messages import AluOperation, ColumnCommand, DataType, Messages
+from ..seeded_bug import seeded_bug
+from .alu import LATENCY, Alu
 
 GROUP_ADDRESS_BITS = ROW_BITS + 2 + COLUMN_BITS
 """Width of the address of a sector in its bank group: row, bank in the group, column (from the top)."""

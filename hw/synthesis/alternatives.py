@@ -1,15 +1,15 @@
 """The Tracker built otherwise: ways, counter widths, no tags. What each costs, by the same flow as every block.
 
-What each loses on workloads is simulated by :mod:`sim.alternatives`.
+What each loses on workloads is simulated by :mod:`sim.cli.alternatives`.
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hw.config import Configuration, preset
+from ..config import Configuration, preset
 
 if TYPE_CHECKING:
-    from hw.synthesis.measure import Figures
+    from .measure import Figures
 
 PAPER = "256 sets, 8 ways (the paper's)"
 COUNTER_BITS = (9, 10, 11, 12)
@@ -33,7 +33,7 @@ def configurations() -> dict[str, Configuration]:
 
 def measure_variant(name: str, out: Path) -> "Figures":
     """Figures of variant `name`; files go to a folder of its own in `out`."""
-    from hw.synthesis.measure import default_library, measure
+    from .measure import default_library, measure
 
     folder = out / "".join(letter if letter.isalnum() else "_" for letter in name)
     default_library(folder)

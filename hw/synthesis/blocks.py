@@ -4,21 +4,21 @@ from collections.abc import Callable
 
 from amaranth.lib import wiring
 
-from hw.address_map import AddressMap
-from hw.config import Configuration
-from hw.dma.engine import DmaEngine
-from hw.link.link_unit import LinkUnit
-from hw.link.packetizer import StorePacketizer
-from hw.memory_controller.arbiter import Arbiter
-from hw.memory_controller.bank_machine import BankMachines
-from hw.memory_controller.controller import MemoryController
-from hw.memory_controller.dram_queue import DramQueue
-from hw.near_bank.alu import Alu
-from hw.near_bank.bank_group import BankGroupUnit
-from hw.node import Node
-from hw.register_file import RegisterFile
-from hw.tracker.spill import SpillPort
-from hw.tracker.tracker import Tracker
+from ..address_map import AddressMap
+from ..config import Configuration
+from ..dma.engine import DmaEngine
+from ..link.link_unit import LinkUnit
+from ..link.packetizer import StorePacketizer
+from ..memory_controller.arbiter import Arbiter
+from ..memory_controller.bank_machine import BankMachines
+from ..memory_controller.controller import MemoryController
+from ..memory_controller.dram_queue import DramQueue
+from ..near_bank.alu import Alu
+from ..near_bank.bank_group import BankGroupUnit
+from ..node import Node
+from ..registers.register_file import RegisterFile
+from ..tracker.spill import SpillPort
+from ..tracker.tracker import Tracker
 
 BLOCKS: dict[str, Callable[[Configuration], wiring.Component]] = {
     "address_map": AddressMap,

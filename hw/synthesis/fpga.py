@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from hw.synthesis.mapping import SynthesisError
+from .mapping import SynthesisError
 
 DEVICE = ("--85k", "--package", "CABGA756", "--speed", "6")
 TIME_LIMIT = 900

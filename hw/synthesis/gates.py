@@ -6,7 +6,7 @@ from pathlib import Path
 from amaranth.lib import wiring
 from pyosys import libyosys
 
-from hw.synthesis.mapping import write_design
+from .mapping import write_design
 
 
 def to_gates(component: wiring.Component, name: str) -> str:

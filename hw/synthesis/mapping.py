@@ -13,7 +13,7 @@ from typing import Any
 from amaranth.back import rtlil
 from amaranth.lib import wiring
 
-from hw.netlist_names import merge_modules
+from ..export.netlist_names import merge_modules
 
 MACRO_BITS = 1024
 """A memory of at least this many bits is a macro (an SRAM, or a register file when its read is asynchronous); a smaller

@@ -5,15 +5,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hw.config import Configuration
-from hw.synthesis.blocks import BLOCKS
-from hw.synthesis.fpga import FpgaFigures, place_and_route
-from hw.synthesis.liberty import Library
-from hw.synthesis.logical_effort import liberty_text
-from hw.synthesis.mapping import Job, run, write_design
-from hw.synthesis.sizing import Sizer
-from hw.synthesis.timing import Analysis, Timing
-from hw.synthesis.upsizing import upsize
+from ..config import Configuration
+from .blocks import BLOCKS
+from .fpga import FpgaFigures, place_and_route
+from .liberty import Library
+from .logical_effort import liberty_text
+from .mapping import Job, run, write_design
+from .sizing import Sizer
+from .timing import Analysis, Timing
+from .upsizing import upsize
 
 REPORTED_PATHS = 20
 

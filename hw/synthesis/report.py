@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hw.synthesis.measure import Figures
+from .measure import Figures
 
 COMMITTED = Path(__file__).with_name("figures.json")
 """The figures last committed, by preset and block."""

@@ -12,8 +12,8 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
-from hw.synthesis.liberty import Cell, Library
-from hw.synthesis.memory_macros import INPUT_LOADS, SETUP, access_time, macro
+from .liberty import Cell, Library
+from .memory_macros import INPUT_LOADS, SETUP, access_time, macro
 
 Net = int | str
 GAIN = 4.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from hw.synthesis.liberty import Arc, Cell, Library, Table
-from hw.synthesis.memory_macros import INPUT_LOADS, SETUP, Macro, access_time, macro
+from .liberty import Arc, Cell, Library, Table
+from .memory_macros import INPUT_LOADS, SETUP, Macro, access_time, macro
 
 Net = int | str
 """A net of yosys's JSON netlist: a number, or "0", "1", "x", "z" for a constant."""

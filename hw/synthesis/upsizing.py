@@ -8,9 +8,9 @@ more careful.
 from itertools import pairwise
 from typing import Any
 
-from hw.synthesis.liberty import Cell, Library
-from hw.synthesis.sizing import Sizer, worst_delay
-from hw.synthesis.timing import Analysis, Net, Timing
+from .liberty import Cell, Library
+from .sizing import Sizer, worst_delay
+from .timing import Analysis, Net, Timing
 
 ROUNDS = 40
 CARE = ((0.95, 0.5), (0.97, 0.5), (0.97, 1.0), (0.985, 0.7), (0.99, 1.0), (0.995, 1.0), (0.998, 1.0), (0.9995, 1.0))

@@ -25,16 +25,16 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.dma.trigger_table import TriggerTable
-from hw.messages import Access, Messages
-from hw.range_table import RangeWrite
-from hw.tracker.count_stage import GENERATION_BITS, CountStage, operation, selection
-from hw.tracker.direct_select import DirectSelect
-from hw.tracker.fetch_buffers import FetchBuffers
-from hw.tracker.storage import ENTRY_EPOCH_BITS, CounterStorage
-from hw.tracker.tile_geometry import TileGeometry, bank_bits
-from hw.tracker.way_select import WaySelect
+from ..config import Configuration
+from ..messages import Access, Messages
+from ..range_table import RangeWrite
+from .count_stage import GENERATION_BITS, CountStage, operation, selection
+from .direct_select import DirectSelect
+from .fetch_buffers import FetchBuffers
+from .storage import ENTRY_EPOCH_BITS, CounterStorage
+from .tile_geometry import TileGeometry, bank_bits
+from .trigger_table import TriggerTable
+from .way_select import WaySelect
 
 FIRST_GENERATION = 0x5EED0001
 """Sweep number after reset: no number that a memory is likely to hold by itself."""

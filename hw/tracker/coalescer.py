@@ -7,8 +7,8 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.messages import Messages
+from ..config import Configuration
+from ..messages import Messages
 
 
 class Coalescer(wiring.Component):

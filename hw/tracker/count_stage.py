@@ -8,11 +8,11 @@ from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.messages import Fault, Messages
-from hw.tracker.fetch_buffers import counter, tile_key
-from hw.tracker.storage import ENTRY_EPOCH_BITS, entry_layout
-from hw.tracker.tile_geometry import MAX_WFS, bank_bits, block_place
+from ..config import Configuration
+from ..messages import Fault, Messages
+from .fetch_buffers import counter, tile_key
+from .storage import ENTRY_EPOCH_BITS, entry_layout
+from .tile_geometry import MAX_WFS, bank_bits, block_place
 
 GENERATION_BITS = 32
 """Width of the number of sweeps since reset, kept in the reserved bits of a spilled record."""

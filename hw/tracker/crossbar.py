@@ -4,9 +4,9 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.messages import Messages
-from hw.stream_arbiter import StreamArbiter
+from ..config import Configuration
+from ..messages import Messages
+from ..primitives.stream_arbiter import StreamArbiter
 
 
 class Crossbar(wiring.Component):

@@ -6,8 +6,8 @@ for. Source: the alternative to T3 section 4.2.1 that hw/DECISIONS.md 36 measure
 
 from amaranth import Cat, Module, Signal
 
-from hw.tracker.fetch_buffers import one_of
-from hw.tracker.way_select import WaySelect
+from .fetch_buffers import one_of
+from .way_select import WaySelect
 
 
 class DirectSelect(WaySelect):

@@ -12,7 +12,7 @@ from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
+from ..config import Configuration
 
 
 def tile_key(config: Configuration) -> data.StructLayout:

@@ -6,9 +6,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from hw.config import INTERLEAVE_SECTORS, TOTAL_CHANNELS, Configuration
-from hw.messages import Access, Messages, Phase, Source
-from hw.stream_arbiter import StreamArbiter
+from ..config import INTERLEAVE_SECTORS, TOTAL_CHANNELS, Configuration
+from ..messages import Access, Messages, Phase, Source
+from ..primitives.stream_arbiter import StreamArbiter
 
 TAGS = 64
 INTERLEAVE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()

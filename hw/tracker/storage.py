@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
+from ..config import Configuration
 
 ENTRY_EPOCH_BITS = 4
 

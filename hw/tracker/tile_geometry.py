@@ -9,9 +9,9 @@ from amaranth.hdl import Value, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.messages import Mapping
-from hw.range_table import Blocks, Grouping, RangeTable, RangeWrite, Word
+from ..config import Configuration
+from ..messages import Mapping
+from ..range_table import Blocks, Grouping, RangeTable, RangeWrite, Word
 
 MAX_WFS = 8
 

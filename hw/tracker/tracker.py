@@ -9,15 +9,15 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.events import TrackerEvents
-from hw.messages import Access, Fault, Messages
-from hw.range_table import RangeWrite, Word
-from hw.stream_arbiter import StreamArbiter
-from hw.tracker.bank import TrackerBank
-from hw.tracker.coalescer import Coalescer
-from hw.tracker.crossbar import Crossbar
-from hw.tracker.tile_geometry import bank_bits
+from ..config import Configuration
+from ..events import TrackerEvents
+from ..messages import Access, Fault, Messages
+from ..primitives.stream_arbiter import StreamArbiter
+from ..range_table import RangeWrite, Word
+from .bank import TrackerBank
+from .coalescer import Coalescer
+from .crossbar import Crossbar
+from .tile_geometry import bank_bits
 
 TOTAL_BITS = 20
 """Width of the number of WF tiles of a range."""

@@ -11,9 +11,9 @@ from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.tracker.fetch_buffers import counter, one_of, tile_key
-from hw.tracker.storage import ENTRY_EPOCH_BITS, entry_layout
+from ..config import Configuration
+from .fetch_buffers import counter, one_of, tile_key
+from .storage import ENTRY_EPOCH_BITS, entry_layout
 
 LFSR_TAPS = 0xB400
 

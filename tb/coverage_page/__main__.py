@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sim.checkout import commit
+from sim.simulator.checkout import commit
 from tb.coverage_page.blocks import read_blocks
 from tb.coverage_page.measured import read_runs
 from tb.coverage_page.page import PageWriter

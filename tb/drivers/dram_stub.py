@@ -1,4 +1,5 @@
-"""A DRAM channel for tests of what stands before it: keeps data as :class:`sim.hbm.Hbm` does, and builds fast."""
+"""A DRAM channel for tests of what stands before it: keeps data as :class:`sim.models.hbm.Hbm` does, and builds
+fast."""
 
 from pathlib import Path
 
@@ -14,13 +15,14 @@ SOURCE = Path(__file__).with_suffix(".sv")
 
 
 class DramStub(wiring.Component):
-    """Ports: `row`, `column`, `write_data`, `read_data`: the channel's buses, as of :class:`sim.hbm.Hbm`; `fault`:
-    while high, byte masks are ignored (a broken DRAM, to show that a test notices).
+    """Ports: `row`, `column`, `write_data`, `read_data`: the channel's buses, as of :class:`sim.models.hbm.Hbm`;
+    `fault`: while high, byte masks are ignored (a broken DRAM, to show that a test notices).
 
     A column command goes to the row its bank was last activated with. WR and UPDATE take effect when their data comes,
     WL cycles after the command; the data of a RD is given CL cycles after it. Of the near-bank operations only INT32
     ADD is known: an UPDATE of another kind changes nothing. First touch is ignored. Only the low bits of a row address
-    count. It keeps no timing of its own (:class:`sim.timing_checker.TimingChecker` must watch). CL must be at least 2.
+    count. It keeps no timing of its own (:class:`sim.models.timing_checker.TimingChecker` must watch). CL must be at
+    least 2.
     """
 
     def __init__(self, config: Configuration):

@@ -16,7 +16,7 @@ from hw.events import LinkEvents
 from hw.link.link_unit import LinkUnit
 from hw.messages import Access, Fault, Messages
 from hw.range_table import Control, RangeWrite, Word
-from sim.link import LinkModel
+from sim.models.link import LinkModel
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.functional_coverage.collection import observe

@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.config import Configuration
 from hw.memory_controller.controller import MemoryController, controller_ports
 from hw.messages import Access, ColumnCommand, RowCommand, Source
-from sim.hbm import Hbm
-from sim.timing_checker import TimingChecker
+from sim.models.hbm import Hbm
+from sim.models.timing_checker import TimingChecker
 from tb.drivers.dram_stub import DramStub
 
 PORTS = (
@@ -119,7 +119,7 @@ class MemoryBench(wiring.Component):
 
     Ports: those of :class:`MemoryController` but the DRAM's data; `violation`, `rule`: of the timing checker; `fault`:
     of the DRAM. The DRAM is :class:`DramStub`, or with `near_bank_units` the whole :class:`Hbm` (which has no `fault`,
-    takes `sim/hbm_array.sv` and `sim/clock_gate.sv`, and builds three times as long).
+    takes `sim/models/hbm_array.sv` and `sim/models/clock_gate.sv`, and builds three times as long).
     """
 
     def __init__(self, config: Configuration, near_bank_units: bool = False):

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sim.experiment import Point
-from sim.workloads import Workload
+from sim.experiments.experiment import Point
+from sim.workloads.table import Workload
 
 MARKER = "T3_TEST_MARKER"
 """Environment variable: a file that :func:`deadly` and :func:`dying` make as they kill their process."""
@@ -36,7 +36,7 @@ def spans(work: Workload, link_bandwidth: float = 75.0, compute_units: int = 80)
 
 
 def analytic(point: Point) -> dict[str, Any]:
-    """The result of `point`, laid out as :func:`sim.experiment.simulate_point` does."""
+    """The result of `point`, laid out as :func:`sim.experiments.experiment.simulate_point` does."""
     work = point.sublayer
     gemm, rs, ag = spans(work, point.link_bandwidth, point.compute_units)
     sequential, ideal = gemm + rs + ag, max(gemm, rs) + ag

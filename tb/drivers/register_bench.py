@@ -10,8 +10,8 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
 from hw.config import preset
-from hw.register_file import RegisterFile
-from hw.registers import find_register, register_map
+from hw.registers.map import find_register, register_map
+from hw.registers.register_file import RegisterFile
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_registers
 

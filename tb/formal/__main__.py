@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sim.terminal import errors, finish
+from sim.cli.terminal import errors, finish
+from sim.simulator.verilator import BUILD
 from tb.formal import report, solver
 from tb.formal.proof import all_proofs
 from tb.formal.solver import Outcome
-from tb.runner import BUILD
 
 LOG_WIDTH = 140
 """Columns of the table where no terminal says how many there are."""

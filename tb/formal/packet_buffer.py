@@ -3,7 +3,7 @@
 from amaranth import Cat, Const, Mux, Signal, Value
 
 from hw.config import INTERLEAVE_SECTORS, Configuration
-from hw.dma.packet_buffer import PacketBuffer, closing_layout
+from hw.link.packet_buffer import PacketBuffer, closing_layout
 from tb.formal.bench import Bench, implies
 from tb.formal.proof import proof
 

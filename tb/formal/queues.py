@@ -7,10 +7,10 @@ to the head; that it comes out exactly when it is at the head, for every choice,
 from amaranth import Cat, Mux, Signal
 from amaranth.hdl import unsigned
 
-from hw.dma.ready_queue import ReadyQueue
 from hw.memory_controller.controller import Room
 from hw.memory_controller.queues import FreeList, Queue
-from hw.stream_arbiter import StreamArbiter
+from hw.primitives.stream_arbiter import StreamArbiter
+from hw.tracker.ready_queue import ReadyQueue
 from tb.formal.bench import Bench, Block, at_most_one, implies
 from tb.formal.proof import proof
 

@@ -9,8 +9,8 @@ from amaranth.asserts import AnySeq
 from amaranth.hdl import Assume
 
 from hw.config import Configuration
-from hw.dma.trigger_table import TriggerTable
 from hw.tracker.tile_geometry import TileGeometry, block_place
+from hw.tracker.trigger_table import TriggerTable
 
 
 class WatchedTile:

@@ -3,7 +3,7 @@
 from amaranth import Signal
 
 from hw.config import Configuration
-from hw.dma.trigger_table import TriggerTable, completion
+from hw.tracker.trigger_table import TriggerTable, completion
 from tb.formal.bench import Bench, Block, implies
 from tb.formal.proof import proof
 

@@ -10,9 +10,9 @@ import numpy as np
 from cocotb.triggers import ReadOnly, RisingEdge
 from cocotb_coverage.coverage import coverage_db
 
+from sim.simulator.verilator import BUILD
 from tb.functional_coverage import plan  # the groups must exist before anything is written
 from tb.functional_coverage.near_bank import sample_operations
-from tb.runner import BUILD
 
 FOLDER = BUILD / "coverage" / "functional"
 
@@ -52,6 +52,6 @@ async def cycles(dut: Any) -> AsyncIterator[None]:
 
 
 def observe_vectors(operands: list[int], old: np.ndarray, new: np.ndarray, results: bytes) -> None:
-    """An observer of `sim.vectors`: sample all operations of a run."""
+    """An observer of `sim.benches.vectors`: sample all operations of a run."""
     sample_operations(operands, old, new)
     write("vectors")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tb.golden.arithmetic import sector_result
+from sim.golden.arithmetic import sector_result
 
 
 class SectorStore:

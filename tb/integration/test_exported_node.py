@@ -11,12 +11,13 @@ from amaranth.lib.wiring import In
 
 from hw.config import Configuration
 from hw.events import ControllerEvents
+from hw.export.verilog import to_systemverilog
 from hw.node import Node
-from hw.verilog import to_systemverilog
-from sim import fast_model, gpu
-from sim.regression import quiet
-from sim.request import RingRequest
-from sim.run import run_ring
+from sim.experiments.regression import quiet
+from sim.experiments.request import RingRequest
+from sim.experiments.run import run_ring
+from sim.models import gpu
+from sim.simulator import fast_model
 
 
 class ExportedNode(wiring.Component):

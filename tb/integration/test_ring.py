@@ -13,14 +13,14 @@ import pytest
 
 from hw.config import CHOSEN_BUG, preset
 from hw.messages import Policy
-from sim.driver import Tiling
-from sim.regression import quiet
-from sim.request import RingRequest, chunk_elements, reduce_request
-from sim.results import ScenarioResult
-from sim.ring_run import RingOutcome, RingTask, simulate_ring
-from sim.run import ring_task, run_ring, run_ring_with_output
-from sim.verdict import judge
-from tb.golden.ring import ring_reduce_scatter
+from sim.experiments.regression import quiet
+from sim.experiments.request import RingRequest, chunk_elements, reduce_request
+from sim.experiments.results import ScenarioResult
+from sim.experiments.ring_run import RingOutcome, RingTask, simulate_ring
+from sim.experiments.run import ring_task, run_ring, run_ring_with_output
+from sim.experiments.verdict import judge
+from sim.golden.ring import ring_reduce_scatter
+from sim.host.driver import Tiling
 
 RECORDING = Path(__file__).parent.parent / "data" / "nccl_ring_rs_n4.npz"
 PRESET = "paper"

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from hw.messages import Policy
-from sim.experiment import closed_forms, golden_reduction, simulate_point, sublayer_task
-from sim.kernel_plans import GemmTimes, all_gather_kernel, gemm_kernel
-from sim.point import Point
-from sim.point_figures import compare_closed_forms
-from sim.sublayer import SubLayer
-from sim.sublayer_run import SubLayerOutcome, SubLayerTask, simulate_sublayer
+from sim.experiments.experiment import closed_forms, golden_reduction, simulate_point, sublayer_task
+from sim.experiments.point import Point
+from sim.experiments.point_figures import compare_closed_forms
+from sim.experiments.sublayer_run import SubLayerOutcome, SubLayerTask, simulate_sublayer
+from sim.workloads.kernel_plans import GemmTimes, all_gather_kernel, gemm_kernel
+from sim.workloads.sublayer import SubLayer
 
 SMALL = SubLayer(1024, 320, 192, 4)
 """Four chunks of 2 x 3 tiles, the last tile column ragged."""

@@ -7,11 +7,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sim.terminal import errors, stages
+from sim.cli.terminal import errors, stages
+from sim.simulator.verilator import BUILD
 from tb.mutation.blocks import BLOCKS, QUICK, QUICK_MUTANTS
 from tb.mutation.campaign import Verdict, run_block
 from tb.mutation.summary import read_reasons, record_scores, score, write
-from tb.runner import BUILD
 
 LEAST_SCORE = 95.0
 """Percent of the mutants not proven equivalent that must be killed."""

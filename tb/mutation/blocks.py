@@ -17,7 +17,7 @@ _CONTROLLER_TESTS = tuple(f"tb/unit/test_controller{name}.py" for name in ("", "
 
 BLOCKS = {
     "address_map": Block(("hw/address_map.py", "hw/range_table.py"), ("tb/unit/test_address_map.py",)),
-    "stream_arbiter": Block(("hw/stream_arbiter.py",), ("tb/unit/test_stream_arbiter.py",)),
+    "stream_arbiter": Block(("hw/primitives/stream_arbiter.py",), ("tb/unit/test_stream_arbiter.py",)),
     "arbiter": Block(
         ("hw/memory_controller/arbiter.py",), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py")
     ),
@@ -48,9 +48,11 @@ BLOCKS = {
         ),
     ),
     "spill_port": Block(("hw/tracker/spill.py", "hw/tracker/crossbar.py"), ("tb/unit/test_spill.py",)),
-    "trigger_table": Block(("hw/dma/trigger_table.py", "hw/dma/ready_queue.py"), ("tb/unit/test_trigger_table.py",)),
+    "trigger_table": Block(
+        ("hw/tracker/trigger_table.py", "hw/tracker/ready_queue.py"), ("tb/unit/test_trigger_table.py",)
+    ),
     "dma_engine": Block(
-        ("hw/dma/engine.py", "hw/dma/packet_buffer.py"),
+        ("hw/dma/engine.py", "hw/link/packet_buffer.py"),
         # Those that simulate the preset "paper": most others have a buffer of 64 packets, which they hardly fill.
         ("tb/unit/test_dma_engine.py", "-k=random_blocks or any_geometry or every_size or come_last or large"),
     ),
@@ -60,7 +62,7 @@ BLOCKS = {
         ("tb/unit/test_link.py",),
     ),
     "register_file": Block(
-        ("hw/register_file.py",),
+        ("hw/registers/register_file.py",),
         ("tb/unit/test_registers.py", "tb/unit/test_registers_interrupts.py"),
     ),
 }

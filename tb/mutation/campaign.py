@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sim.errors import SimulationError
+from sim.simulator.verilator import BUILD
 from tb.mutation.blocks import Block
 from tb.mutation.equivalence import is_equivalent
 from tb.mutation.execution import kill, prepared
 from tb.mutation.jobs import Job, read_jobs
 from tb.mutation.netlist import ROOT, Mutant, apply_mutants, list_mutants
-from tb.runner import BUILD, SimulationError
 
 BATCH = 200
 """Mutants in one simulator build; with a thousand the simulation is four times slower."""

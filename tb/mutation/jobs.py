@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sim.vectors import build_bench_of, run_text
+from sim.benches.vectors import build_bench_of, run_text
+from sim.errors import SimulationError
 from tb.mutation import fork_server
 from tb.mutation.netlist import SELECT
-from tb.runner import Simulation, SimulationError, build_text, run_built
+from tb.runner import Simulation, build_text, run_built
 
 Run = Callable[[int, int], tuple[int, float]]
 """Runs a job on a mutant (0: the right design) within a limit of CPU seconds; returns the outcome, one of

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from amaranth.lib import wiring
 
-import sim.vectors
+import sim.benches.vectors
 import tb.runner
+from hw.export.verilog import to_rtlil
 from hw.near_bank.alu import Alu
-from hw.verilog import to_rtlil
-from sim.vectors import operation_lines
+from sim.benches.vectors import operation_lines
 from tb.runner import Simulation
 
 
@@ -51,4 +51,4 @@ def _record_vectors(operands: list[int], old: np.ndarray, new: np.ndarray, resul
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to record."""
     tb.runner.observers.append(_record)
-    sim.vectors.observers.append(_record_vectors)
+    sim.benches.vectors.observers.append(_record_vectors)

@@ -16,11 +16,12 @@ from hw.address_map import AddressMap
 from hw.config import preset
 from hw.messages import Fault, Messages
 from hw.range_table import RangeWrite, Word
+from sim.errors import SimulationError
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, never, pauses
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_address_map
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 address_map = cache(AddressMap)
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 
 from hw.config import PRESETS, ConfigurationError, preset
-from hw.registers import register_map
+from hw.registers.map import register_map
 from hw.synthesis.alternatives import PAPER, VARIANTS, configurations
 from hw.tracker.storage import entry_layout
-from sim import alternatives, cli
-from sim.alternatives import BEGIN, COMMITTED, END, Measured, area_table, fit_table, loss_table, record_tables
-from sim.driver import DriverError, Tiling
-from sim.ring_plan import ring_reduce_scatter_plan
+from sim.cli import alternatives
+from sim.cli import main as cli
+from sim.cli.alternatives import BEGIN, COMMITTED, END, Measured, area_table, fit_table, loss_table, record_tables
+from sim.collectives.ring_plan import ring_reduce_scatter_plan
+from sim.host.driver import DriverError, Tiling
 
 
 @pytest.mark.parametrize(

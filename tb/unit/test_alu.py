@@ -1,6 +1,6 @@
 """The near-bank ALU, lane by lane, against numpy: types, operations, special values in all pairs, masks, first touch.
 
-The operations run from files in the bench of `sim/vectors.py`, a million pairs in seconds.
+The operations run from files in the bench of `sim/benches/vectors.py`, a million pairs in seconds.
 """
 
 import random
@@ -12,9 +12,9 @@ from amaranth import Module, Mux
 from hw.near_bank import alu as alu_module
 from hw.near_bank.alu import Alu
 from hw.near_bank.float_add import Round
-from sim.vectors import OPERATIONS, WIDTHS, build_bench, pack_operand, run_elements, run_operations, run_vectors
+from sim.benches.vectors import OPERATIONS, WIDTHS, build_bench, pack_operand, run_elements, run_operations, run_vectors
+from sim.golden.arithmetic import reduce, sector_result
 from tb.drivers.column_commands import random_mask, random_sector
-from tb.golden.arithmetic import reduce, sector_result
 
 EXPONENT_BITS = {"fp16": 5, "bf16": 8, "fp32": 8}
 CASES = [(dtype, op) for dtype in WIDTHS for op in OPERATIONS]

@@ -5,9 +5,9 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from sim.golden.arithmetic import to_float64
 from tb import arithmetic_sweep
 from tb.arithmetic_sweep import boundaries, boundary_values, compare, stratified, subnormals
-from tb.golden.arithmetic import to_float64
 
 
 @pytest.mark.slow

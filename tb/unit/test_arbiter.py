@@ -13,10 +13,11 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.memory_controller.arbiter import Arbiter
 from hw.memory_controller.intensity import IntensityDetector
 from hw.messages import ArbiterControl, Policy, Threshold
+from sim.errors import SimulationError
 from tb.drivers.clock import pass_cycles
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_arbiter
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 arbiter = cache(Arbiter)
 

@@ -2,21 +2,21 @@
 
 import os
 import random
-from pathlib import Path
 
 import cocotb
 import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
-import sim
 from hw.config import PRESETS, Timing, preset
 from hw.near_bank.bank_group import GROUP_ADDRESS_BITS, ArrayRead, BankGroupUnit, array_write_layout
+from sim.errors import SimulationError
+from sim.models import FOLDER as MODELS
 from tb.drivers.column_commands import Command, random_commands
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_bank_group
 from tb.golden.sector_store import SectorStore, hashed_sector
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 from tb.unit.test_hbm import Bench
 
 CONFIGURATIONS = {
@@ -111,7 +111,7 @@ def run(configuration: str, gated_clocks: bool = True) -> None:
         "bank_group",
         __name__,
         environment={"T3_CONFIGURATION": configuration},
-        sources=[Path(sim.__file__).parent / "clock_gate.sv"],
+        sources=[MODELS / "clock_gate.sv"],
     )
 
 

@@ -10,12 +10,23 @@ import numpy as np
 import pytest
 
 from hw.config import PRESETS
-from sim import arrays, cli, prerequisites
-from sim.request import RingRequest, chunk_elements, parse_settings, reduce_request
-from sim.results import ScenarioResult, format_row, header, overlap_figures, read_results, summary, write_results
-from sim.usage import UsageError
-from sim.workloads import WORKLOADS
-from tb.golden.ring import ring_reduce_scatter
+from sim import files
+from sim.cli import main as cli
+from sim.errors import UsageError
+from sim.experiments import user_arrays
+from sim.experiments.request import RingRequest, chunk_elements, parse_settings, reduce_request
+from sim.experiments.results import (
+    ScenarioResult,
+    format_row,
+    header,
+    overlap_figures,
+    read_results,
+    summary,
+    write_results,
+)
+from sim.golden.ring import ring_reduce_scatter
+from sim.simulator import prerequisites
+from sim.workloads.table import WORKLOADS
 
 
 def save(path: Path, **data: Any) -> str:
@@ -125,14 +136,14 @@ def test_damaged_archives(capsys, tmp_path):
 def test_pickled_objects_are_not_loaded(tmp_path):
     file = save(tmp_path / "x.npz", x=np.array([[{}, {}], [{}, {}]], dtype=object))
     with pytest.raises(UsageError, match="not a readable npz"):
-        arrays.load_inputs(Path(file), "fp16")
+        user_arrays.load_inputs(Path(file), "fp16")
 
 
 @pytest.mark.parametrize("name", ["int16", "uint16", "float16", ">u2"])
 def test_16_bit_arrays_keep_their_bits_and_type(tmp_path, name):
     bits = np.arange(32, dtype=np.uint16).reshape(2, 16) * 2049
     given = bits.view(np.dtype(name).newbyteorder("=")).astype(np.dtype(name))
-    array = arrays.load_inputs(Path(save(tmp_path / "x.npz", x=given)), "fp16")
+    array = user_arrays.load_inputs(Path(save(tmp_path / "x.npz", x=given)), "fp16")
     assert (array.patterns == bits).all()
     back = array.restored(array.patterns)
     assert back.dtype == np.dtype(name).newbyteorder("=")
@@ -141,7 +152,7 @@ def test_16_bit_arrays_keep_their_bits_and_type(tmp_path, name):
 
 def test_float32_for_bf16_is_rounded_to_nearest_even(tmp_path):
     x = np.array([[1.0, 1.00390625], [1.01171875, np.nan]], np.float32)  # exact, tie to even 1.0, tie to even up
-    array = arrays.load_inputs(Path(save(tmp_path / "x.npz", x=x)), "bf16")
+    array = user_arrays.load_inputs(Path(save(tmp_path / "x.npz", x=x)), "bf16")
     assert array.patterns.tolist() == [[0x3F80, 0x3F80], [0x3F82, 0x7FC0]]
     assert array.restored(array.patterns).dtype == np.float32
     assert array.restored(array.patterns)[1, 0] == 1.015625
@@ -152,7 +163,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     path.write_text("old")
 
     def fail() -> None:
-        with arrays.replaced(path) as draft:
+        with files.replaced(path) as draft:
             draft.write_text("half")
             raise RuntimeError("stop")
 
@@ -161,9 +172,9 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert path.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(UsageError, match="cannot be written"):
-        arrays.check_writable(path / "inside.json")
+        files.check_writable(path / "inside.json")
     with pytest.raises(UsageError, match="is a folder"):
-        arrays.check_writable(tmp_path)
+        files.check_writable(tmp_path)
 
 
 def test_a_missing_simulator_is_one_sentence(capsys, monkeypatch, tmp_path):
@@ -272,12 +283,12 @@ def test_overlap_figures_by_hand():
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
 def test_exit_code_follows_the_verdict(capsys, monkeypatch, tmp_path, passed, code):
     """The engine is replaced: what is tested is what the command makes of a verdict."""
-    engine = types.ModuleType("sim.run")
+    engine = types.ModuleType("sim.experiments.run")
     reduced = np.arange(8, dtype=np.uint16).reshape(2, 1, 4)
     complaints = () if passed else ("1 of 8 elements differ",)
     engine.run_ring = lambda request, progress=None: result(passed=passed, complaints=complaints)
     engine.run_ring_with_output = lambda request, progress=None: (engine.run_ring(request), reduced)
-    monkeypatch.setitem(sys.modules, "sim.run", engine)
+    monkeypatch.setitem(sys.modules, "sim.experiments.run", engine)
     monkeypatch.setattr(cli, "require_simulator", lambda: None)
     out = tmp_path / "results.json"
     assert cli.command_line(["run", "--out", str(out)]) == code

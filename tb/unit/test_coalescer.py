@@ -12,8 +12,9 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import preset
 from hw.messages import Messages
 from hw.tracker.coalescer import Coalescer
+from sim.errors import SimulationError
 from tb.drivers.stream import StreamSink, StreamSource, pauses
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 coalescer = cache(Coalescer)
 

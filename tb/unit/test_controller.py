@@ -5,7 +5,6 @@ import random
 from collections import deque
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -15,13 +14,15 @@ from cocotb.triggers import ReadOnly, RisingEdge, Timer
 from hw.config import ROW_BITS, Timing, preset
 from hw.events import ControllerEvents
 from hw.messages import Access, AluOperation, ArbiterControl, DataType, Messages, Phase, Policy, Source, Threshold
+from sim.errors import SimulationError
+from sim.models import FOLDER as MODELS
 from tb.drivers import dram_stub, payload
 from tb.drivers.column_bus import ColumnBus
 from tb.drivers.memory_traffic import MemoryBench, RateBench
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_controller
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 memory_bench = cache(MemoryBench)
 
@@ -36,7 +37,7 @@ REQUESTS = int(os.environ.get("CONTROLLER_REQUESTS", "300"))
 MESSAGES = Messages(preset("paper"))
 HIGH_BITS = preset("paper").va_sector_bits - 10 - ROW_BITS
 ALL_BYTES = (1 << 32) - 1
-HBM_SOURCES = [Path(__file__).parents[2] / "sim" / name for name in ("hbm_array.sv", "clock_gate.sv")]
+HBM_SOURCES = [MODELS / name for name in ("hbm_array.sv", "clock_gate.sv")]
 SLOW_DRAM = Timing(
     cl=14, wl=4, rcd_rd=8, rcd_wr=9, rp=7, ras=20, rc=40, ccd_s=2, ccd_l=5, ccdwl=6, rrd=3, faw=25, refi=700
 )

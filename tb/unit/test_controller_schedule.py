@@ -18,10 +18,11 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import ROW_BITS, Configuration, preset
 from hw.events import ControllerEvents
 from hw.messages import Access, AluOperation, DataType, Phase, Source, Threshold
+from sim.errors import SimulationError
 from tb.drivers import dram_stub, payload
 from tb.drivers.column_bus import ColumnBus, sector
 from tb.drivers.stream import StreamSink, StreamSource
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 from tb.unit.test_controller import ALL_BYTES, HIGH_BITS, MESSAGES, control, memory_bench, request
 
 Generator = random.Random

@@ -13,12 +13,13 @@ from hypothesis import strategies
 from hw.config import preset
 from hw.dma.engine import DmaEngine
 from hw.range_table import Grouping, Word
+from sim.errors import SimulationError
 from tb.drivers.dma_bench import DmaBench
 from tb.drivers.payload import pack, unpack
 from tb.drivers.property import holds_for_all
 from tb.drivers.stream_checker import checked
 from tb.golden.packets import Tile
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 SIZES = {
     "paper": preset("paper"),

@@ -10,13 +10,12 @@ import pytest
 
 from hw.config import preset
 from hw.messages import Policy, Threshold
-from sim import cli
-from sim.dram_channel import TraceFigures
-from sim.dram_trace import TraceResult, arbiter_control, build, play
-from sim.timing_checker import Rule
-from sim.trace_file import CHANNEL_BYTES, KINDS, Trace, generate, read_trace, write_trace
-from sim.usage import UsageError
-from tb.runner import SimulationError
+from sim.benches.dram_channel import TraceFigures
+from sim.benches.dram_trace import TraceResult, arbiter_control, build, play
+from sim.benches.trace_file import CHANNEL_BYTES, KINDS, Trace, generate, read_trace, write_trace
+from sim.cli import main as cli
+from sim.errors import SimulationError, UsageError
+from sim.models.timing_checker import Rule
 
 REFERENCE = {"sequential-read": 1_116_034, "sequential-write": 1_114_267, "random-read": 4_485_933}
 """Cycles an independent cycle-accurate simulator takes for a million requests (1 GiB, open page, all-bank refresh)."""

@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 from hw.config import preset
 from hw.messages import Access, AluOperation, DataType, Mapping, Policy, Threshold
 from hw.range_table import WORDS, Word
-from hw.registers import WINDOW_BASE, find_register
-from sim import ring_plan
-from sim.driver import (
+from hw.registers.map import WINDOW_BASE, find_register
+from sim.collectives import ring_plan
+from sim.collectives.ring_plan import (
+    DMA,
+    REMOTE,
+    TERMINAL,
+    chunk_role,
+    home_sectors,
+    ring_reduce_scatter_plan,
+    workgroup_stride,
+)
+from sim.host.driver import (
     DriverError,
     Tiling,
     arbiter_writes,
@@ -23,7 +32,6 @@ from sim.driver import (
     trigger_entries,
     wide_writes,
 )
-from sim.ring_plan import DMA, REMOTE, TERMINAL, chunk_role, home_sectors, ring_reduce_scatter_plan, workgroup_stride
 from tb.golden.tiles import count_blocks, count_tiles
 
 PAPER = preset("paper")
@@ -147,7 +155,7 @@ def test_wrong_divisibility_is_caught(monkeypatch):
     check = test_words_describe_every_tile.hypothesis.inner_test
     tiling = Tiling(30, 70, 16, 16, 4)
     check(tiling, 1, 0)
-    monkeypatch.setattr("sim.driver.divisibility", lambda divisor: (*divisibility(divisor)[:2], 65535))
+    monkeypatch.setattr("sim.host.driver.divisibility", lambda divisor: (*divisibility(divisor)[:2], 65535))
     with pytest.raises(AssertionError):
         check(tiling, 1, 0)
 

@@ -11,10 +11,10 @@ import pytest
 from pyosys import libyosys
 
 from hw.config import PRESETS
-from hw.export import BLOCKS, export
-from hw.export_files import ICARUS_NOTES, WAIVERS
-from hw.registers import register_map
-from tb.runner import prepare_environment
+from hw.export.exporter import BLOCKS, export
+from hw.export.files import ICARUS_NOTES, WAIVERS
+from hw.registers.map import register_map
+from sim.simulator.verilator import prepare_environment
 
 TINY = PRESETS["tiny"]
 ALL_MODULES = ("t3_node", "t3_near_bank")
@@ -115,7 +115,7 @@ def test_systemrdl_compiles_to_the_same_addresses(name, tmp_path):
     from systemrdl import RDLCompiler
     from systemrdl.node import RegNode
 
-    from hw.register_rdl import systemrdl
+    from hw.registers.systemrdl import systemrdl
 
     config = PRESETS[name]
     file = tmp_path / "t3_registers.rdl"

@@ -10,15 +10,17 @@ pytest.importorskip("distributed", reason="needs the packages of the extra [repo
 pytest.importorskip("jinja2", reason="needs the packages of the extra [report]")
 pytest.importorskip("matplotlib", reason="needs the packages of the extra [report]")
 
-import sim.experiment
-import sim.figures.page
-from sim.cli import command_line
-from sim.experiment import CONFIGURATIONS, Point
-from sim.figures import metrics
-from sim.figures.charts import CHARTS
-from sim.figures.evaluation import Evaluation
-from sim.figures.page import Run, beside, read_figures, write_report
-from sim.figures.plan import (
+import sim.experiments.experiment
+import sim.report.page
+from sim.cli.main import command_line
+from sim.errors import UsageError
+from sim.experiments.experiment import CONFIGURATIONS, Point
+from sim.experiments.sweep import Outcome, Simulate
+from sim.report import metrics
+from sim.report.charts import CHARTS
+from sim.report.evaluation import Evaluation
+from sim.report.page import Run, beside, read_figures, write_report
+from sim.report.plan import (
     FIG_17_LAYER,
     LARGE_LAYERS,
     LINK_150,
@@ -29,10 +31,8 @@ from sim.figures.plan import (
     TWICE_CUS,
     needed_points,
 )
-from sim.figures.style import KINDS
-from sim.figures.timelines import bandwidth
-from sim.sweep.runner import Outcome, Simulate
-from sim.usage import UsageError
+from sim.report.style import KINDS
+from sim.report.timelines import bandwidth
 from tb.drivers import point_double
 
 ALL = len(CONFIGURATIONS)
@@ -224,7 +224,7 @@ def test_page_gives_the_reason_where_ours_differs_or_asks_for_it(
     assert page.count("No chart: the points it needs") >= 4
 
     figures = [{key: value for key, value in figure.items() if key != "found"} for figure in read_figures()]
-    monkeypatch.setattr(sim.figures.page, "read_figures", lambda: figures)
+    monkeypatch.setattr(sim.report.page, "read_figures", lambda: figures)
     write_report(tmp_path, evaluation, Run("0123", len(evaluation.outcomes), 0.0))
     assert "No experiment has shown the reason yet." in (tmp_path / "index.html").read_text()
 
@@ -240,7 +240,7 @@ def test_every_number_of_the_paper_finds_ours(complete: Evaluation) -> None:
 
 
 def run_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulate: Simulate, *options: str) -> int:
-    monkeypatch.setattr(sim.experiment, "simulate_point", simulate)
+    monkeypatch.setattr(sim.experiments.experiment, "simulate_point", simulate)
     folders = ["--store", str(tmp_path / "points"), "--out", str(tmp_path / "figures")]
     return command_line(["report", "--only", "t-nlg/op/tp8", "--section", "layers", *folders, *options])
 

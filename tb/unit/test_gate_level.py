@@ -33,7 +33,7 @@ def test_arbiter(policy):
 
 @pytest.mark.slow
 def test_alu():
-    with patch("sim.vectors.to_systemverilog", to_gates):
+    with patch("sim.benches.vectors.to_systemverilog", to_gates):
         alu.test_masks_stores_and_first_touch(gated_clocks=False)
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-from pathlib import Path
 
 import cocotb
 import pytest
@@ -12,7 +11,8 @@ from cocotb.triggers import RisingEdge, Timer
 
 from hw.config import PRESETS
 from hw.messages import Access, Messages
-from sim.gemm import GemmEngine, GemmWord
+from sim.models import FOLDER as MODELS
+from sim.models.gemm import GemmEngine, GemmWord
 from tb.drivers.stream import StreamSink, pauses
 from tb.runner import simulate
 
@@ -172,6 +172,6 @@ def test_gemm(testcase, tmp_path, request):
         __name__,
         testcase,
         environment={"T3_CASE": json.dumps(case)},
-        sources=[Path(__file__).parents[2] / "sim" / "source_array.sv"],
+        sources=[MODELS / "source_array.sv"],
         plusargs=[f"+source={tmp_path}/source"],
     )

@@ -10,16 +10,16 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
-import sim
 from hw.config import PRESETS, Configuration, ConfigurationError, Timing, preset
 from hw.messages import AluOperation, ColumnCommand, DataType, Messages, RowCommand
 from hw.near_bank.bank_group import check_timing
-from sim.hbm import Hbm, check_storage
+from sim.models import FOLDER as MODELS
+from sim.models.hbm import Hbm, check_storage
 from tb.drivers.column_commands import Command, random_commands
 from tb.golden.sector_store import SectorStore, hashed_sector
 from tb.runner import simulate
 
-SOURCES = [Path(sim.__file__).parent / name for name in ("hbm_array.sv", "clock_gate.sv")]
+SOURCES = [MODELS / name for name in ("hbm_array.sv", "clock_gate.sv")]
 SECTORS = 1 << 14
 CONFIGURATIONS = {
     "paper": PRESETS["paper"],

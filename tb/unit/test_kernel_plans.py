@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.calibration import analytic_cycles
-from sim.gpu import ARRAY_BASE
-from sim.kernel_plans import (
+from sim.errors import UsageError
+from sim.host.address_space import ARRAY_BASE
+from sim.models.plan_layout import KERNELS, Kernel, Workgroup
+from sim.workloads.calibration import analytic_cycles
+from sim.workloads.kernel_plans import (
     GemmTimes,
     KernelPlan,
     all_gather_kernel,
@@ -16,10 +18,8 @@ from sim.kernel_plans import (
     reduce_scatter_kernel,
     write_plan,
 )
-from sim.plan_layout import KERNELS, Kernel, Workgroup
-from sim.sublayer import SubLayer
-from sim.usage import UsageError
-from sim.workloads import WORKLOADS
+from sim.workloads.sublayer import SubLayer
+from sim.workloads.table import WORKLOADS
 
 LAYERS = [SubLayer(work.m, work.n, work.k, work.tp, channels) for work in WORKLOADS for channels in (1, 4)]
 

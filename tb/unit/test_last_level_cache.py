@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sim.last_level_cache import Fetches, input_fetches
+from sim.workloads.last_level_cache import Fetches, input_fetches
 
 BLOCK = 16
 

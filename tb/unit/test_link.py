@@ -13,9 +13,10 @@ from hw.config import preset
 from hw.link.link_unit import LinkUnit
 from hw.link.transmitter import Transmitter
 from hw.messages import Fault
+from sim.errors import SimulationError
 from tb.drivers.link_pair import RANGES, SIDES, LinkPair, PairBench
 from tb.drivers.payload import unpack
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 link_pair = cache(LinkPair)
 

@@ -11,8 +11,8 @@ from amaranth.lib import wiring
 from pyosys import libyosys
 
 from hw.config import Configuration
+from hw.export.verilog import to_rtlil
 from hw.link.link_unit import LinkUnit
-from hw.verilog import to_rtlil
 from tb.formal.link import WaitingForEgress
 
 CONFIG = Configuration(link_receive_packets=2, ranges=4, channels=2, links=2)

@@ -12,9 +12,10 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
 from hw.messages import Messages
-from sim.link import FRACTION_BITS, LinkModel
+from sim.errors import SimulationError
+from sim.models.link import FRACTION_BITS, LinkModel
 from tb.drivers.stream import StreamSource, pauses
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 link_model = cache(LinkModel)
 

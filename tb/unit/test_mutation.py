@@ -14,7 +14,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
 import tb.runner
-from hw.verilog import to_rtlil
+from hw.export.verilog import to_rtlil
 from tb.mutation import campaign, fork_server
 from tb.mutation.campaign import Verdict
 from tb.mutation.equivalence import is_equivalent

@@ -11,7 +11,8 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from hw.config import preset
 from hw.node_monitor import CollectiveState, TriggerLatency
 from hw.range_table import RangeWrite, Word
-from tb.runner import SimulationError, simulate
+from sim.errors import SimulationError
+from tb.runner import simulate
 
 RANGES = preset("paper").ranges
 FULL = 0xFFFF

@@ -11,12 +11,13 @@ from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 from hw.config import Configuration, preset
 from hw.link.packetizer import PATIENCE, PATIENCE_OTHERS, StorePacketizer
 from hw.messages import Access, AluOperation, Messages, Phase
+from sim.errors import SimulationError
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.drivers.stream_checker import checked
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_packetizer
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 SIZES = {
     "paper": preset("paper"),

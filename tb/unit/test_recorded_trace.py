@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.kernel_plans import gemm_kernel
-from sim.point import Point
-from sim.recorded_trace import H200_TRACES, load_trace, shipped_traces
-from sim.sublayer import SubLayer
-from sim.usage import UsageError
+from sim.errors import UsageError
+from sim.experiments.point import Point
+from sim.workloads.kernel_plans import gemm_kernel
+from sim.workloads.recorded_trace import H200_TRACES, load_trace, shipped_traces
+from sim.workloads.sublayer import SubLayer
 
 LAYER = SubLayer(512, 256, 192, 4)
 """Eight workgroups of three steps."""

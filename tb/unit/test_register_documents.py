@@ -7,8 +7,8 @@ import pytest
 
 from hw.config import preset
 from hw.range_table import Word
-from hw.register_documents import c_header, markdown
-from hw.registers import Field, Kind, Register, check_map, register_map
+from hw.registers.documents import c_header, markdown
+from hw.registers.map import Field, Kind, Register, check_map, register_map
 
 PRESETS = ("paper", "tiny", "wide")
 
@@ -22,11 +22,11 @@ def test_map_has_no_overlaps(name):
 def test_overlap_is_caught(monkeypatch):
     field = Field("a", 0, 4, Kind.READ_WRITE, "")
     broken = [Register("x", 0, (field, Field("b", 3, 2, Kind.READ_WRITE, "")), "")]
-    monkeypatch.setattr("hw.registers.register_map", lambda config: broken)
+    monkeypatch.setattr("hw.registers.map.register_map", lambda config: broken)
     with pytest.raises(ValueError, match="field b of x"):
         check_map(preset("paper"))
     monkeypatch.setattr(
-        "hw.registers.register_map", lambda config: [Register("x", 0, (field,), ""), Register("y", 0, (field,), "")]
+        "hw.registers.map.register_map", lambda config: [Register("x", 0, (field,), ""), Register("y", 0, (field,), "")]
     )
     with pytest.raises(ValueError, match="y and x share address 0x0"):
         check_map(preset("paper"))

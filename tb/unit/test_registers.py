@@ -13,10 +13,11 @@ from cocotbext.axi.axil_channels import AxiLiteARTransaction, AxiLiteAWTransacti
 
 from hw.config import preset
 from hw.range_table import RangeWrite, Word
-from hw.register_file import KEPT_HERE, RegisterFile
-from hw.registers import COUNTER_BITS, WINDOW_BASE, Counting, Kind, counters, find_register
+from hw.registers.map import COUNTER_BITS, WINDOW_BASE, Counting, Kind, counters, find_register
+from hw.registers.register_file import KEPT_HERE, RegisterFile
+from sim.errors import SimulationError
 from tb.drivers.register_bench import RegisterBench
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 register_file = cache(RegisterFile)
 

@@ -8,8 +8,8 @@ from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw.config import preset
 from hw.messages import Messages
-from hw.register_file import RegisterFile
-from hw.registers import find_register
+from hw.registers.map import find_register
+from hw.registers.register_file import RegisterFile
 from tb.drivers.register_bench import RegisterBench
 from tb.runner import simulate
 

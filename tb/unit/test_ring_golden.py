@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tb.golden.arithmetic import is_nan
-from tb.golden.matmul import partial_products, patterns_of
-from tb.golden.ring import ring_reduce_scatter
+from sim.golden.arithmetic import is_nan
+from sim.golden.matmul import partial_products, patterns_of
+from sim.golden.ring import ring_reduce_scatter
 
 RECORDED = Path(__file__).resolve().parent.parent / "data" / "nccl_ring_rs_n4.npz"
 

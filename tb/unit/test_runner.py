@@ -12,7 +12,8 @@ from amaranth.lib.wiring import In, Out
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
-from tb.runner import SimulationError, simulate
+from sim.errors import SimulationError
+from tb.runner import simulate
 
 
 class Guarded(wiring.Component):

@@ -18,8 +18,9 @@ from amaranth.sim import Simulator
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
+from sim.errors import SimulationError
 from tb import coverage_runs
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 from tb.source_coverage.instrument import IMPLICIT_ELSE, instrument
 from tb.source_coverage.lcov import lcov_info
 from tb.source_coverage.points import Point, PointMap, SourceCoverage, read_bits

@@ -13,10 +13,11 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import Configuration, preset
 from hw.messages import Access, Messages, Phase, Source
 from hw.tracker.spill import TAGS, SpillPort
+from sim.errors import SimulationError
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_spill
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 CONFIGS = {1: preset("paper"), 4: preset("quad", tracker_banks=2)}
 VA_BITS = 43

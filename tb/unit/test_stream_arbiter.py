@@ -9,9 +9,10 @@ from amaranth.hdl import unsigned
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
-from hw.stream_arbiter import StreamArbiter
+from hw.primitives.stream_arbiter import StreamArbiter
+from sim.errors import SimulationError
 from tb.drivers.stream import Pause, StreamSink, StreamSource, never, pauses
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 PAYLOADS = 400
 

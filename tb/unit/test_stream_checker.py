@@ -10,9 +10,10 @@ from amaranth.lib.wiring import In, Out
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 
+from sim.errors import SimulationError
 from tb.drivers.stream import StreamSink, pauses
 from tb.drivers.stream_checker import checked, stream_ports
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 WORDS = stream.Signature(8)
 

@@ -17,15 +17,15 @@ import pytest
 
 pytest.importorskip("distributed", reason="needs the packages of the extra [report]")
 
-import sim.experiment
-from sim.cli import command_line
-from sim.experiment import Point
-from sim.sweep.command import write_sweep
-from sim.sweep.grid import FIELDS, grid
-from sim.sweep.runner import Outcome, run_points
-from sim.sweep.sources import ROOT, modules_reached, source_version
-from sim.sweep.store import PointStore
-from sim.usage import UsageError
+import sim.experiments.experiment
+from sim.cli.main import command_line
+from sim.cli.sweep import write_sweep
+from sim.errors import UsageError
+from sim.experiments.experiment import Point, source_version
+from sim.experiments.grid import FIELDS, grid
+from sim.experiments.store import PointStore
+from sim.experiments.sweep import Outcome, run_points
+from sim.simulator.sources import ROOT, modules_reached, sources_of
 from tb.drivers import point_double
 
 ONE = "workload=t-nlg/op/tp8"
@@ -153,20 +153,24 @@ def test_stored_result_counts_for_its_point_its_sources_and_its_trace_only(tmp_p
 
 
 def test_version_of_the_sources_covers_what_the_simulation_imports_and_no_more(tmp_path: Path) -> None:
-    reached = {str(path.relative_to(ROOT)) for path in modules_reached("sim.experiment")}
-    assert {"sim/__init__.py", "sim/experiment.py", "sim/workloads.py", "sim/usage.py"} <= reached
-    assert not {path for path in reached if path.startswith(("sim/sweep", "sim/figures", "sim/cli"))}
+    reached = {str(path.relative_to(ROOT)) for path in modules_reached("sim.experiments.experiment")}
+    assert {"sim/__init__.py", "sim/experiments/experiment.py", "sim/workloads/table.py", "sim/errors.py"} <= reached
+    assert not {path for path in reached if path.startswith(("sim/report", "sim/cli"))}
     for name, text in {
         "sim/a.py": "from sim import b\nimport numpy",
         "sim/b.py": "def f():\n    import hw.c.d",
         "hw/c/__init__.py": "",
-        "hw/c/d.py": "from hw.c import value",
+        "hw/c/d.py": "from ..e import value",
         "hw/c/unused.py": "",
+        "hw/c/array.sv": "",
+        "hw/e.py": "",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = {str(path.relative_to(tmp_path)) for path in modules_reached("sim.a", tmp_path)}
-    assert found == {"sim/a.py", "sim/b.py", "hw/c/__init__.py", "hw/c/d.py"}
+    assert found == {"sim/a.py", "sim/b.py", "hw/c/__init__.py", "hw/c/d.py", "hw/e.py"}
+    sources = [str(path.relative_to(tmp_path)) for path in sources_of("sim.a", root=tmp_path)]
+    assert sources == sorted([*found, "hw/c/array.sv"])
 
 
 def test_worker_with_other_sources_is_found_out(tmp_path: Path) -> None:
@@ -201,7 +205,7 @@ def test_command_writes_results_and_exits_by_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def command(simulate: Callable[[Point], dict]) -> int:
-        monkeypatch.setattr(sim.experiment, "simulate_point", simulate)
+        monkeypatch.setattr(sim.experiments.experiment, "simulate_point", simulate)
         arguments = [part for text in GRID for part in ("--vary", text)]
         folder = str(tmp_path / simulate.__name__)
         return command_line(["sweep", *arguments, "--store", folder, "--out", str(tmp_path / "results.json")])
@@ -266,10 +270,10 @@ def test_cluster_of_two_workers_completes_though_one_is_killed(tmp_path: Path, s
 def test_simulation_of_a_sub_layer_is_the_same_on_a_cluster_and_here(tmp_path: Path, store: PointStore) -> None:
     points = grid(["workload=t-nlg/op/tp16", "configuration=gemm,rs-nmc"])
     with cluster(tmp_path, workers=2) as address:
-        found = outcomes_of(run_points(points, store, sim.experiment.simulate_point, scheduler=address))
+        found = outcomes_of(run_points(points, store, sim.experiments.experiment.simulate_point, scheduler=address))
     assert [complaint for outcome in found.values() for complaint in outcome.complaints] == []
     for point in points:
-        here, there = sim.experiment.simulate_point(point), found[point].result
+        here, there = sim.experiments.experiment.simulate_point(point), found[point].result
         # Wall time aside; JSON has no tuples.
         for result in (here, there):
             del result["seconds"]

@@ -17,7 +17,7 @@ from hw.synthesis.memory_macros import access_time
 from hw.synthesis.sizing import Sizer
 from hw.synthesis.timing import Analysis, fo4_delay
 from hw.synthesis.upsizing import upsize
-from sim import cli
+from sim.cli import main as cli
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sim.sublayer import SubLayer
-from sim.tile_order import Dispatch, gemm_fetches, panels, tuned_fetches, tuned_order
-from sim.workloads import WORKLOADS
+from sim.workloads.sublayer import SubLayer
+from sim.workloads.table import WORKLOADS
+from sim.workloads.tile_order import Dispatch, gemm_fetches, panels, tuned_fetches, tuned_order
 
 LAYERS = [SubLayer(work.m, work.n, work.k, work.tp) for work in WORKLOADS]
 SLOTS = 80

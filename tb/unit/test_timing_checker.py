@@ -9,8 +9,9 @@ from cocotb.triggers import RisingEdge, Timer
 
 from hw.config import Timing, preset
 from hw.messages import ColumnCommand, Messages, RowCommand
-from sim.timing_checker import POSTPONED, Rule, TimingChecker
-from tb.runner import SimulationError, simulate
+from sim.errors import SimulationError
+from sim.models.timing_checker import POSTPONED, Rule, TimingChecker
+from tb.runner import simulate
 
 TIMING = Timing(rc=60, faw=30, ccd_s=2, ccd_l=4, ccdwl=8, rfc=100, refi=1000)
 """No rule is implied by others."""

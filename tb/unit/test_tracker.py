@@ -21,12 +21,13 @@ from hw.tracker.count_stage import CountStage
 from hw.tracker.direct_select import DirectSelect
 from hw.tracker.storage import CounterStorage
 from hw.tracker.tracker import Tracker
+from sim.errors import SimulationError
 from tb.drivers.property import holds_for_all
 from tb.drivers.sweep import swept
 from tb.drivers.tracker_bench import TrackerBench, field, next_epoch
 from tb.drivers.tracker_stimulus import interleave, many_tiles, random_ranges
 from tb.golden.tracker import GoldenTracker, TiledRange
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 tracker = cache(Tracker)
 

@@ -9,10 +9,10 @@ import pytest
 from amaranth import Module
 from cocotb.triggers import RisingEdge
 
-from hw.dma.ready_queue import ReadyQueue
+from hw.tracker.ready_queue import ReadyQueue
 from hw.tracker.tracker import Tracker
+from sim.errors import SimulationError
 from tb.drivers.tracker_bench import next_epoch
-from tb.runner import SimulationError
 from tb.unit.test_tracker import QUAD, SMALL, TINY, UNTAGGED, begin, case, plain, run
 
 WORKGROUPS = 12
@@ -125,5 +125,5 @@ def test_faults_wait_to_be_taken(config):
 
 
 def test_a_block_told_as_left_over_but_taken_is_caught():
-    with patch("hw.dma.trigger_table.ReadyQueue", HastyQueue), pytest.raises(SimulationError, match="LEFT_OVER"):
+    with patch("hw.tracker.trigger_table.ReadyQueue", HastyQueue), pytest.raises(SimulationError, match="LEFT_OVER"):
         run("clear_at_any_moment", {"config": SMALL, "ends": 300}, Tracker, __name__)

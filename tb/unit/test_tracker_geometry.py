@@ -10,9 +10,9 @@ from amaranth.hdl import Value
 from hw.config import Configuration
 from hw.tracker.tile_geometry import partial_products
 from hw.tracker.tracker import Tracker
+from sim.errors import SimulationError
 from tb.drivers.tracker_bench import next_epoch
 from tb.golden.tracker import GoldenTracker, TiledRange
-from tb.runner import SimulationError
 from tb.unit.test_tracker import SMALL, begin, run
 
 OUTPUTS = 60

@@ -11,8 +11,8 @@ from cocotb.triggers import RisingEdge
 
 from hw.tracker.count_stage import CountStage
 from hw.tracker.tracker import Tracker
+from sim.errors import SimulationError
 from tb.drivers.stream import never
-from tb.runner import SimulationError
 from tb.unit.test_tracker import SMALL, TINY, begin, plain, run
 
 LARGE = 4096

@@ -11,13 +11,14 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import preset
-from hw.dma.trigger_table import TriggerTable, completion
 from hw.messages import Messages
+from hw.tracker.trigger_table import TriggerTable, completion
+from sim.errors import SimulationError
 from tb.drivers.stream import StreamSink, pauses, until_offered
 from tb.drivers.sweep import swept
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_trigger_table
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 CONFIG = preset("paper", trigger_blocks=64)
 LAYOUT = completion(CONFIG)

@@ -8,8 +8,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import PRESETS
-from hw.export import BLOCKS
-from hw.verilog import to_systemverilog
+from hw.export.exporter import BLOCKS
+from hw.export.verilog import to_systemverilog
 
 
 class Accumulator(wiring.Component):

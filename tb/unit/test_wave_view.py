@@ -1,7 +1,7 @@
 """The saved view of waves: lies beside them, names each GPU's signals along the path of a sector."""
 
 from hw.config import PRESETS
-from sim.wave_view import write_view
+from sim.simulator.wave_view import write_view
 
 
 def test_view(tmp_path):

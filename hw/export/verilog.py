@@ -1,0 +1,89 @@
+"""Conversion of an Amaranth component to SystemVerilog text.
+
+yosys (pyosys) writes the text, because the plain Verilog of Amaranth's own back end has `always @*` blocks that assign
+constants, which event-driven simulators and Verilator never execute.
+"""
+
+import gc
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+from pyosys import libyosys
+
+from .netlist_names import merge_modules
+
+_MODULES = re.compile(r"^module .*?^endmodule$", re.MULTILINE | re.DOTALL)
+_CONNECTIONS = re.compile(r"(.*?\n)((?:  assign [^\n]*;\n)*)(endmodule)", re.DOTALL)
+_NAMELESS = re.compile(r"\\(\$\S*) ")
+"""A name made up by a tool, `\\$auto$...$1234 `."""
+_PLAIN_NUMBER = re.compile(r"\b_\d+_\b")
+_NUMBERED = re.compile(r"\\([A-Za-z_]\w*\$[\w$]*) ")
+"""A name with a number, `\\port$1 `, which Verilog takes without the backslash as well."""
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """A conversion makes millions of objects and no cycles worth finding: a third of its time would be the search."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _same_every_time(module: re.Match[str]) -> str:
+    """One module's text, free of what depends on the designs that this process has converted before.
+
+    yosys counts the names it makes up over the life of the process: here they are `_1_`, `_2_`, in order of appearance.
+    It writes the connections at the end of a module in an order of hashes: here they are sorted.
+    """
+    body, connections, end = _CONNECTIONS.fullmatch(module[0]).groups()
+    text = body + "".join(sorted(connections.splitlines(keepends=True))) + end
+    names: dict[str, str] = {}
+    taken = set(_PLAIN_NUMBER.findall(text))
+    number = 0
+    for name in dict.fromkeys(_NAMELESS.findall(text)):
+        number += 1
+        while f"_{number}_" in taken:
+            number += 1
+        names[name] = f"_{number}_"
+    return _NUMBERED.sub(r"\1", _NAMELESS.sub(lambda match: names[match[1]], text))
+
+
+def to_rtlil(component: wiring.Component, name: str, sources: bool = False) -> str:
+    """RTLIL of `component` as module `name`, equal submodules merged; with `sources` cells name their source lines."""
+    with _without_garbage_collection():
+        return merge_modules(rtlil.convert(component, name=name, emit_src=sources))
+
+
+def to_systemverilog(component: wiring.Component, name: str, locations: bool = False) -> str:
+    """SystemVerilog of `component` as module `name`; its submodules are called `name__submodule`.
+
+    Submodules that are equal up to numbers in names are written once, under the name of the first. The same component
+    gives the same text, every time. Ports are `clk`, `rst` and the members of its signature, flattened with double
+    underscores. With `locations`, attributes `src` tell which line of Python a signal or an expression comes from.
+    """
+    text = to_rtlil(component, name, sources=locations)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "design.il"
+        target = Path(folder) / "design.sv"
+        source.write_text(text)
+        design = libyosys.Design()
+        # `tee` keeps each pass from writing its log to standard output.
+        for command in (
+            f"read_rtlil {source}",
+            # Wires of no width (a field with only one value) are `[-1:0]` in Verilog.
+            "delete w:* s:0 %i",
+            "proc -nomux -norom",
+            "memory_collect",
+            f"write_verilog -sv -norename {'' if locations else '-noattr '}{target}",
+        ):
+            libyosys.Pass.call(design, f"tee -q {command}")
+        return _MODULES.sub(_same_every_time, target.read_text())

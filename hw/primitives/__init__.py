@@ -1,0 +1,1 @@
+"""Parts that several blocks use and that know nothing of T3."""

@@ -1,0 +1,119 @@
+"""Reference documentation and a C header, made from the one description of the registers."""
+
+from amaranth.lib import data
+
+from ..config import Configuration
+from ..messages import AluOperation, DataType, Mapping
+from ..range_table import ENTRY_WORDS, WORDS, Word
+from .map import COUNTER_BITS, WINDOW_BASE, Field, Kind, Register, register_map
+
+
+def _bits(field: Field) -> str:
+    return str(field.low) if field.width == 1 else f"{field.low + field.width - 1}:{field.low}"
+
+
+def _values(field: Field) -> str:
+    if field.values is None:
+        return ""
+    return ": " + ", ".join(f"{member.value} {member.name}" for member in field.values)
+
+
+def _reset(field: Field) -> str:
+    return (
+        f"{field.reset:#x}"
+        if field.kind in (Kind.CONSTANT, Kind.READ_WRITE)
+        else ("0" if field.kind is not Kind.READ_ONLY else "-")
+    )
+
+
+def _word_fields(word: Word) -> list[tuple[str, str]]:
+    layout = WORDS.get(word)
+    if not isinstance(layout, data.Layout):
+        return [("31:0", "")]
+    return [
+        (str(item.offset) if item.width == 1 else f"{item.offset + item.width - 1}:{item.offset}", str(name))
+        for name, item in layout
+    ]
+
+
+def markdown(config: Configuration) -> str:
+    """The register reference of `config` as Markdown tables."""
+    lines = [
+        f"# Registers of a node ({config.name})",
+        "",
+        "AXI4-Lite, 32-bit data, 16-bit byte addresses. An address not listed, and a write to a register with nothing",
+        f"to write, is answered with SLVERR. Counters have {COUNTER_BITS} bits; read the low half first, which latches",
+        "the high half. Access: constant; ro read-only; rw read-write; pulse write 1 to act, reads 0; w1c write 1 to",
+        "clear; counter and window as described.",
+        "",
+        "| offset | register | bits | field | access | reset | description |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for register in register_map(config):
+        for field in register.fields:
+            lines.append(
+                f"| 0x{register.address:04X} | `{register.name}` | {_bits(field)} | {field.name} | {field.kind.value} "
+                f"| {_reset(field)} | {field.description}{_values(field)} |"
+            )
+    lines += [
+        "",
+        "## Range table",
+        "",
+        f"Entry i (0 to {config.ranges - 1}), word w: {WINDOW_BASE:#x} + i * {4 * ENTRY_WORDS:#x} + w * 4.",
+        "Write CONTROL last. The meaning of the fields is in `hw/range_table.py`.",
+        "",
+        "| word | name | bits | field |",
+        "|---|---|---|---|",
+    ]
+    for word in Word:
+        lines += [f"| {word.value} | `{word.name}` | {bits} | {name} |" for bits, name in _word_fields(word)]
+    return "\n".join(lines) + "\n"
+
+
+def _define(name: str, value: int) -> str:
+    return f"#define {name} 0x{value:X}u"
+
+
+def _register_defines(register: Register) -> list[str]:
+    prefix = f"T3_{register.name.upper()}"
+    lines = [f"/* {register.description} */", _define(f"{prefix}_OFFSET", register.address)]
+    for field in register.fields:
+        name = f"{prefix}_{field.name.upper()}" if len(register.fields) > 1 else prefix
+        if len(register.fields) > 1:
+            lines += [_define(f"{name}_MASK", field.mask), _define(f"{name}_SHIFT", field.low)]
+        if field.values is not None:
+            lines += [_define(f"{name}_VALUE_{member.name}", member.value) for member in field.values]
+    return lines
+
+
+def c_header(config: Configuration) -> str:
+    """A C header with every offset, field and enumerated value of `config`."""
+    lines = [
+        f"/* Registers of a T3 node ({config.name}); made from hw/registers/map.py, do not edit. */",
+        "#ifndef T3_REGISTERS_H",
+        "#define T3_REGISTERS_H",
+        "",
+    ]
+    for register in register_map(config):
+        lines += _register_defines(register)
+    lines += [
+        "",
+        "/* Range table: byte offset of entry i, and the words of an entry. */",
+        f"#define T3_RANGE_OFFSET(i) ({WINDOW_BASE:#x}u + (i) * {4 * ENTRY_WORDS:#x}u)",
+        _define("T3_RANGE_ENTRIES", config.ranges),
+    ]
+    for word in Word:
+        lines.append(_define(f"T3_RANGE_{word.name}_WORD", word.value))
+        layout = WORDS.get(word)
+        if isinstance(layout, data.Layout):
+            for name, item in layout:
+                mask = ((1 << item.width) - 1) << item.offset
+                lines += [
+                    _define(f"T3_RANGE_{word.name}_{str(name).upper()}_MASK", mask),
+                    _define(f"T3_RANGE_{word.name}_{str(name).upper()}_SHIFT", item.offset),
+                ]
+    for values in (Mapping, AluOperation, DataType):
+        prefix = {Mapping: "MAPPING", AluOperation: "ALU", DataType: "DTYPE"}[values]
+        lines += [_define(f"T3_{prefix}_{member.name}", member.value) for member in values]
+    lines += ["", "#endif"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,323 @@
+"""The register map of a node, written down once: RTL decode, reference table and C header are made from it.
+
+Addresses are byte offsets from the node's AXI4-Lite base; every register is 32 bits. The layout of addresses is the
+same in every configuration, only field widths differ. Units are cycles, sectors (32 B) or counts, as each description
+says.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+
+from amaranth.hdl import unsigned
+
+from ..config import Configuration
+from ..messages import Access, Fault, Phase, Policy, Threshold
+from ..range_table import ENTRY_WORDS
+
+ADDRESS_BITS = 16
+WINDOW_BASE = 0x4000
+"""First range-table entry; entry i, word w is at WINDOW_BASE + i * 0x80 + w * 4."""
+COUNTER_BASE = 0x1000
+COUNTER_BITS = 48
+IDENTIFICATION = 0x5433_0001
+"""`T3` in ASCII and the version of this map."""
+
+
+class Kind(Enum):
+    """What software may do with a field."""
+
+    CONSTANT = "constant"
+    READ_ONLY = "ro"
+    READ_WRITE = "rw"
+    PULSE = "pulse"
+    CLEARABLE = "w1c"
+    COUNTER = "counter"
+    WINDOW = "window"
+
+
+class Counting(Enum):
+    """How a counter takes its input: adds it, keeps the greatest, or keeps the last one that is not zero."""
+
+    SUM = "sum"
+    MAXIMUM = "maximum"
+    LAST = "last"
+
+
+@dataclass(frozen=True)
+class Field:
+    """Bits `low` to `low + width - 1` of a register. `values` names the members of an enumerated field."""
+
+    name: str
+    low: int
+    width: int
+    kind: Kind
+    description: str
+    reset: int = 0
+    values: type[Enum] | None = None
+
+    @property
+    def mask(self) -> int:
+        """Bits of the register that belong to the field."""
+        return ((1 << self.width) - 1) << self.low
+
+    @property
+    def shape(self) -> object:
+        """Shape of the field's port on the register file."""
+        return self.values if self.values is not None else unsigned(self.width)
+
+
+@dataclass(frozen=True)
+class Register:
+    """A 32-bit register, or for a window the first of many."""
+
+    name: str
+    address: int
+    fields: tuple[Field, ...]
+    description: str
+    counting: Counting | None = None
+
+    @property
+    def reset(self) -> int:
+        """Value after reset, where hardware does not drive it."""
+        return sum(field.reset << field.low for field in self.fields)
+
+    @property
+    def writable(self) -> bool:
+        """Whether a write is accepted (otherwise it is answered with SLVERR)."""
+        return any(f.kind in (Kind.READ_WRITE, Kind.PULSE, Kind.CLEARABLE, Kind.WINDOW) for f in self.fields)
+
+    def member(self, field: Field) -> str:
+        """Name of the field's port on the register file."""
+        return self.name if field.name == self.name else f"{self.name}_{field.name}"
+
+    def field(self, name: str) -> Field:
+        """The field called `name`; raises KeyError."""
+        for item in self.fields:
+            if item.name == name:
+                return item
+        raise KeyError(f"register {self.name} has no field {name!r}; it has {', '.join(f.name for f in self.fields)}")
+
+
+@dataclass(frozen=True)
+class Counter:
+    """An event counter: `width` bits arrive a cycle on port `count_<name>` (0: the register file counts by itself)."""
+
+    name: str
+    width: int
+    counting: Counting
+    description: str
+
+
+@cache
+def counters() -> tuple[Counter, ...]:
+    """Every counter, in address order."""
+
+    def total(name: str, description: str) -> Counter:
+        return Counter(name, 8, Counting.SUM, description)
+
+    items = [Counter("cycles", 0, Counting.SUM, "cycles since the counters were cleared")]
+    for phase in Phase:
+        for access in Access:
+            name = f"sectors_{phase.name.lower()}_{access.name.lower()}"
+            items.append(total(name, f"DRAM sectors of phase {phase.name}, access {access.name}"))
+    items += [
+        total("activates", "row activations"),
+        total("refreshes", "refresh commands"),
+        total("row_hits", "column commands that needed no activation of their own"),
+        total("held_compute", "cycles a compute request was not taken by the arbiter"),
+        total("held_communication", "cycles a communication request was not taken by the arbiter"),
+        total("forced_communication", "communication requests let through by the starvation limit"),
+        Counter("occupancy_sum", 16, Counting.SUM, "requests in the DRAM queues, added up over cycles"),
+        Counter("occupancy_peak", 16, Counting.MAXIMUM, "most requests in the DRAM queues at once"),
+        total("tracker_accesses", "messages the Tracker accepted"),
+        total("tracker_hits", "messages that found their entry"),
+        total("tracker_allocations", "entries newly made"),
+        total("tracker_evictions", "counters moved to their home in memory"),
+        total("tracker_fetches", "counters fetched from their home"),
+        total("tracker_triggers", "WF tiles completed"),
+        total("tracker_stalls", "cycles a message had to wait"),
+        Counter("tracker_live_peak", 16, Counting.MAXIMUM, "most entries in use at once"),
+        total("dma_busy", "cycles the DMA engine had a block in work"),
+        total("dma_reads", "sectors read by the DMA engine"),
+        total("dma_packets", "packets handed to the link"),
+        total("dma_blocks", "blocks sent"),
+        total("dma_waiting", "cycles without a free packet buffer"),
+    ]
+    for port in range(2):
+        items += [
+            total(f"link{port}_sent_flits", f"flits sent on link port {port}"),
+            total(f"link{port}_sent_packets", f"packets sent on link port {port}"),
+            total(f"link{port}_received_packets", f"packets received on link port {port}"),
+            total(f"link{port}_no_credit", f"cycles a packet waited for a credit on link port {port}"),
+            total(f"link{port}_no_grant", f"cycles a packet waited for the peer's grant on link port {port}"),
+        ]
+    items += [
+        total("refused", "accesses of this GPU refused by the address maps"),
+        Counter(
+            "trigger_latency_last", 16, Counting.LAST, "cycles from the latest block's last commit to its first read"
+        ),
+        Counter("trigger_latency_peak", 16, Counting.MAXIMUM, "longest trigger latency in cycles"),
+    ]
+    return tuple(items)
+
+
+@cache
+def register_map(config: Configuration) -> tuple[Register, ...]:
+    """Every register of a node of `config`, in address order; the last is the range-table window."""
+    registers: list[Register] = []
+    address = 0
+
+    def add(name: str, description: str, *fields: Field) -> None:
+        nonlocal address
+        registers.append(Register(name, address, fields, description))
+        address += 4
+
+    def single(name: str, width: int, kind: Kind, description: str, reset: int = 0) -> None:
+        add(name, description, Field(name, 0, width, kind, description, reset))
+
+    def constant(name: str, low: int, width: int, value: int, description: str) -> Field:
+        return Field(name, low, width, Kind.CONSTANT, description, value)
+
+    high_bits = max(config.va_sector_bits - 32, 1)
+    low_bits = min(config.va_sector_bits, 32)
+    single("identification", 32, Kind.CONSTANT, "`T3` in ASCII (31:16) and the version of this map", IDENTIFICATION)
+    add(
+        "system_parameters",
+        "sizes of this build",
+        constant("channels", 0, 6, config.channels, "memory channels"),
+        constant("ranges", 8, 7, config.ranges, "entries of the range table"),
+        constant("links", 16, 2, config.links, "link ports"),
+        constant("gpus", 24, 7, config.gpus, "GPUs the configuration was made for"),
+    )
+    add(
+        "tracker_parameters",
+        "sizes of the Tracker",
+        constant("sets", 0, 11, config.tracker_sets if config.tracker_tags else 0, "sets"),
+        constant("ways", 12, 5, config.tracker_ways, "ways"),
+        constant("banks", 20, 4, config.tracker_banks, "banks"),
+        *(() if config.tracker_tags else (constant("wg", 24, 4, config.set_bits, "without tags: log2 of the WGs"),)),
+    )
+    add(
+        "trigger_parameters",
+        "size of the DMA trigger table",
+        constant("blocks", 0, 17, config.trigger_blocks, "entries, over all banks"),
+    )
+    add(
+        "width_parameters",
+        "widths in bits",
+        constant("va", 0, 6, config.va_bits, "virtual address in bytes"),
+        constant("wg", 8, 5, config.wg_bits, "workgroup number"),
+        constant("wf", 16, 3, config.wf_bits, "wavefront number"),
+        constant("epoch", 20, 4, config.epoch_bits, "epoch number"),
+        constant("count", 24, 5, config.count_bits, "Tracker byte count"),
+    )
+    address = 0x20
+    single("rank", 6, Kind.READ_WRITE, "this GPU's number in the system")
+    single("route_low", 32, Kind.READ_WRITE, "bit p: link port that reaches peer p, peers 0 to 31")
+    single("route_high", 32, Kind.READ_WRITE, "bit p - 32: link port that reaches peer p, peers 32 to 63")
+    single("epoch", config.epoch_bits, Kind.READ_WRITE, "number of the collective to arm; 0 is never armed")
+    add(
+        "control",
+        "commands; reads as 0",
+        Field("arm", 0, 1, Kind.PULSE, "start the epoch: clear the Tracker, then accept and grant tracked traffic"),
+        Field("disarm", 1, 1, Kind.PULSE, "end the epoch: tracked traffic is refused"),
+        Field("clear_counters", 2, 1, Kind.PULSE, "set every counter to 0"),
+    )
+    add(
+        "status",
+        "state of the node",
+        Field("armed", 0, 1, Kind.READ_ONLY, "an epoch is armed"),
+        Field("cleared", 1, 1, Kind.READ_ONLY, "the Tracker's sweep has ended"),
+        Field("kernel_active", 2, 1, Kind.READ_ONLY, "the GEMM kernel runs"),
+        Field("idle", 3, 1, Kind.READ_ONLY, "nothing is queued or in flight in this node"),
+        Field("done", 4, 1, Kind.READ_ONLY, "this node's part of the collective is complete"),
+    )
+    add(
+        "arbiter",
+        "choice between the compute and the communication stream",
+        Field("policy", 0, 2, Kind.READ_WRITE, "arbitration policy", Policy.MCA.value, Policy),
+        Field("threshold", 4, 3, Kind.READ_WRITE, "occupancy limit of MCA", Threshold.AUTO.value, Threshold),
+        Field("refresh", 8, 1, Kind.READ_WRITE, "refresh the DRAM", int(config.timing.refresh)),
+    )
+    single(
+        "starvation_limit", 16, Kind.READ_WRITE, "cycles communication may wait before it is forced; 0: no limit", 2000
+    )
+    single("detector_window", 16, Kind.READ_WRITE, "cycles over which the detector counts compute requests", 4096)
+    single("detector_boundary_10", 16, Kind.READ_WRITE, "threshold 5 at or above this many requests", 3840)
+    single("detector_boundary_30", 16, Kind.READ_WRITE, "threshold 10 at or above this many requests", 3584)
+    single("detector_boundary_none", 16, Kind.READ_WRITE, "threshold 30 at or above this many requests", 256)
+    single("spill_base_low", low_bits, Kind.READ_WRITE, "sector address of the Tracker's home table, bits 31:0")
+    single("spill_base_high", high_bits, Kind.READ_WRITE, "sector address of the Tracker's home table, from bit 32")
+    single("expected_blocks", 20, Kind.READ_WRITE, "DMA blocks this node sends in the epoch")
+    single("done_ranges_low", min(config.ranges, 32), Kind.READ_ONLY, "bit i: range i is complete, ranges 0 to 31")
+    single("done_ranges_high", max(config.ranges - 32, 1), Kind.READ_ONLY, "bit i - 32: range i is complete, from 32")
+    single("pace", 8, Kind.READ_WRITE, "PACED: cycles per communication request it keeps up with", 4)
+    single("pace_lag", 16, Kind.READ_WRITE, "PACED: cycles communication may fall behind before it catches up", 64)
+    address = 0x80
+    add(
+        "interrupt_status",
+        "causes of the interrupt; write 1 to clear",
+        Field("fault", 0, 1, Kind.CLEARABLE, "an access was refused; clearing frees the fault record"),
+        Field("done", 1, 1, Kind.CLEARABLE, "this node's part of the collective became complete"),
+    )
+    add(
+        "interrupt_enable",
+        "causes that raise the interrupt",
+        Field("fault", 0, 1, Kind.READ_WRITE, "raise on fault"),
+        Field("done", 1, 1, Kind.READ_WRITE, "raise on done"),
+    )
+    add(
+        "fault_record",
+        "first refused access since `interrupt_status.fault` was cleared",
+        Field("fault", 0, 4, Kind.READ_ONLY, "why", 0, Fault),
+        Field("link", 4, 1, Kind.READ_ONLY, "it came from a neighbour"),
+        Field("access", 5, 2, Kind.READ_ONLY, "what it wanted", 0, Access),
+        Field("wf", 8, config.wf_bits, Kind.READ_ONLY, "wavefront"),
+        Field("wg", 12, config.wg_bits, Kind.READ_ONLY, "workgroup"),
+    )
+    single("fault_va_low", low_bits, Kind.READ_ONLY, "its sector address, bits 31:0")
+    single("fault_va_high", high_bits, Kind.READ_ONLY, "its sector address, from bit 32")
+    single("fault_count", 32, Kind.READ_ONLY, "records that arrived since `interrupt_status.fault` was cleared")
+
+    address = COUNTER_BASE
+    for counter in counters():
+        for half, low, width in (("low", 0, 32), ("high", 32, COUNTER_BITS - 32)):
+            name = f"{counter.name}_{half}"
+            text = f"{counter.description}, bits {low + width - 1}:{low}"
+            note = "" if half == "low" else "; latched when a low half is read"
+            field = Field(name, 0, width, Kind.COUNTER, text + note)
+            registers.append(Register(name, address, (field,), text + note, counter.counting))
+            address += 4
+    words = config.ranges * ENTRY_WORDS
+    registers.append(
+        Register(
+            "range_table",
+            WINDOW_BASE,
+            (Field("range_table", 0, 32, Kind.WINDOW, f"one of {words} words; cleared by reset"),),
+            f"range table: entry i, word w at {WINDOW_BASE:#x} + i * {4 * ENTRY_WORDS:#x} + w * 4",
+        )
+    )
+    return tuple(registers)
+
+
+def find_register(config: Configuration, name: str) -> Register:
+    """The register called `name`; raises KeyError."""
+    for register in register_map(config):
+        if register.name == name:
+            return register
+    raise KeyError(f"there is no register {name!r}")
+
+
+def check_map(config: Configuration) -> None:
+    """Raises ValueError when two registers or fields overlap or one does not fit: a fault of this file."""
+    seen: dict[int, str] = {}
+    for register in register_map(config):
+        if register.address in seen:
+            raise ValueError(f"{register.name} and {seen[register.address]} share address {register.address:#x}")
+        seen[register.address] = register.name
+        used = 0
+        for field in register.fields:
+            if field.width < 1 or used & field.mask or field.mask >> 32 or field.reset >> field.width:
+                raise ValueError(f"field {field.name} of {register.name} overlaps or does not fit")
+            used |= field.mask

@@ -1,0 +1,177 @@
+"""Plays request traces through one DRAM channel: memory controller, HBM model, timing checker.
+
+The traces are read and the clock is made in compiled code (`dram_trace.sv`, `free_running.cpp`); Python is not there
+in between.
+"""
+
+import functools
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hw.config import Configuration
+from hw.export.verilog import to_systemverilog
+from hw.messages import ArbiterControl, Policy, Threshold
+from sim.benches.dram_channel import DramChannel, TraceFigures
+from sim.benches.trace_file import Trace
+from sim.errors import SimulationError
+from sim.models import model_texts
+from sim.models.timing_checker import Rule
+from sim.simulator.executable import build_executable
+
+ARGUMENTS = ["--cc", "--exe", "--noassert-case", "-CFLAGS", '-DMODEL=Vdram_trace -DMODEL_HEADER=\\"Vdram_trace.h\\"']
+SOURCES = ("dram_trace.sv", "trace_player.sv", "free_running.cpp", "trace_reader.cpp")
+MODELS = ("hbm_array.sv", "clock_gate.sv")
+STREAMS = ("compute", "communication")
+WINDOW, BOUNDARIES = 4096, (3840, 3584, 256)
+PACE, PACE_LAG = 4, 64
+
+
+@dataclass(frozen=True)
+class TraceResult:
+    """What a run of `requests` requests came to. Times are cycles of 1 ns; see :data:`TraceFigures` for the counts.
+
+    `cycles` is the time from the first cycle to the last column command, `seconds` and `processor_seconds` the wall
+    time and the processor time of the simulator. `verdict` is "no violation" or the name of the first timing rule the
+    checker found violated; `passed` moreover asks that every request had its column command and every read its data.
+    """
+
+    requests: int
+    reads: int
+    cycles: int
+    seconds: float
+    processor_seconds: float
+    verdict: str
+    passed: bool
+    figures: dict[str, int]
+
+    def summary(self) -> dict[str, object]:
+        """For `results.json`."""
+        return {
+            "requests": self.requests,
+            "reads": self.reads,
+            "cycles": self.cycles,
+            "passed": self.passed,
+            "verdict": self.verdict,
+            "row_hit_rate": self.row_hit_rate,
+            "occupancy_mean": self.figures["occupancy_sum"] / self.figures["cycles"],
+            "wall_seconds": self.seconds,
+            "processor_seconds": self.processor_seconds,
+            "requests_per_second": self.requests_per_second,
+            "kilocycles_per_second": self.kilocycles_per_second,
+            "figures": self.figures,
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """For the terminal: name and text."""
+        figures = self.figures
+        lines = [
+            ("cycles", f"{self.cycles:,}"),
+            ("cycles per request", f"{self.cycles / self.requests:.4f}"),
+            ("requests a second", f"{self.requests_per_second:,.0f}"),
+            ("simulation speed", f"{self.kilocycles_per_second:,.0f} kcycles/s"),
+            ("row hits", f"{figures['row_hits']:,} ({100 * self.row_hit_rate:.1f} %)"),
+            ("activates, refreshes", f"{figures['activates']:,}, {figures['refreshes']:,}"),
+            ("timing checker", self.verdict),
+        ]
+        if figures["communication_columns"]:
+            lines[1:1] = [(f"{name} done", f"{figures[f'{name}_cycles']:,}") for name in STREAMS]
+            lines.append(
+                ("communication held", f"at most {figures['longest_hold']:,} cycles; {figures['forced']:,} forced")
+            )
+        if not self.passed:
+            lines.append(("verdict", "FAIL: a timing rule was violated, or not every request was served"))
+        return lines
+
+    @property
+    def requests_per_second(self) -> float:
+        """Of wall time."""
+        return self.requests / self.seconds
+
+    @property
+    def kilocycles_per_second(self) -> float:
+        """Simulated, of wall time."""
+        return self.cycles / self.seconds / 1000
+
+    @property
+    def row_hit_rate(self) -> float:
+        """Share of the column commands that needed no ACT of their own."""
+        return self.figures["row_hits"] / self.requests
+
+
+@functools.cache
+def build(config: Configuration) -> Path:
+    """The simulator of a channel of `config`."""
+    here = Path(__file__).parent
+    texts = {"dram_channel.sv": to_systemverilog(DramChannel(config), "dram_channel")}
+    texts |= {name: (here / name).read_text() for name in SOURCES} | model_texts(MODELS)
+    widths = [f"-GCONTROL_BITS={ArbiterControl.size}", f"-GFIGURE_BITS={TraceFigures.size}"]
+    return build_executable("dram_trace", texts, [*ARGUMENTS, *widths])
+
+
+def arbiter_control(policy: Policy, threshold: Threshold, starvation_limit: int, refresh: bool, **detector: int) -> int:
+    """Packed :data:`hw.messages.ArbiterControl`."""
+    constant = ArbiterControl.const(
+        {
+            "policy": policy,
+            "threshold": threshold,
+            "starvation_limit": starvation_limit,
+            "refresh": int(refresh),
+            "window": WINDOW,
+            "pace": PACE,
+            "pace_lag": PACE_LAG,
+            **dict(zip(("boundary_10", "boundary_30", "boundary_none"), BOUNDARIES, strict=True)),
+            **detector,
+        }
+    )
+    return int(constant.as_value().value)
+
+
+def _result(
+    traces: Mapping[str, Trace], figures: dict[str, int], seconds: float, processor_seconds: float
+) -> TraceResult:
+    requests = {name: len(trace) for name, trace in traces.items()}
+    reads = sum(trace.reads for trace in traces.values())
+    complete = figures["reads_returned"] == reads and all(
+        figures[f"{name}_columns"] == count for name, count in requests.items()
+    )
+    return TraceResult(
+        requests=sum(requests.values()),
+        reads=reads,
+        cycles=max(figures[f"{name}_cycles"] for name in STREAMS),
+        seconds=seconds,
+        processor_seconds=processor_seconds,
+        verdict=Rule(figures["rule"]).name if figures["violation"] else "no violation",
+        passed=complete and not figures["violation"],
+        figures=figures,
+    )
+
+
+def play(executable: Path, traces: Mapping[str, Trace], control: int, limit: int = 0) -> TraceResult:
+    """Play `traces` (stream -> trace) on `executable` with the arbiter programmed by `control`.
+
+    `limit`: cycles after which the run ends whatever is left (0: none). Raises :class:`sim.errors.SimulationError` when
+    the simulator fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(executable), f"+control={control:x}"]
+        for name, trace in traces.items():
+            path = Path(folder) / name
+            trace.records().tofile(path)
+            command.append(f"+{name}={path}")
+        if limit:
+            command.append(f"+limit={limit}")
+        started, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+        seconds = time.perf_counter() - started
+        processor_seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
+    word = next((line.split()[1] for line in outcome.stdout.splitlines() if line.startswith("figures ")), None)
+    if outcome.returncode or word is None:
+        raise SimulationError(f"the channel failed:\n{(outcome.stdout + outcome.stderr)[-2000:]}")
+    bits = int(word, 16)
+    figures = {name: bits >> field.offset & (1 << field.width) - 1 for name, field in TraceFigures}
+    return _result(traces, figures, seconds, processor_seconds)

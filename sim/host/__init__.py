@@ -1,0 +1,1 @@
+"""What software does to a node: tilings of arrays, range entries, register writes, arming."""

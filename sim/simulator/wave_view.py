@@ -1,0 +1,85 @@
+"""The saved view (GTKWave's .gtkw) of a ring's waves: the signals along the path of a sector, in its order.
+
+Names are those of the model built for waves (:func:`sim.simulator.fast_model.build_ring`); a viewer leaves out what it
+does not find, so a view is never in the way.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from amaranth.hdl import Shape
+
+from hw.config import ROW_BITS, Configuration
+from hw.messages import Messages
+
+_GPU = "ring_top.gpus[{rank}].slot.shell.gpu."
+_FIELDS = ("va", "wg", "wf")
+"""Fields of a payload that name the sector and its tile."""
+_HEXADECIMAL, _COMMENT = "@22", "@200"
+
+
+def _vector(name: str, width: int) -> str:
+    return f"{name}[{width - 1}:0]" if width > 1 else name
+
+
+def _stream(name: str, layout: object, fields: tuple[str, ...] = _FIELDS) -> Iterator[str]:
+    yield f"{name}__valid"
+    yield f"{name}__ready"
+    for field in fields:
+        yield _vector(f"{name}__payload.{field}", layout[field].width)
+
+
+def _sections(config: Configuration) -> Iterator[tuple[str, list[str]]]:
+    """(title, signals of one GPU), step by step."""
+    messages = Messages(config)
+    for channel in range(config.channels):
+        controller = f"node.controller_{channel}"
+        arbiter = f"{controller}.arbiter"
+        dram = f"dram__{channel}"
+        yield (
+            f"compute requests, channel {channel}",
+            list(_stream(f"compute__{channel}", messages.compute_request)),
+        )
+        yield (
+            f"arbiter, channel {channel}",
+            [
+                f"{arbiter}.{name}"
+                for name in ("compute_waiting", "take_compute", "communication_waiting", "take_communication")
+            ]
+            + [_vector(f"{arbiter}.occupancy", 7)],
+        )
+        yield (
+            f"DRAM commands, channel {channel}",
+            [
+                f"{dram}__row.valid",
+                *(
+                    _vector(f"{dram}__row.{name}", width)
+                    for name, width in (("command", 2), ("bank", 4), ("row", ROW_BITS))
+                ),
+                f"{dram}__column.valid",
+                *(_vector(f"{dram}__column.{name}", width) for name, width in (("command", 2), ("bank", 4))),
+            ],
+        )
+        yield f"commits, channel {channel}", list(_stream(f"{controller}.commits", messages.commit))
+    for bank in range(config.tracker_banks):
+        tracker = f"node.tracker.bank_{bank}"
+        counted = [f"{tracker}.{name}" for name in ("hit", "eviction", "fetch")]
+        yield f"Tracker bank {bank}", [*_stream(f"{tracker}.messages", messages.commit), *counted]
+    yield "ready blocks", list(_stream("node.dma.blocks", messages.ready_block))
+    yield "packets of the DMA engine", list(_stream("node.dma.packets", messages.link_flit, ("header", "last", "data")))
+    for link in range(config.links):
+        width = Shape.cast(messages.link_flit["data"].shape).width
+        flit = [f"link_out__{link}.flit.{name}" for name in ("header", "last")]
+        yield f"link {link}", [f"link_out__{link}.valid", *flit, _vector(f"link_out__{link}.flit.data", width)]
+
+
+def write_view(waves: Path, config: Configuration, gpus: int) -> Path:
+    """Write the view of `waves` beside it, as `<name>.gtkw`; returns the file."""
+    lines = [f'[dumpfile] "{waves.resolve()}"', "[timestart] 0", _HEXADECIMAL, "$rootio.clk"]
+    for rank in range(gpus):
+        prefix = _GPU.format(rank=rank)
+        for title, signals in _sections(config):
+            lines += [_COMMENT, f"-GPU {rank}: {title}", _HEXADECIMAL, *(prefix + signal for signal in signals)]
+    view = waves.with_suffix(".gtkw")
+    view.write_text("\n".join(lines) + "\n")
+    return view

@@ -1,0 +1,1 @@
+"""Wiring between GPUs: which port of which GPU leads where. Never the order of chunks."""

@@ -1,0 +1,273 @@
+"""Plans of the kernels that a :class:`sim.models.workgroup_engine.WorkgroupEngine` runs: GEMM, reduce-scatter,
+all-gather.
+
+The ring is NCCL's: rank r works on chunk r - 1 first and on chunk r last, and sends to rank r + 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from hw.messages import Phase
+from sim.host.address_space import ARRAY_BASE
+from sim.host.driver import pack
+from sim.models.plan_layout import KERNELS, MAX_SLOTS, MAX_WORKGROUPS, PLAN_BITS, Kernel, Step, Workgroup
+from sim.workloads.last_level_cache import Fetches
+from sim.workloads.sublayer import TILE, WFS, SubLayer
+from sim.workloads.tile_order import Dispatch, gemm_fetches, panels, tuned_fetches, tuned_order
+
+PIECE_SECTORS = 32
+"""Sectors per channel that a workgroup of a communication kernel moves: as many as a WG tile has."""
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """A kernel: fields of :data:`sim.models.plan_layout.Kernel` but `first` and `count`, and of its workgroups, as
+    columns."""
+
+    kernel: dict[str, int]
+    workgroups: dict[str, np.ndarray | int]
+    count: int
+    steps: np.ndarray | None = None
+    """Lines of the step file, shape (workgroups, steps)."""
+    reads: int = 0
+    """Sectors that its reads fetch from memory."""
+
+
+@dataclass(frozen=True)
+class GemmTimes:
+    """When workgroups work. Each value is one number, or one per workgroup in dispatch order: cycles of a step, cycles
+    before the first, and the earliest begin."""
+
+    step_cycles: np.ndarray | int
+    lead_cycles: np.ndarray | int
+    not_before: np.ndarray | int = 0
+
+
+def gemm_kernel(
+    layer: SubLayer,
+    rank: int,
+    slots: int,
+    times: GemmTimes,
+    *,
+    overlapped: bool,
+    order: Dispatch | None = None,
+) -> KernelPlan:
+    """The GEMM of `rank`, its tiles in `order` (default: the order a library would choose).
+
+    `overlapped`: its stores are the hardware's reduce-scatter, so those of chunk rank - 1 go to the neighbour and none
+    through the cache.
+    """
+    if order is None:
+        order = tuned_order(layer, slots)
+        fetches = tuned_fetches(layer, slots, not overlapped)
+    else:
+        fetches = gemm_fetches(layer, slots, not overlapped, order)
+    tiling = layer.tiling
+    chunk, row, column = panels(layer, rank, order)
+    down, across = np.divmod(order.tile, tiling.tiles_across)
+    right = (across == tiling.tiles_across - 1) & (layer.n % TILE != 0)
+    a_whole, a_last = layer.panel_sectors()
+    b_whole, b_last = layer.panel_sectors(layer.n % TILE or TILE)
+    panel = -(-(a_whole * layer.steps) // 8) * 8
+    inputs = layer.memory.inputs
+    a_panels = layer.m // TILE
+    right_sectors = -(-tiling.right_bytes // 32)
+    b_sectors, b_rest = np.where(right, b_whole, a_whole), np.where(right, b_last, a_last)
+    lasts = np.arange(layer.steps) == layer.steps - 1
+    reads = (fetches.a * np.where(lasts, a_last, a_whole)).sum()
+    reads += (fetches.b * np.where(lasts, b_rest[:, None], b_sectors[:, None])).sum()
+    return KernelPlan(
+        kernel={
+            "slots": slots,
+            "steps": layer.steps,
+            "stepped": 1,
+            "phase": Phase.GEMM.value,
+            "active": 1,
+            "wfs": WFS,
+            "rows": tiling.wf_rows,
+            "pitch": tiling.pitch_sectors,
+            "wf_stride": tiling.wf_rows * tiling.pitch_sectors,
+        },
+        workgroups={
+            "a_va": inputs + row * panel,
+            "b_va": inputs + (a_panels + column) * panel,
+            "store_va": ARRAY_BASE
+            + chunk * tiling.sectors
+            + down * tiling.tile_rows * tiling.pitch_sectors
+            + across * (tiling.body_bytes // 32),
+            "not_before": times.not_before,
+            "lead_cycles": times.lead_cycles,
+            "step_cycles": times.step_cycles,
+            "wg": chunk * layer.workgroups + order.tile,
+            "a_sectors": a_whole,
+            "a_last": a_last,
+            "b_sectors": b_sectors,
+            "b_last": b_rest,
+            "row_sectors": np.where(across == tiling.tiles_across - 1, right_sectors, tiling.body_bytes // 32),
+            "last_bytes": np.where(
+                across == tiling.tiles_across - 1, tiling.right_bytes - 32 * (right_sectors - 1), 32
+            ),
+            "remote": (overlapped & (order.chunk == 0)).astype(int),
+        },
+        count=len(order.tile),
+        steps=_step_lines(fetches),
+        reads=int(reads),
+    )
+
+
+def _step_lines(fetches: Fetches) -> np.ndarray:
+    fields = {"fetch_a": fetches.a, "fetch_b": fetches.b, "wait_a": fetches.wait_a, "wait_b": fetches.wait_b}
+    return sum(values.astype(np.uint32) << Step[name].offset for name, values in fields.items())
+
+
+@dataclass
+class _Pieces:
+    """Workgroups of a communication kernel: pieces of a chunk, `steps` times, in order."""
+
+    layer: SubLayer
+    steps: int
+    received: int
+    step: np.ndarray = field(init=False)
+    offset: np.ndarray = field(init=False)
+    sectors: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        chunk, piece = self.layer.chunk_sectors, PIECE_SECTORS * self.layer.channels
+        first = np.arange(0, chunk, piece)
+        self.step = np.repeat(np.arange(self.steps), len(first))
+        self.offset = np.tile(first, self.steps)
+        self.sectors = np.minimum(piece, chunk - self.offset)
+
+    @property
+    def wait(self) -> np.ndarray:
+        """Sectors that must have come over the link, of which `received` before this kernel: all up to this piece of
+        the step before."""
+        chunk = self.layer.chunk_sectors
+        return np.where(self.step, self.received + (self.step - 1) * chunk + self.offset + self.sectors, 0)
+
+    def plan(
+        self,
+        phase: Phase,
+        slots: int,
+        after_done: bool,
+        reads: Sequence[tuple[np.ndarray, np.ndarray]],
+        store_va: np.ndarray,
+        remote: np.ndarray | int,
+    ) -> KernelPlan:
+        """A kernel that reads up to two operands (addresses and sectors) and stores."""
+        (a_va, a_sectors), (b_va, b_sectors) = (*reads, (np.zeros_like(self.step),) * 2)[:2]
+        arriving = self.received + (self.layer.gpus - 1) * self.layer.chunk_sectors
+        return KernelPlan(
+            kernel={
+                "slots": slots,
+                "steps": 1,
+                "phase": phase.value,
+                "after_done": int(after_done),
+                "arrive": arriving,
+                "wfs": 1,
+                "rows": 1,
+            },
+            workgroups={
+                "a_va": a_va,
+                "b_va": b_va,
+                "wait": self.wait,
+                "a_sectors": a_sectors,
+                "a_last": a_sectors,
+                "b_sectors": b_sectors,
+                "b_last": b_sectors,
+                "row_sectors": self.sectors,
+                "last_bytes": 32,
+                "store_va": store_va,
+                "remote": remote,
+            },
+            count=len(self.step),
+            reads=int(a_sectors.sum() + b_sectors.sum()),
+        )
+
+
+def reduce_scatter_kernel(layer: SubLayer, rank: int, slots: int) -> KernelPlan:
+    """The kernel that a GPU without near-memory compute runs after the GEMM: N steps, of which all but the first read
+    what came as well as the own chunk, and all but the last store to the neighbour's staging buffer."""
+    pieces = _Pieces(layer, layer.gpus, 0)
+    memory, chunk = layer.memory, layer.chunk_sectors
+    own = ARRAY_BASE + (rank - 1 - pieces.step) % layer.gpus * layer.tiling.sectors + pieces.offset
+    received = memory.staging + (pieces.step - 1) * chunk + pieces.offset
+    last = pieces.step == layer.gpus - 1
+    return pieces.plan(
+        Phase.RS,
+        slots,
+        False,
+        [(own, pieces.sectors), (np.maximum(received, 0), np.where(pieces.step > 0, pieces.sectors, 0))],
+        store_va=np.where(last, own, memory.staging_window + pieces.step * chunk + pieces.offset),
+        remote=(~last).astype(int),
+    )
+
+
+def near_memory_reduce_scatter_kernel(layer: SubLayer, rank: int, slots: int) -> KernelPlan:
+    """A reduce-scatter kernel whose stores the neighbour's memory adds to its own chunk: N - 1 steps that read the sum
+    so far and pass it on."""
+    pieces = _Pieces(layer, layer.gpus - 1, 0)
+    offset = (rank - 1 - pieces.step) % layer.gpus * layer.tiling.sectors + pieces.offset
+    return pieces.plan(
+        Phase.RS,
+        slots,
+        False,
+        [(ARRAY_BASE + offset, pieces.sectors)],
+        store_va=layer.memory.array_window + offset,
+        remote=1,
+    )
+
+
+def all_gather_kernel(layer: SubLayer, rank: int, slots: int, *, after_done: bool, received: int) -> KernelPlan:
+    """N - 1 steps: the own chunk, then each one that came, is read and stored to the neighbour. `received` sectors came
+    over the link before."""
+    pieces = _Pieces(layer, layer.gpus - 1, received)
+    memory = layer.memory
+    offset = (rank - pieces.step) % layer.gpus * layer.tiling.sectors + pieces.offset
+    return pieces.plan(
+        Phase.AG,
+        slots,
+        after_done,
+        [(np.where(pieces.step, memory.gathered, ARRAY_BASE) + offset, pieces.sectors)],
+        store_va=memory.gather_window + offset,
+        remote=1,
+    )
+
+
+def write_plan(folder: Path, rank: int, kernels: Sequence[KernelPlan]) -> None:
+    """Write the plan of `rank` into `folder` as plan<rank>.hex, and for rank 0 the step file of its GEMM, steps.hex."""
+    assert len(kernels) <= KERNELS
+    lines = []
+    first = KERNELS
+    for kernel in kernels:
+        assert kernel.count < MAX_WORKGROUPS
+        assert kernel.kernel["slots"] <= MAX_SLOTS
+        lines.append(pack("kernel", Kernel, first=first, count=kernel.count, **kernel.kernel))
+        first += kernel.count
+    lines += [0] * (KERNELS - len(lines))
+    records = [_records(kernel) for kernel in kernels]
+    text = "".join(f"{line:0{PLAN_BITS // 4}x}\n" for line in lines)
+    (folder / f"plan{rank}.hex").write_text(text + "".join(records))
+    if rank == 0:
+        steps = [kernel.steps for kernel in kernels if kernel.steps is not None]
+        (folder / "steps.hex").write_text("".join(f"{line:x}\n" for part in steps for line in part.ravel().tolist()))
+
+
+def _records(plan: KernelPlan) -> str:
+    """The workgroups of a kernel, one line each."""
+    words = np.zeros((plan.count, PLAN_BITS // 64), np.uint64)
+    for name, values in plan.workgroups.items():
+        place = Workgroup[name]
+        column = np.broadcast_to(np.asarray(values, np.uint64), (plan.count,))
+        if (column >> np.uint64(place.width)).any():
+            raise ValueError(f"{name} of a workgroup must be below {1 << place.width}, got {column.max()}")
+        word, shift = divmod(place.offset, 64)
+        words[:, word] |= column << np.uint64(shift)
+        if shift + place.width > 64:
+            words[:, word + 1] |= column >> np.uint64(64 - shift)
+    digits = np.ascontiguousarray(words[:, ::-1]).astype(">u8").tobytes().hex()
+    width = PLAN_BITS // 4
+    return "".join(digits[place : place + width] + "\n" for place in range(0, len(digits), width))
