@@ -59,7 +59,7 @@ coverage: .venv/.installed-coverage ## the quick tests measured, and one page ab
 verilog: $(STAMP) ## Verilog of the preset "paper" in build/verilog
 	@$(BIN)/t3rtl verilog --preset paper --out build/verilog
 
-synth: .venv/.installed-synth ## area and timing of every block: generic, ASIC (or LIBERTY=files), ECP5; README's table
+synth: .venv/.installed-synth ## area and timing of every block: generic, ASIC (or LIBERTY=files), ECP5; hw/synthesis/AREA.md
 	@$(BIN)/t3rtl synth $(if $(LIBERTY),$(addprefix --liberty ,$(LIBERTY)),--record)
 
 figures: .venv/.installed-report ## the paper's figures from the RTL, beside the paper's numbers, in build/figures/index.html

@@ -1,4 +1,4 @@
-"""Figures of all blocks and presets: the table of README.md, the JSON summary, what changed since the last commit."""
+"""Figures of all blocks and presets: the table of AREA.md, the JSON summary, what changed since the last commit."""
 
 import json
 from pathlib import Path

@@ -14,7 +14,7 @@ from sim.cli.terminal import errors, finish, stages
 from sim.errors import UsageError, check_folder, check_processes, chosen
 
 DEFAULT_PRESETS = ("paper", "quad")
-README = Path(__file__).resolve().parents[2] / "README.md"
+TABLE = Path(__file__).resolve().parents[2] / "hw/synthesis/AREA.md"
 
 
 def synth(
@@ -39,7 +39,7 @@ def synth(
     out: Annotated[Path, typer.Option(help="Folder of netlists, logs, path reports and summary.json.")] = Path(
         "build/synth"
     ),
-    record: Annotated[bool, typer.Option(help="Write README's table and hw/synthesis/figures.json.")] = False,
+    record: Annotated[bool, typer.Option(help="Write hw/synthesis/AREA.md and hw/synthesis/figures.json.")] = False,
 ) -> None:
     """Area, memory bits and critical path of every block: generic gates, ASIC in units of process (FO4), ECP5.
 
@@ -108,5 +108,5 @@ def synth(
         typer.echo(line)
     if record:
         report.write_summary(summary, report.COMMITTED)
-        report.write_table(lines, README)
+        report.write_table(lines, TABLE)
     typer.echo(f"summary: {out / 'summary.json'}; the longest paths are in {out}/PRESET/BLOCK.paths.txt")

@@ -185,7 +185,7 @@ def test_the_trackers_storage_is_the_papers(tmp_path):
 
 
 def test_the_table_between_the_markers(tmp_path):
-    document = tmp_path / "README.md"
+    document = tmp_path / "AREA.md"
     document.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     report.write_table(["| a |"], document)
     assert document.read_text() == f"before\n{report.BEGIN}\n| a |\n{report.END}\nafter\n"
@@ -194,9 +194,9 @@ def test_the_table_between_the_markers(tmp_path):
         report.write_table([], document)
 
 
-def test_readme_shows_the_committed_figures():
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    shown = readme.partition(report.BEGIN)[2].partition(report.END)[0].strip().splitlines()
+def test_the_page_shows_the_committed_figures():
+    page = (Path(__file__).parents[2] / "hw/synthesis/AREA.md").read_text()
+    shown = page.partition(report.BEGIN)[2].partition(report.END)[0].strip().splitlines()
     assert shown == report.table(report.read_summary(report.COMMITTED))
 
 
