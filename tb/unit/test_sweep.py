@@ -25,7 +25,6 @@ from sim.experiments.experiment import Point, source_version
 from sim.experiments.grid import FIELDS, grid
 from sim.experiments.store import PointStore
 from sim.experiments.sweep import Outcome, run_points
-from sim.simulator.sources import ROOT, modules_reached, sources_of
 from tb.drivers import point_double
 
 ONE = "workload=t-nlg/op/tp8"
@@ -150,27 +149,6 @@ def test_stored_result_counts_for_its_point_its_sources_and_its_trace_only(tmp_p
     trace.write_bytes(b"two")
     assert store.load(point) is None
     assert [path.suffix for path in store.folder.iterdir()] == [".json"]
-
-
-def test_version_of_the_sources_covers_what_the_simulation_imports_and_no_more(tmp_path: Path) -> None:
-    reached = {str(path.relative_to(ROOT)) for path in modules_reached("sim.experiments.experiment")}
-    assert {"sim/__init__.py", "sim/experiments/experiment.py", "sim/workloads/table.py", "sim/errors.py"} <= reached
-    assert not {path for path in reached if path.startswith(("sim/report", "sim/cli"))}
-    for name, text in {
-        "sim/a.py": "from sim import b\nimport numpy",
-        "sim/b.py": "def f():\n    import hw.c.d",
-        "hw/c/__init__.py": "",
-        "hw/c/d.py": "from ..e import value",
-        "hw/c/unused.py": "",
-        "hw/c/array.sv": "",
-        "hw/e.py": "",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    found = {str(path.relative_to(tmp_path)) for path in modules_reached("sim.a", tmp_path)}
-    assert found == {"sim/a.py", "sim/b.py", "hw/c/__init__.py", "hw/c/d.py", "hw/e.py"}
-    sources = [str(path.relative_to(tmp_path)) for path in sources_of("sim.a", root=tmp_path)]
-    assert sources == sorted([*found, "hw/c/array.sv"])
 
 
 def test_worker_with_other_sources_is_found_out(tmp_path: Path) -> None:
