@@ -11,16 +11,10 @@ from dataclasses import dataclass
 
 from hw.config import Configuration
 from hw.messages import Access, AluOperation, DataType, Mapping, Phase
-from sim.host.driver import (
-    DriverError,
-    Tiling,
-    Write,
-    range_words,
-    range_writes,
-    register_write,
-    trigger_entries,
-    wide_writes,
-)
+from sim.host.limits import DriverError
+from sim.host.range_entries import range_words, trigger_entries
+from sim.host.register_writes import Write, range_writes, register_write, wide_writes
+from sim.host.tiling import Tiling
 
 REMOTE = "remote"
 DMA = "dma"
@@ -115,12 +109,12 @@ def ring_reduce_scatter_plan(
     home: int | None = None,
 ) -> tuple[list[Write], Plan]:
     """Register writes that program `rank`, and its plan. Arming is a separate write
-    (:func:`sim.host.driver.arm_writes`).
+    (:func:`sim.host.register_writes.arm_writes`).
 
     `tiling` is one chunk; `base` the array's first sector. `inputs` (first sector, sectors) is plain memory the kernel
     reads; `home` the first sector of the Tracker's home table, also mapped as plain memory. The neighbour in direction
     +1 is reached through link port 0, that in direction -1 through the last port. Raises
-    :class:`sim.host.driver.DriverError`.
+    :class:`sim.host.limits.DriverError`.
     """
     _check(config, rank, gpus, epoch, direction)
     table = home_sectors(config, gpus, tiling)

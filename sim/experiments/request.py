@@ -13,7 +13,8 @@ import numpy as np
 from hw.config import CHOSEN_BUG, PRESETS, SWITCHED_BUGS, Configuration, ConfigurationError, Timing, preset
 from sim.errors import UsageError
 from sim.experiments.user_arrays import DTYPES, RANKS
-from sim.host.driver import DriverError, Tiling
+from sim.host.limits import DriverError
+from sim.host.tiling import Tiling
 
 POLICIES = ("round-robin", "compute-first", "mca", "paced")
 THRESHOLDS = ("5", "10", "30", "none", "auto")

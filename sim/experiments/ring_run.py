@@ -18,8 +18,10 @@ from hw.messages import AluOperation, DataType, Policy, Threshold
 from sim.collectives.ring_plan import Plan, home_sectors, ring_reduce_scatter_plan, workgroup_stride
 from sim.errors import SimulationError
 from sim.host.address_space import ARRAY_BASE
-from sim.host.driver import Tiling, arbiter_writes, range_words, range_writes, register_write
 from sim.host.program import host_program
+from sim.host.range_entries import range_words
+from sim.host.register_writes import arbiter_writes, range_writes, register_write
+from sim.host.tiling import Tiling
 from sim.models.gemm import GemmWord
 from sim.simulator.coverage_hook import installed
 from sim.simulator.fast_model import FastVerilator, build_ring

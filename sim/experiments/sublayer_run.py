@@ -17,8 +17,10 @@ from hw.messages import Access, Mapping, Phase, Policy, Threshold
 from sim.collectives.ring_plan import Plan, ring_reduce_scatter_plan, workgroup_stride
 from sim.experiments.ring_run import run_simulator
 from sim.host.address_space import ARRAY_BASE
-from sim.host.driver import Tiling, Write, arbiter_writes, range_words, range_writes, register_write, wide_writes
 from sim.host.program import host_program
+from sim.host.range_entries import range_words
+from sim.host.register_writes import Write, arbiter_writes, range_writes, register_write, wide_writes
+from sim.host.tiling import Tiling
 from sim.simulator.fast_model import build_ring
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.samples import read_samples

@@ -1,1 +1,1 @@
-"""What software does to a node: tilings of arrays, range entries, register writes, arming."""
+"""What software does to a node: how arrays are tiled, range entries, register writes, and the sequencer's program."""

@@ -3,7 +3,7 @@
 from hw.config import Configuration
 from hw.registers.map import counters, find_register
 from sim.errors import SimulationError
-from sim.host.driver import Write, arm_writes
+from sim.host.register_writes import Write, arm_writes
 
 
 def counter_registers(config: Configuration) -> dict[str, int]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hw.messages import Phase
 from sim.host.address_space import ARRAY_BASE
-from sim.host.driver import pack
+from sim.host.range_entries import pack
 from sim.models.plan_layout import KERNELS, MAX_SLOTS, MAX_WORKGROUPS, PLAN_BITS, Kernel, Step, Workgroup
 from sim.workloads.last_level_cache import Fetches
 from sim.workloads.sublayer import TILE, WFS, SubLayer

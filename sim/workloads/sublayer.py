@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, TOTAL_CHANNELS
 from sim.errors import UsageError
 from sim.host.address_space import ARRAY_BASE
-from sim.host.driver import Tiling
+from sim.host.tiling import Tiling
 
 TILE = 128
 """Rows and columns of a WG tile; 8 wavefronts of 16 rows (T3 section 4.2.1)."""

@@ -20,7 +20,7 @@ from sim.experiments.ring_run import RingOutcome, RingTask, simulate_ring
 from sim.experiments.run import ring_task, run_ring, run_ring_with_output
 from sim.experiments.verdict import judge
 from sim.golden.ring import ring_reduce_scatter
-from sim.host.driver import Tiling
+from sim.host.tiling import Tiling
 
 RECORDING = Path(__file__).parent.parent / "data" / "nccl_ring_rs_n4.npz"
 PRESET = "paper"

@@ -13,7 +13,8 @@ from sim.cli import alternatives
 from sim.cli import main as cli
 from sim.cli.alternatives import BEGIN, COMMITTED, END, Measured, area_table, fit_table, loss_table, record_tables
 from sim.collectives.ring_plan import ring_reduce_scatter_plan
-from sim.host.driver import DriverError, Tiling
+from sim.host.limits import DriverError
+from sim.host.tiling import Tiling
 
 
 @pytest.mark.parametrize(

@@ -20,18 +20,10 @@ from sim.collectives.ring_plan import (
     ring_reduce_scatter_plan,
     workgroup_stride,
 )
-from sim.host.driver import (
-    DriverError,
-    Tiling,
-    arbiter_writes,
-    arm_writes,
-    divisibility,
-    range_words,
-    range_writes,
-    register_write,
-    trigger_entries,
-    wide_writes,
-)
+from sim.host.limits import DriverError
+from sim.host.range_entries import divisibility, range_words, trigger_entries
+from sim.host.register_writes import arbiter_writes, arm_writes, range_writes, register_write, wide_writes
+from sim.host.tiling import Tiling
 from tb.golden.tiles import count_blocks, count_tiles
 
 PAPER = preset("paper")
@@ -155,7 +147,7 @@ def test_wrong_divisibility_is_caught(monkeypatch):
     check = test_words_describe_every_tile.hypothesis.inner_test
     tiling = Tiling(30, 70, 16, 16, 4)
     check(tiling, 1, 0)
-    monkeypatch.setattr("sim.host.driver.divisibility", lambda divisor: (*divisibility(divisor)[:2], 65535))
+    monkeypatch.setattr("sim.host.range_entries.divisibility", lambda divisor: (*divisibility(divisor)[:2], 65535))
     with pytest.raises(AssertionError):
         check(tiling, 1, 0)
 

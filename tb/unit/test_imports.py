@@ -70,7 +70,7 @@ def test_every_package_of_sim_has_its_place():
     [
         ("hw/node.py", "from sim.errors import UsageError"),
         ("sim/cli/run.py", "import tb.runner"),
-        ("sim/host/driver.py", "def f():\n    from sim.models.gpu import Gpu"),
+        ("sim/host/tiling.py", "def f():\n    from sim.models.gpu import Gpu"),
         ("sim/golden/ring.py", "from sim.errors import UsageError"),
         ("sim/golden/tiles.py", "from hw.messages import Access"),
         ("hw/tracker/bank.py", "from ...sim import errors"),

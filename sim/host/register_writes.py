@@ -1,0 +1,71 @@
+"""Register writes, `(byte address, value)`, in the order in which whoever holds the bus must make them."""
+
+from collections.abc import Mapping
+from enum import Enum
+
+from hw.config import Configuration
+from hw.messages import Policy, Threshold
+from hw.range_table import ENTRY_WORDS, Word
+from hw.registers.map import WINDOW_BASE, Kind, find_register
+from sim.host.limits import DriverError, between
+
+Write = tuple[int, int]
+
+
+def range_writes(config: Configuration, index: int, words: Mapping[Word, int]) -> list[Write]:
+    """Register writes that program range `index`: it is invalid until its last word, CONTROL, is written."""
+    between("range index", index, 0, config.ranges - 1)
+    for word, value in words.items():
+        between(word.name, value, 0, 0xFFFF_FFFF)
+    entry = WINDOW_BASE + index * 4 * ENTRY_WORDS
+    control = entry + 4 * Word.CONTROL
+    body = [(entry + 4 * word, value) for word, value in words.items() if word is not Word.CONTROL]
+    return [(control, 0), *body, (control, words[Word.CONTROL])]
+
+
+def register_write(config: Configuration, register: str, **values: int | Enum) -> Write:
+    """The write that sets fields of a register; fields not named take their reset value.
+
+    A register of one field is set as `register_write(config, "rank", rank=2)`. Raises :class:`DriverError`.
+    """
+    try:
+        description = find_register(config, register)
+        value = {field.name: field.reset for field in description.fields if field.kind is Kind.READ_WRITE}
+        for name, item in values.items():
+            field = description.field(name)
+            number = item.value if isinstance(item, Enum) else int(item)
+            between(f"{register}.{name}", number, 0, (1 << field.width) - 1)
+            value[name] = number
+    except KeyError as error:
+        raise DriverError(error.args[0]) from error
+    return description.address, sum(number << description.field(name).low for name, number in value.items())
+
+
+def wide_writes(config: Configuration, name: str, value: int) -> list[Write]:
+    """Both halves of a value kept in `<name>_low` and `<name>_high`."""
+    return [
+        register_write(config, f"{name}_{half}", **{f"{name}_{half}": part})
+        for half, part in (("low", value & 0xFFFF_FFFF), ("high", value >> 32))
+    ]
+
+
+def arbiter_writes(
+    config: Configuration,
+    policy: Policy = Policy.MCA,
+    threshold: Threshold = Threshold.AUTO,
+    starvation_limit: int | None = None,
+    refresh: bool | None = None,
+) -> list[Write]:
+    """Writes that choose the arbitration; None keeps what reset gives."""
+    values: dict[str, int | Enum] = {"policy": policy, "threshold": threshold}
+    if refresh is not None:
+        values["refresh"] = int(refresh)
+    writes = [register_write(config, "arbiter", **values)]
+    if starvation_limit is not None:
+        writes.append(register_write(config, "starvation_limit", starvation_limit=starvation_limit))
+    return writes
+
+
+def arm_writes(config: Configuration) -> list[Write]:
+    """The write that starts the programmed epoch."""
+    return [register_write(config, "control", arm=1)]
