@@ -24,12 +24,13 @@ from sim.host.register_writes import arbiter_writes, range_writes, register_writ
 from sim.host.tiling import Tiling
 from sim.models.gemm import GemmWord
 from sim.simulator.coverage_hook import installed
-from sim.simulator.fast_model import FastVerilator, build_ring
+from sim.simulator.fast_model import FastVerilator, build_system
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex, to_sectors, write_hex
 from sim.simulator.samples import mean_occupancy, read_samples
 from sim.simulator.session_result import read_result
 from sim.simulator.verilator import BUILD
 from sim.simulator.wave_view import write_view
+from sim.topologies.ring import ring
 
 INPUT_BASE = ARRAY_BASE + (1 << 29)
 INPUT_SECTORS = 1 << 16
@@ -259,7 +260,7 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
     storage = max(STORAGE_SECTORS, 1 << needed.bit_length())
     source = max(STORAGE_SECTORS, 1 << (task.gpus * task.tiling.sectors - 1).bit_length())
     progress("building the simulator")
-    model = build_ring(config, task.gpus, storage, source, waves=task.waves is not None)
+    model = build_system(config, ring(task.gpus, config.links), storage, source, waves=task.waves is not None)
     folder = model / "runs" / f"{os.getpid()}-{time.monotonic_ns()}"
     folder.mkdir(parents=True)
     try:

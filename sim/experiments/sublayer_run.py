@@ -21,10 +21,11 @@ from sim.host.program import host_program
 from sim.host.range_entries import range_words
 from sim.host.register_writes import Write, arbiter_writes, range_writes, register_write, wide_writes
 from sim.host.tiling import Tiling
-from sim.simulator.fast_model import build_ring
+from sim.simulator.fast_model import build_system
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.samples import read_samples
 from sim.simulator.session_result import read_result
+from sim.topologies.ring import ring
 from sim.workloads.kernel_plans import KernelPlan, write_plan
 from sim.workloads.sublayer import SubLayer
 
@@ -210,7 +211,8 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
     needed = layer.memory.written // config.channels
     progress("building the simulator")
     optimize = "-O2" if task.expected_cycles > LONG else "-O1"
-    model = build_ring(config, len(task.kernels), max(STORAGE_SECTORS, 1 << needed.bit_length()), optimize=optimize)
+    storage = max(STORAGE_SECTORS, 1 << needed.bit_length())
+    model = build_system(config, ring(len(task.kernels), config.links), storage, optimize=optimize)
     built, worked = time.perf_counter(), _processor_seconds()
     progress("writing the plans")
     phases, program, plans = _program(task, config)

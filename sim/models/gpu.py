@@ -1,7 +1,7 @@
 """One simulated GPU: the node under test, its DRAM, its GEMM, its outgoing links and the checkers, as one module.
 
-It is exported once and instantiated per GPU (:mod:`sim.topologies.ring`), so that build time does not grow with the
-ring.
+It is exported once and instantiated per GPU (:mod:`sim.simulator.system_top`), so that build time does not grow with
+the system.
 """
 
 from dataclasses import replace

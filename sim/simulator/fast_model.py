@@ -1,9 +1,9 @@
 # amaranth: UnusedElaboratable=no
-"""Builds the fast simulator of a ring: one GPU compiled once to a library, N instances of it, a small top.
+"""Builds the fast simulator of a system: one GPU compiled once to a library, N instances of it, a small top.
 
-Verilator copies an instantiated module's logic for every instance, so a ring of N in one model takes N times as long to
-build. As a library (`--lib-create`) the GPU is built once and serves every N; only the top, wires and clock, is built
-per ring.
+Verilator copies an instantiated module's logic for every instance, so N GPUs in one model takes N times as long to
+build. As a library (`--lib-create`) the GPU is built once and serves every N; only the top, wires and clock, is
+built per system.
 
 cocotb's own runner exposes every signal of a design, which stops Verilator from optimizing across them and costs about
 a factor of four; the control file exposes the ports of the top and nothing else.
@@ -29,8 +29,9 @@ from sim.models.gpu import Gpu
 from sim.simulator.coverage_hook import MeasuredDesign, installed
 from sim.simulator.prerequisites import require_waves
 from sim.simulator.sources import digest_of
+from sim.simulator.system_top import gpu_shell, gpu_slot, system_top, visible_gpu_slot
 from sim.simulator.verilator import BUILD, FastVerilator, prepare_environment, shared_runtime
-from sim.topologies.ring import gpu_shell, gpu_slot, ring_top, visible_gpu_slot
+from sim.topologies.topology import Topology
 
 CONTROL = """`verilator_config
 public_flat_rw -module "ring_top" -var "*"
@@ -145,15 +146,15 @@ def _remembered(recipe: Path, build: Callable[[], Path]) -> Path:
     return folder
 
 
-def build_ring(
+def build_system(
     config: Configuration,
-    gpus: int,
+    topology: Topology,
     storage_sectors: int,
     source_sectors: int = 0,
     waves: bool = False,
     optimize: str = "-O1",
 ) -> Path:
-    """The folder of a simulator `ring_top` for this ring, built unless it is there already.
+    """The folder of a simulator `ring_top` for GPUs in `topology`, built unless it is there already.
 
     `source_sectors` as for :class:`sim.models.gpu.Gpu`: 0 for GPUs that run plans. `optimize` is the C++ compiler's
     option: -O2 takes twice as long as -O1 and gains a tenth of speed, which only kernels of full size make up for.
@@ -163,18 +164,19 @@ def build_ring(
     if config.seeded_bug:
         # It runs only until it is seen to fail.
         optimize = "-O0"
-    settings = (config, gpus, storage_sectors, source_sectors, waves, optimize)
+    settings = (config, topology, storage_sectors, source_sectors, waves, optimize)
     return _remembered(
         _recipe(*settings, installed() is not None),
-        lambda: _build_ring(*settings),
+        lambda: _build_system(*settings),
     )
 
 
-def _build_ring(
-    config: Configuration, gpus: int, storage_sectors: int, source_sectors: int, waves: bool, optimize: str
+def _build_system(
+    config: Configuration, topology: Topology, storage_sectors: int, source_sectors: int, waves: bool, optimize: str
 ) -> Path:
+    gpus = topology.gpus
     gpu = Gpu(config, storage_sectors, source_sectors)
-    texts = {"ring_top.sv": ring_top(config, gpu, gpus), "visible.vlt": CONTROL}
+    texts = {"ring_top.sv": system_top(config, gpu, topology), "visible.vlt": CONTROL}
     texts |= model_texts(["axi_sequencer.sv", *(["mirror.sv"] if gpus == 1 else [])])
     settings = [FLAGS, TIMING, str(cocotb_tools.config.libs_dir)]
     # A fault built in on purpose has lines of its own, which are not to be counted.
@@ -186,7 +188,7 @@ def _build_ring(
         arguments = ["--trace-fst", "--trace-structs"]
         prepare_environment(optimize, parts=True)
     else:
-        # Rings of other sizes find the GPU without exporting it.
+        # Systems of other sizes find the GPU without exporting it.
         library = _remembered(
             _recipe("gpu", config, storage_sectors, source_sectors, optimize, measured is not None),
             lambda: build_gpu(gpu, measured, optimize, parts=not config.seeded_bug),

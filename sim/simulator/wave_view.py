@@ -1,7 +1,7 @@
 """The saved view (GTKWave's .gtkw) of a ring's waves: the signals along the path of a sector, in its order.
 
-Names are those of the model built for waves (:func:`sim.simulator.fast_model.build_ring`); a viewer leaves out what it
-does not find, so a view is never in the way.
+Names are those of the model built for waves (:func:`sim.simulator.fast_model.build_system`); a viewer leaves out what
+it does not find, so a view is never in the way.
 """
 
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""Wiring between GPUs: which port of which GPU leads where. Never the order of chunks."""
+"""How the link ports of GPUs are joined, and which port leads where: wiring and routes, never the order of chunks."""

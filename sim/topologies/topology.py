@@ -1,0 +1,36 @@
+"""A topology: which port of which GPU each link port is joined to, and by which port a packet leaves for its peer."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class End:
+    """Port `port` of the GPU `shift` ranks further on (negative: back), modulo the number of GPUs."""
+
+    shift: int
+    port: int
+
+
+@dataclass(frozen=True)
+class Topology:
+    """`gpus` GPUs that are wired alike: a port leads equally many ranks on from every one of them.
+
+    By port of a GPU: `sends`, where what it sends arrives, and where the state of its credits and grants comes from;
+    `receives`, whose packets it takes in. `preference`: the ports in the order in which they are chosen where several
+    lead to the same peer.
+    """
+
+    name: str
+    gpus: int
+    sends: tuple[End, ...]
+    receives: tuple[End, ...]
+    preference: tuple[int, ...]
+
+    @property
+    def ports(self) -> int:
+        """Link ports of a GPU."""
+        return len(self.sends)
+
+    def port(self, rank: int, peer: int) -> int | None:
+        """The port by which packets of `rank` for `peer` leave; None when no link leads there."""
+        return next((port for port in self.preference if (rank + self.sends[port].shift - peer) % self.gpus == 0), None)
