@@ -1,5 +1,6 @@
 """A GEMM + ring reduce-scatter through the RTL, from arrays to a checked result."""
 
+import itertools
 import json
 import math
 import os
@@ -15,8 +16,10 @@ from cocotb_tools.check_results import get_results
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from hw.messages import AluOperation, DataType, Policy, Threshold
-from sim.collectives.ring_plan import Plan, home_sectors, ring_reduce_scatter_plan, workgroup_stride
-from sim.errors import SimulationError
+from sim.collectives.compiler import NodeProgram, Placement, compile_program, home_sectors, needs, workgroup_stride
+from sim.collectives.program import Program
+from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
+from sim.errors import SimulationError, UsageError
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
 from sim.host.range_entries import range_words
@@ -82,6 +85,25 @@ class RingTask:
         """GPUs on the ring."""
         return len(self.partials)
 
+    @property
+    def program(self) -> Program:
+        """The collective."""
+        return self._program(self.direction)
+
+    @property
+    def compiled(self) -> Program:
+        """The collective that the nodes are programmed with: with `wrong_order` another one."""
+        return self._program(-self.direction if self.wrong_order else self.direction)
+
+    def _program(self, direction: int) -> Program:
+        names = self.dtype.name.lower(), self.op.name.lower()
+        return ring_reduce_scatter(self.gpus, direction, *names, self.first_touch)
+
+    @property
+    def placements(self) -> dict[str, Placement]:
+        """Where the output lies."""
+        return {"output": Placement(ARRAY_BASE, self.tiling)}
+
 
 @dataclass(frozen=True)
 class RingOutcome:
@@ -92,7 +114,7 @@ class RingOutcome:
 
     reduced: np.ndarray
     ranks: list[dict[str, Any]]
-    plans: list[Plan]
+    plans: list[NodeProgram]
     finished: bool
     alone_cycles: int
     cycles: int
@@ -126,21 +148,29 @@ class RingOutcome:
         return answer
 
 
-def sized_for(config: Configuration, gpus: int, tiling: Tiling, block_wfs: int) -> Configuration:
-    """`config` with as many ranges and trigger-table entries as this ring needs.
+PLAIN_RANGES = 2
+"""Ranges of plain memory: the GEMM's operands and the Tracker's home table."""
+
+
+def sized_for(task: RingTask) -> Configuration:
+    """The task's configuration with as many ranges and trigger-table entries as its collective needs.
 
     The ring's size it is made for is what its ranges suffice for, so that rings of 2 to 8 run on one build.
     """
-    ranges = max(config.ranges, 1 << (gpus + 1).bit_length() if gpus + 2 > config.ranges else config.ranges)
-    per_wg = 1 << (-(-tiling.wfs // block_wfs) - 1).bit_length()
-    entries = (gpus - 1) * workgroup_stride(config, tiling) * per_wg
-    blocks = max(config.trigger_blocks, 1 << (entries - 1).bit_length())
+    config = task.config
+    needed = needs(task.program, config, task.placements, task.block_wfs)
+    ranges = max(config.ranges, 1 << (needed.ranges + PLAIN_RANGES - 1).bit_length())
+    blocks = max(config.trigger_blocks, 1 << (needed.trigger_entries - 1).bit_length())
     return replace(config, gpus=ranges // 2, ranges=ranges, trigger_blocks=blocks)
 
 
 def gemm_words(task: RingTask, rank: int) -> dict[str, int]:
     """Parameters of the GEMM engine of `rank`."""
     tiling, gpus = task.tiling, task.gpus
+    chunks = task.program.gemm(rank).chunks
+    distances = {(after - before) % gpus for before, after in itertools.pairwise(chunks)}
+    if len(distances) != 1:
+        raise UsageError(f"the simulated GEMM takes chunks at equal distances only, {task.program.name} has {chunks}")
     stages = gpus * math.ceil(tiling.workgroups / task.slots)
     elements = gpus * tiling.rows * tiling.columns
     scale = TOTAL_CHANNELS / task.config.channels
@@ -161,8 +191,8 @@ def gemm_words(task: RingTask, rank: int) -> dict[str, int]:
     return {
         "ARRAY_BASE": ARRAY_BASE,
         "CHUNK_SECTORS": tiling.sectors,
-        "FIRST_CHUNK": (rank - task.direction) % gpus,
-        "CHUNK_STEP": (-task.direction) % gpus,
+        "FIRST_CHUNK": chunks[0],
+        "CHUNK_STEP": distances.pop(),
         "CHUNKS": gpus,
         "WGS_PER_CHUNK": tiling.workgroups,
         "WG_STRIDE": workgroup_stride(task.config, tiling),
@@ -188,7 +218,7 @@ def gemm_words(task: RingTask, rank: int) -> dict[str, int]:
     }
 
 
-def _job(task: RingTask, config: Configuration) -> tuple[dict[str, Any], list[int], list[Plan]]:
+def _job(task: RingTask, config: Configuration) -> tuple[dict[str, Any], list[int], list[NodeProgram]]:
     """What the simulation is to do, its register program, and each rank's plan."""
     gpus = task.gpus
     array = gpus * task.tiling.sectors
@@ -196,25 +226,21 @@ def _job(task: RingTask, config: Configuration) -> tuple[dict[str, Any], list[in
     inputs = (INPUT_BASE, INPUT_SECTORS)
     plans, setup, before, gemm = [], [], [], []
     for rank in range(gpus):
-        writes, plan = ring_reduce_scatter_plan(
+        plan = compile_program(
+            task.compiled,
             config,
+            ring(gpus, config.links, -task.direction if task.wrong_order else task.direction),
             rank,
-            gpus,
-            task.tiling,
-            ARRAY_BASE,
-            task.epoch,
-            direction=-task.direction if task.wrong_order else task.direction,
-            op=task.op,
-            dtype=task.dtype,
+            task.placements,
+            epoch=task.epoch,
             block_wfs=task.block_wfs,
-            first_touch=task.first_touch,
-            inputs=inputs,
+            plain=[inputs],
             home=home,
         )
         arbiter = arbiter_writes(config, task.policy, task.threshold, task.starvation_limit)
         enable = register_write(config, "interrupt_enable", fault=1)
         clear = register_write(config, "control", clear_counters=1)
-        setup.append([*writes, clear])
+        setup.append([*plan.writes, clear])
         plain = [
             range_words(config, base=ARRAY_BASE, sectors=array),
             range_words(config, base=inputs[0], sectors=inputs[1]),
@@ -254,9 +280,10 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
     Raises :class:`sim.errors.SimulationError` when the simulator itself fails.
     """
     began = time.perf_counter()
-    config = sized_for(task.config, task.gpus, task.tiling, task.block_wfs)
+    config = sized_for(task)
     job, program, plans = _job(task, config)
-    needed = (task.gpus * task.tiling.sectors + home_sectors(config, task.gpus, task.tiling)) // config.channels + 8
+    table = home_sectors(task.program, config, task.placements)
+    needed = (task.gpus * task.tiling.sectors + table) // config.channels + 8
     storage = max(STORAGE_SECTORS, 1 << needed.bit_length())
     source = max(STORAGE_SECTORS, 1 << (task.gpus * task.tiling.sectors - 1).bit_length())
     progress("building the simulator")
@@ -287,7 +314,8 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
                 hook.record(model, folder)
         progress("reading the result")
         samples = read_samples(folder, 0)
-        first = [rank * task.tiling.sectors for rank in range(task.gpus)]
+        # The collective leaves one chunk on each rank.
+        first = [task.program.result(rank)[0].chunk * task.tiling.sectors for rank in range(task.gpus)]
         reduced = []
         for rank in range(task.gpus):
             dumps = [
@@ -302,7 +330,7 @@ def simulate_ring(task: RingTask, progress: Callable[[str], None] = lambda stage
         if not os.environ.get("T3_KEEP_RUNS"):
             shutil.rmtree(folder, ignore_errors=True)
     for status, plan in zip(result["ranks"], plans, strict=True):
-        status["expected_triggers"] = sum(task.tiling.wf_tiles for chunk in plan.chunks if chunk.updates)
+        status["expected_triggers"] = plan.expected_triggers
     return RingOutcome(
         reduced=np.stack(reduced),
         ranks=result["ranks"],

@@ -14,7 +14,10 @@ import numpy as np
 
 from hw.config import SECTOR_BYTES, Configuration
 from hw.messages import Access, Mapping, Phase, Policy, Threshold
-from sim.collectives.ring_plan import Plan, ring_reduce_scatter_plan, workgroup_stride
+from sim.collectives.compiler import NodeProgram, Placement, compile_program, needs
+from sim.collectives.program import Program
+from sim.collectives.ring_all_gather import ring_all_gather
+from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.experiments.ring_run import run_simulator
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
@@ -63,6 +66,11 @@ class SubLayerTask:
     seed: int = 1
 
     @property
+    def program(self) -> Program:
+        """The collective whose data the GEMM produces."""
+        return ring_reduce_scatter(self.layer.gpus)
+
+    @property
     def mirrored(self) -> bool:
         """Whether one node stands for all."""
         return len(self.kernels) == 1
@@ -107,15 +115,25 @@ class SubLayerOutcome:
         return answer
 
 
-def sized_for(config: Configuration, layer: SubLayer, overlapped: bool) -> Configuration:
-    """`config` with the ranges and trigger-table entries that the sub-layer needs, or more if it has them; for plain
+PLAIN_RANGES = 4
+"""Ranges beside the collective's: operands, home table, gathered output, and the window to the neighbour's."""
+
+
+def sized_for(task: SubLayerTask) -> Configuration:
+    """The task's configuration with the ranges and trigger-table entries that it needs, or more if it has them; for plain
     memory a few ranges do."""
-    if not overlapped:
+    config, layer = task.config, task.layer
+    if not task.overlapped:
         return replace(config, gpus=8, ranges=16)
-    ranges = max(16, config.ranges, 1 << (layer.gpus + 3).bit_length())
-    entries = (layer.gpus - 1) * workgroup_stride(config, layer.tiling)
-    blocks = max(config.trigger_blocks, 1 << (entries - 1).bit_length())
+    needed = needs(task.program, config, placements(layer), layer.tiling.wfs)
+    ranges = max(16, config.ranges, 1 << (needed.ranges + PLAIN_RANGES - 1).bit_length())
+    blocks = max(config.trigger_blocks, 1 << (needed.trigger_entries - 1).bit_length())
     return replace(config, gpus=max(8, config.gpus, layer.gpus), ranges=ranges, trigger_blocks=blocks)
+
+
+def placements(layer: SubLayer) -> dict[str, Placement]:
+    """Where the output lies."""
+    return {"output": Placement(ARRAY_BASE, layer.tiling)}
 
 
 def _window(
@@ -138,30 +156,30 @@ def _window(
     return range_writes(config, index, words)
 
 
-def node_setup(task: SubLayerTask, config: Configuration, rank: int) -> tuple[list[Write], Plan | None]:
+def node_setup(task: SubLayerTask, config: Configuration, rank: int) -> tuple[list[Write], NodeProgram | None]:
     """Register writes that program `rank`, and the plan of its reduce-scatter when the hardware does it."""
     layer, memory = task.layer, task.layer.memory
-    peer = (rank + 1) % layer.gpus
+    # Kernels that communicate store to the peer that an all-gather's chunks go to.
+    (peer,) = {send.peer for region in ring_all_gather(layer.gpus).regions(rank) for send in region.sends}
     inputs = (memory.inputs, 1 << 23)
     plan = None
-    writes: list[Write]
 
     def plain(index: int, base: int, sectors: int, phase: Phase) -> list[Write]:
         return range_writes(config, index, range_words(config, base=base, sectors=sectors, phase=phase))
 
     if task.overlapped:
-        writes, plan = ring_reduce_scatter_plan(
+        plan = compile_program(
+            task.program,
             config,
+            ring(layer.gpus, config.links),
             rank,
-            layer.gpus,
-            layer.tiling,
-            ARRAY_BASE,
-            1,
+            placements(layer),
             block_wfs=layer.tiling.wfs,
-            inputs=inputs,
+            plain=[inputs],
             home=memory.home_base,
         )
-        free = layer.gpus + 2
+        writes = list(plan.writes)
+        free = len(plan.ranges) + 2
     else:
         writes = [
             register_write(config, "rank", rank=rank),
@@ -183,7 +201,7 @@ def node_setup(task: SubLayerTask, config: Configuration, rank: int) -> tuple[li
     return writes, plan
 
 
-def _program(task: SubLayerTask, config: Configuration) -> tuple[dict[str, int], list[int], list[Plan | None]]:
+def _program(task: SubLayerTask, config: Configuration) -> tuple[dict[str, int], list[int], list[NodeProgram | None]]:
     setup, before, plans = [], [], []
     for rank in range(len(task.kernels)):
         writes, plan = node_setup(task, config, rank)
@@ -207,7 +225,7 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
     """
     began = time.perf_counter()
     layer = task.layer
-    config = sized_for(task.config, layer, task.overlapped)
+    config = sized_for(task)
     needed = layer.memory.written // config.channels
     progress("building the simulator")
     optimize = "-O2" if task.expected_cycles > LONG else "-O1"
@@ -262,8 +280,7 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
         if not os.environ.get("T3_KEEP_RUNS"):
             shutil.rmtree(folder, ignore_errors=True)
     for status, plan in zip(result["ranks"], plans, strict=True):
-        tiles = layer.tiling.wf_tiles
-        status["expected_triggers"] = sum(tiles for chunk in plan.chunks if chunk.updates) if plan else 0
+        status["expected_triggers"] = plan.expected_triggers if plan else 0
     inside = sum(result["seconds"].values())
     return SubLayerOutcome(
         ranks=result["ranks"],

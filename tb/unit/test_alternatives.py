@@ -12,9 +12,11 @@ from hw.tracker.storage import entry_layout
 from sim.cli import alternatives
 from sim.cli import main as cli
 from sim.cli.alternatives import BEGIN, COMMITTED, END, Measured, area_table, fit_table, loss_table, record_tables
-from sim.collectives.ring_plan import ring_reduce_scatter_plan
+from sim.collectives.compiler import Placement, compile_program
+from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.host.limits import DriverError
 from sim.host.tiling import Tiling
+from sim.topologies.ring import ring
 
 
 @pytest.mark.parametrize(
@@ -34,9 +36,10 @@ def test_a_tracker_that_cannot_be_built_is_refused(changes, sentence):
 def test_without_tags_a_plan_with_more_workgroups_than_places_is_refused():
     config = preset("paper", tracker_tags=False)
     tiling = Tiling(rows=128, columns=128 * 65, tile_rows=128, tile_columns=128, wfs=8)
+    program, placements = ring_reduce_scatter(4), {"output": Placement(0, tiling)}
     with pytest.raises(DriverError, match="tracker_sets must be at least 260 without tracker_tags"):
-        ring_reduce_scatter_plan(config, 0, 4, tiling, 0, 1)
-    ring_reduce_scatter_plan(replace(config, tracker_sets=512), 0, 4, tiling, 0, 1)
+        compile_program(program, config, ring(4), 0, placements)
+    compile_program(program, replace(config, tracker_sets=512), ring(4), 0, placements)
 
 
 def test_variants_store_what_they_should():

@@ -1,4 +1,4 @@
-"""The host's driver programs what a brute-force look at the tiles says, and refuses what the hardware cannot hold."""
+"""The host programs what a brute-force look at the tiles says, and refuses what the hardware cannot hold."""
 
 import math
 
@@ -7,19 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw.config import preset
-from hw.messages import Access, AluOperation, DataType, Mapping, Policy, Threshold
+from hw.messages import DataType, Mapping, Policy, Threshold
 from hw.range_table import WORDS, Word
 from hw.registers.map import WINDOW_BASE, find_register
-from sim.collectives import ring_plan
-from sim.collectives.ring_plan import (
-    DMA,
-    REMOTE,
-    TERMINAL,
-    chunk_role,
-    home_sectors,
-    ring_reduce_scatter_plan,
-    workgroup_stride,
-)
 from sim.host.limits import DriverError
 from sim.host.range_entries import divisibility, range_words, trigger_entries
 from sim.host.register_writes import arbiter_writes, arm_writes, range_writes, register_write, wide_writes
@@ -227,145 +217,3 @@ def test_register_writes():
         register_write(PAPER, "rang", rank=1)
     with pytest.raises(DriverError, match="has no field 'x'"):
         register_write(PAPER, "rank", x=1)
-
-
-@pytest.mark.parametrize("direction", [1, -1])
-@pytest.mark.parametrize("gpus", [2, 3, 4, 8, 16])
-def test_each_sum_travels_the_ring_once(gpus, direction):
-    """Follows chunk c from rank to rank through the roles of the plans."""
-    config = preset("wide")
-    tiling = Tiling(100, 200, 64, 64, 4)
-    plans = [
-        ring_reduce_scatter_plan(config, rank, gpus, tiling, 0, 1, direction=direction, block_wfs=3)[1]
-        for rank in range(gpus)
-    ]
-    for chunk in range(gpus):
-        rank = (chunk + direction) % gpus
-        order = [rank]
-        assert plans[rank].chunks[chunk].role == REMOTE
-        while plans[rank].chunks[chunk].role != TERMINAL:
-            rank = plans[rank].chunks[chunk].peer
-            order.append(rank)
-            assert plans[rank].chunks[chunk].updates == 2
-        assert order == [(chunk + direction * (1 + step)) % gpus for step in range(gpus)]
-        assert rank == chunk
-    for plan in plans:
-        roles = [chunk.role for chunk in plan.chunks]
-        assert (roles.count(REMOTE), roles.count(DMA), roles.count(TERMINAL)) == (1, gpus - 2, 1)
-        assert plan.expected_blocks == (gpus - 2) * len(count_blocks(golden(tiling), 3))
-        assert plan.terminal_range == plan.rank
-
-
-def decode(config, writes):
-    """Final range words by range, and the other registers by address."""
-    table, registers = {}, {}
-    for address, value in writes:
-        if address >= WINDOW_BASE:
-            index, word = divmod((address - WINDOW_BASE) // 4, 32)
-            table.setdefault(index, {})[Word(word)] = value
-        else:
-            registers[address] = value
-    return table, registers
-
-
-@pytest.mark.parametrize("direction", [1, -1])
-@pytest.mark.parametrize("banks", [1, 4])
-def test_programmed_ranges_of_a_rank(banks, direction):
-    config = preset("paper", tracker_banks=banks)
-    tiling = Tiling(300, 200, 128, 64, 8)
-    inputs, home = (1 << 20, 5000), 1 << 24
-    writes, plan = ring_reduce_scatter_plan(
-        config, 2, 4, tiling, 640, 9, direction=direction, op=AluOperation.MAX, dtype=DataType.BF16, block_wfs=2,
-        inputs=inputs, home=home,
-    )  # fmt: skip
-    table, registers = decode(config, writes)
-    peer = 2 + direction
-    for name, value in (
-        ("rank", 2),
-        ("route_low", 0 if direction == 1 else 1 << peer),
-        ("epoch", 9),
-        ("spill_base_low", home),
-        ("expected_blocks", plan.expected_blocks),
-    ):
-        assert registers[find_register(config, name).address] == value, name
-    used = []
-    workgroups = []
-    for chunk in range(4):
-        words = table[chunk]
-        control = fields(words, Word.CONTROL)
-        role = chunk_role(2, 4, chunk, direction)
-        first = 640 + chunk * 300 * tiling.pitch_sectors
-        assert (words[Word.BASE_LOW], words[Word.LIMIT_LOW]) == (first, first + 300 * tiling.pitch_sectors)
-        assert control["mapping"] == {REMOTE: 1, DMA: 2, TERMINAL: 0}[role]
-        assert control["valid"] == 1 and control["alu"] == 2 and control["dtype"] == 1 and control["access"] == 2
-        assert control["tracked"] == control["first_touch"] == int(role != REMOTE)
-        assert words[Word.OFFSET_LOW] == words[Word.OFFSET_HIGH] == 0
-        if role != TERMINAL:
-            assert control["peer"] == peer and control["remote_access"] == Access.UPDATE.value and control["phase"] == 1
-        if role != REMOTE:
-            assert words[Word.THRESHOLD_BODY] == 16 * 128 * 2
-            shift = fields(words, Word.GROUPING)["block_shift"]
-            base = fields(words, Word.BLOCKS)["base"]
-            for workgroup in range(12):
-                entry = base // banks + (workgroup // banks << shift)
-                used += [(workgroup % banks, entry + block) for block in range(4)]
-        numbers = fields(words, Word.WORKGROUPS)
-        assert numbers["count"] == 12 and numbers["base"] == chunk * 12
-        workgroups += range(numbers["base"], numbers["base"] + 12)
-    assert len(set(used)) == len(used) and len(set(workgroups)) == 48
-    assert max(entry for _, entry in used) < plan.trigger_entries // banks
-    for index, (start, length) in ((4, inputs), (5, (home, home_sectors(config, 4, tiling)))):
-        assert table[index][Word.BASE_LOW] == start and table[index][Word.LIMIT_LOW] == start + length
-        assert fields(table[index], Word.CONTROL)["tracked"] == 0
-    assert plan.fill == ()
-    assert plan.home_sectors * 32 >= 48 * 8 * 16
-
-
-def test_workgroups_of_chunks_start_at_whole_banks():
-    config = preset("paper", tracker_banks=4)
-    assert workgroup_stride(config, Tiling(100, 100, 64, 32, 4)) == 8
-    assert workgroup_stride(config, Tiling(40, 100, 64, 32, 4)) == 4
-    assert workgroup_stride(config, Tiling(40, 200, 64, 32, 4)) == 8
-
-
-def test_zeroing_says_what_to_fill():
-    writes, plan = ring_reduce_scatter_plan(
-        PAPER, 1, 4, Tiling(128, 128), 1000, 1, first_touch=False, op=AluOperation.MIN
-    )
-    table, _ = decode(PAPER, writes)
-    size = 128 * 8
-    assert sorted(plan.fill) == [(1000 + chunk * size, size) for chunk in (1, 2, 3)]
-    assert plan.fill_element == 0x7E00
-    assert all(fields(table[chunk], Word.CONTROL)["first_touch"] == 0 for chunk in range(4))
-    assert ring_reduce_scatter_plan(PAPER, 1, 4, Tiling(128, 128), 0, 1, first_touch=False)[1].fill_element == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"gpus": 1}, "gpus must be from 2 to 64"),
-        ({"rank": 4}, "rank must be from 0 to 3, got 4"),
-        ({"epoch": 0}, "epoch must be from 1 to 255"),
-        ({"epoch": 256}, "epoch must be from 1 to 255"),
-        ({"direction": 0}, r"direction must be \+1 or -1"),
-        ({"gpus": 16, "rank": 1, "home": 1 << 30}, "ranges must be at least 17"),
-        ({"inputs": (0, 10)}, "overlap"),
-        ({"home": 20}, "overlap"),
-        ({"tiling": Tiling(4096, 4096)}, "trigger_blocks must be at least"),
-    ],
-)
-def test_bad_plans_are_refused(arguments, message):
-    with pytest.raises(DriverError, match=message):
-        ring_reduce_scatter_plan(
-            PAPER, **{"rank": 0, "gpus": 4, "tiling": Tiling(128, 128), "base": 8, "epoch": 1, **arguments}
-        )
-
-
-def test_wrong_ring_order_is_caught(monkeypatch):
-    monkeypatch.setattr(
-        ring_plan,
-        "chunk_role",
-        lambda rank, gpus, chunk, direction: chunk_role(rank, gpus, (chunk + 1) % gpus, direction),
-    )
-    with pytest.raises(AssertionError):
-        test_each_sum_travels_the_ring_once(4, 1)

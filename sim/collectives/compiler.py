@@ -1,0 +1,274 @@
+"""What a program is on this hardware: the register writes of a rank, and what must then be seen of it.
+
+Every chunk of every array has its own wg numbers, the same on all ranks, which begin at a whole Tracker bank. What the
+hardware lacks (an offset to wg, more than one send of a block) is refused in one sentence.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hw.config import Configuration
+from hw.messages import Access, AluOperation, DataType, Phase
+from hw.messages import Mapping as AccessMapping
+from sim.collectives import program as words
+from sim.collectives.check import check, regions_of
+from sim.collectives.program import Part, Program, Region, Via
+from sim.host.limits import DriverError
+from sim.host.range_entries import range_words, trigger_entries
+from sim.host.register_writes import Write, range_writes, register_write, wide_writes
+from sim.host.tiling import Tiling
+from sim.topologies.topology import Topology
+
+MAX_GPUS = 64
+IDENTITY = {
+    DataType.FP16: {AluOperation.MIN: 0x7E00, AluOperation.MAX: 0x7E00},
+    DataType.BF16: {AluOperation.MIN: 0x7FC0, AluOperation.MAX: 0x7FC0},
+    DataType.FP32: {AluOperation.MIN: 0x7FC00000, AluOperation.MAX: 0x7FC00000},
+    DataType.INT32: {AluOperation.MIN: 0x7FFFFFFF, AluOperation.MAX: 0x80000000},
+}
+"""Element bit patterns that leave the other operand as it is; a sum starts from (positive) zero."""
+_ACCESS = {words.Access.STORE: Access.STORE, words.Access.UPDATE: Access.UPDATE}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where an array lies on every GPU and how it is cut: its chunks one after another from sector `base` on, each with
+    `tiling`."""
+
+    base: int
+    tiling: Tiling
+
+    def chunk(self, index: int) -> int:
+        """First sector of a chunk."""
+        return self.base + index * self.tiling.sectors
+
+
+@dataclass(frozen=True)
+class Range:
+    """A region in the range table: entry `index`; `base` its first sector, `wg_base` the number of its first tile."""
+
+    index: int
+    region: Region
+    base: int
+    wg_base: int
+
+
+@dataclass(frozen=True)
+class NodeProgram:
+    """What the host must do for one rank, and what it must then see.
+
+    `writes` program the node; arming is a separate write. `ranges` in the order of the range table; `expected_blocks`
+    DMA blocks that the rank sends, `expected_triggers` WF tiles that become complete; `trigger_entries` it uses.
+    `fill`: what must hold `fill_element` in every element before the node is armed (first sector, sectors), empty with
+    first-touch. `home_sectors`: size of the Tracker's home table.
+    """
+
+    rank: int
+    writes: tuple[Write, ...]
+    ranges: tuple[Range, ...]
+    expected_blocks: int
+    expected_triggers: int
+    trigger_entries: int
+    fill: tuple[tuple[int, int], ...]
+    fill_element: int
+    home_sectors: int
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a program takes of every node: entries of the range table, without plain memory, and of the trigger table;
+    sectors of the Tracker's home table."""
+
+    ranges: int
+    trigger_entries: int
+    home_sectors: int
+
+
+def workgroup_stride(config: Configuration, tiling: Tiling) -> int:
+    """Distance of the first tile numbers of two chunks: the tiles of a chunk, rounded up to whole Tracker banks."""
+    return -(-tiling.workgroups // config.tracker_banks) * config.tracker_banks
+
+
+def workgroup_numbers(
+    program: Program, config: Configuration, placements: Mapping[str, Placement]
+) -> tuple[dict[Part, int], int]:
+    """The number of each chunk's first tile, and how many numbers there are."""
+    numbers, used = {}, 0
+    for array in program.arrays:
+        for chunk in range(array.chunks):
+            numbers[Part(array.name, chunk)] = used
+            used += workgroup_stride(config, placements[array.name].tiling)
+    return numbers, used
+
+
+def needs(program: Program, config: Configuration, placements: Mapping[str, Placement], block_wfs: int = 1) -> Needs:
+    """What `program` takes of the nodes of `config`, of which only the Tracker's banks matter."""
+    regions = [list(program.regions(rank)) for rank in range(program.gpus)]
+    entries = (
+        sum(trigger_entries(config, placements[region.array].tiling, block_wfs) for region in rank if region.updates)
+        for rank in regions
+    )
+    return Needs(max(map(len, regions)), max(entries), home_sectors(program, config, placements))
+
+
+def home_sectors(program: Program, config: Configuration, placements: Mapping[str, Placement]) -> int:
+    """Sectors of the memory-backed table that holds evicted counters: 16 B for each {wg, wf}."""
+    return (workgroup_numbers(program, config, placements)[1] << config.wf_bits) // 2
+
+
+def compile_program(
+    program: Program,
+    config: Configuration,
+    topology: Topology,
+    rank: int,
+    placements: Mapping[str, Placement],
+    *,
+    epoch: int = 1,
+    block_wfs: int = 1,
+    plain: Sequence[tuple[int, int]] = (),
+    home: int | None = None,
+) -> NodeProgram:
+    """Compile `program` for `rank`. `placements` by the names of its arrays; `block_wfs` WF tiles make a DMA block;
+    `plain` (first sector, sectors) is memory that kernels use as it is; `home` the first sector of the Tracker's home
+    table, which is plain memory too.
+
+    Raises :class:`sim.collectives.program.ProgramError` for a program that contradicts itself, and
+    :class:`sim.host.limits.DriverError` for one that needs more than the hardware has.
+    """
+    check(program)
+    _check_fields(config, program.gpus, rank, epoch)
+    table = home_sectors(program, config, placements)
+    plain = [*plain, *([] if home is None else [(home, table)])]
+    regions = regions_of(program, rank)
+    if len(regions) + len(plain) > config.ranges:
+        raise DriverError(
+            f"ranges must be at least {len(regions) + len(plain)} for {len(regions)} chunks and {len(plain)} plain "
+            f"ranges, the configuration has {config.ranges}"
+        )
+    _check_overlap([*_extents(program, placements), *plain])
+    numbers, used = workgroup_numbers(program, config, placements)
+    if not config.tracker_tags and used > config.tracker_sets:
+        raise DriverError(
+            f"tracker_sets must be at least {used} without tracker_tags, a place for each of the workgroups, "
+            f"got {config.tracker_sets}"
+        )
+    writes = [
+        register_write(config, "rank", rank=rank),
+        *wide_writes(config, "route", _route(program, topology, rank, regions)),
+        register_write(config, "epoch", epoch=epoch),
+        *wide_writes(config, "spill_base", home or 0),
+    ]
+    ranges, entries = [], 0
+    for index, region in enumerate(regions.values()):
+        place = placements[region.array]
+        item = Range(index, region, place.chunk(region.chunk), numbers[region.part])
+        writes += _region_writes(program, config, item, placements, numbers, entries, block_wfs)
+        ranges.append(item)
+        entries += trigger_entries(config, place.tiling, block_wfs) if region.updates else 0
+    for index, (start, length) in enumerate(plain, len(ranges)):
+        writes += range_writes(config, index, range_words(config, base=start, sectors=length, phase=Phase.OTHER))
+    tracked = [item.region for item in ranges if item.region.updates]
+    tilings = {region.part: placements[region.array].tiling for region in tracked}
+    expected = sum(tilings[region.part].blocks(block_wfs) for region in tracked if region.sends)
+    writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
+    filled = [item for item in ranges if item.region.updates and not program.array(item.region.array).first_touch]
+    identity = {_identity(program, item.region) for item in filled}
+    if len(identity) > 1:
+        raise DriverError("arrays that are filled before the start must all be filled with the same element")
+    return NodeProgram(
+        rank=rank,
+        writes=tuple(writes),
+        ranges=tuple(ranges),
+        expected_blocks=expected,
+        expected_triggers=sum(tiling.wf_tiles for tiling in tilings.values()),
+        trigger_entries=entries,
+        fill=tuple((item.base, tilings[item.region.part].sectors) for item in filled),
+        fill_element=identity.pop() if identity else 0,
+        home_sectors=table,
+    )
+
+
+def _check_fields(config: Configuration, gpus: int, rank: int, epoch: int) -> None:
+    if not 2 <= gpus <= MAX_GPUS:
+        raise DriverError(f"gpus must be from 2 to {MAX_GPUS}, got {gpus}")
+    if not 0 <= rank < gpus:
+        raise DriverError(f"rank must be from 0 to {gpus - 1}, got {rank}")
+    if not 1 <= epoch < 1 << config.epoch_bits:
+        raise DriverError(f"epoch must be from 1 to {(1 << config.epoch_bits) - 1}, got {epoch}")
+
+
+def _extents(program: Program, placements: Mapping[str, Placement]) -> Iterator[tuple[int, int]]:
+    for array in program.arrays:
+        place = placements[array.name]
+        yield place.base, array.chunks * place.tiling.sectors
+
+
+def _check_overlap(extents: Sequence[tuple[int, int]]) -> None:
+    for (start, length), (following, _) in itertools.pairwise(sorted(extents)):
+        if start + length > following:
+            raise DriverError(f"the regions at sectors {start} (of {length}) and {following} overlap")
+
+
+def _route(program: Program, topology: Topology, rank: int, regions: Mapping[Part, Region]) -> int:
+    """The route register: for each peer the port that leads there."""
+    route = 0
+    for peer in {send.peer for region in regions.values() for send in region.sends}:
+        port = topology.port(rank, peer)
+        if port is None:
+            raise words.ProgramError(
+                f"{program.name} sends from rank {rank} to rank {peer}, but the {topology.name} has no link there"
+            )
+        route |= port << peer
+    return route
+
+
+def _identity(program: Program, region: Region) -> int:
+    array = program.array(region.array)
+    return IDENTITY[DataType[array.dtype.upper()]].get(AluOperation[array.op.upper()], 0)
+
+
+def _region_writes(
+    program: Program,
+    config: Configuration,
+    item: Range,
+    placements: Mapping[str, Placement],
+    numbers: Mapping[Part, int],
+    block_base: int,
+    block_wfs: int,
+) -> list[Write]:
+    """The writes of a region's range entry."""
+    region = item.region
+    array = program.array(region.array)
+    if len(region.sends) > 1:
+        raise DriverError(f"{region.part} has {len(region.sends)} sends, the hardware sends a block once")
+    mapping, peer, access, offset = AccessMapping.LOCAL, 0, words.Access.STORE, 0
+    for send in region.sends:
+        mapping = AccessMapping.REMOTE if region.via is Via.STORE else AccessMapping.DMA
+        peer, access = send.peer, send.access
+        offset = placements[send.array].chunk(send.chunk) - item.base
+        if numbers[send.part] != item.wg_base:
+            raise DriverError(
+                f"{region.part} is sent to {send.part}, whose wg numbers differ: the hardware has no offset for them"
+            )
+    entry = range_words(
+        config,
+        base=item.base,
+        tiling=placements[region.array].tiling,
+        mapping=mapping,
+        access=_ACCESS[region.store],
+        alu=AluOperation[array.op.upper()],
+        dtype=DataType[array.dtype.upper()],
+        first_touch=array.first_touch and bool(region.updates),
+        tracked=bool(region.updates),
+        launch=region.launch,
+        remote_access=_ACCESS[access],
+        phase=Phase[array.traffic.upper()],
+        peer=peer,
+        offset=offset,
+        wg_base=item.wg_base,
+        block_base=block_base if region.updates else 0,
+        block_wfs=block_wfs,
+        updates=max(region.updates, 1),
+    )
+    return range_writes(config, item.index, entry)
