@@ -134,12 +134,14 @@ def calibrate(
 
 def calibrated(point: Point, progress: Callable[[str], None]) -> dict[str, Any]:
     """Entry of the table for the GEMM of `point`: simulate, correct the lead time by the error per round, repeat."""
+    from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
     from sim.experiments.experiment import sublayer_of, sublayer_task
     from sim.experiments.sublayer_run import simulate_sublayer
     from sim.workloads.calibration import FIXED_DEPTH, Calibration, analytic_cycles, depth_cycles, step_cycles
     from sim.workloads.kernel_plans import GemmTimes, gemm_kernel
 
     layer = sublayer_of(point)
+    program = ring_reduce_scatter(layer.gpus)
     target = analytic_cycles(layer, point.compute_units)
     rounds = layer.gpus * layer.workgroups / point.compute_units
     lead = round(depth_cycles(FIXED_DEPTH))
@@ -147,7 +149,7 @@ def calibrated(point: Point, progress: Callable[[str], None]) -> dict[str, Any]:
     for number in range(ROUNDS):
         progress(f"{point.workload}, lead time {lead}, simulation {number + 1}")
         times = GemmTimes(step_cycles(layer), lead)
-        kernel = gemm_kernel(layer, 0, point.compute_units, times, overlapped=False)
+        kernel = gemm_kernel(layer, program, 0, point.compute_units, times, overlapped=False)
         outcome = simulate_sublayer(replace(sublayer_task(point), kernels=((kernel,),)))
         spans = outcome.ranks[0]["spans"]
         took = spans["end"][0] - spans["begin"][0]

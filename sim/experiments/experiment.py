@@ -14,12 +14,14 @@ import numpy as np
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from hw.messages import Policy, Threshold
+from sim.collectives.program import Traffic
+from sim.collectives.ring_all_gather import ring_all_gather
+from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.experiments.point import CONFIGURATIONS, MODES, Point
 from sim.experiments.point_figures import closed_form_complaints, compare_closed_forms, figures
 from sim.experiments.request import configuration
 from sim.experiments.sublayer_run import SubLayerTask, simulate_sublayer
 from sim.golden.operands import operand_elements
-from sim.golden.ring import ring_reduce_scatter
 from sim.simulator.sources import digest_of
 from sim.workloads.calibration import analytic_cycles, gemm_times
 from sim.workloads.kernel_plans import (
@@ -91,27 +93,29 @@ def sublayer_of(point: Point) -> SubLayer:
 def rank_kernels(point: Point, layer: SubLayer, rank: int) -> tuple[KernelPlan, ...]:
     """What `rank` runs."""
     slots = point.compute_units
+    program, gather_program = ring_reduce_scatter(layer.gpus), ring_all_gather(layer.gpus)
     if point.configuration == "rs-nmc":
-        return (near_memory_reduce_scatter_kernel(layer, rank, slots),)
+        return (near_memory_reduce_scatter_kernel(layer, program, rank, slots),)
     overlapped = point.configuration.startswith("t3")
     if point.trace:
         trace = load_trace(point.trace, layer)
         order = trace.dispatch(layer)
-        gemm = gemm_kernel(layer, rank, trace.slots, trace.times(layer), overlapped=overlapped, order=order)
+        gemm = gemm_kernel(layer, program, rank, trace.slots, trace.times(layer), overlapped=overlapped, order=order)
     else:
         rows = Dispatch.along_rows(layer) if point.tile_order == "rows" else None
-        gemm = gemm_kernel(layer, rank, slots, gemm_times(layer, slots), overlapped=overlapped, order=rows)
+        gemm = gemm_kernel(layer, program, rank, slots, gemm_times(layer, slots), overlapped=overlapped, order=rows)
     if point.configuration == "gemm":
         return (gemm,)
-    received = (layer.gpus - 1) * layer.chunk_sectors
-    gather = all_gather_kernel(layer, rank, slots, after_done=overlapped, received=received)
-    return (gemm, gather) if overlapped else (gemm, reduce_scatter_kernel(layer, rank, slots), gather)
+    received = program.closed_forms["hardware" if overlapped else "kernels"].arriving * layer.chunk_sectors
+    gather = all_gather_kernel(layer, gather_program, rank, slots, after_done=overlapped, received=received)
+    return (gemm, gather) if overlapped else (gemm, reduce_scatter_kernel(layer, program, rank, slots), gather)
 
 
 def wire_cycles(point: Point, layer: SubLayer) -> float:
-    """Cycles that N - 1 chunks take on the link."""
+    """Cycles that a reduce-scatter takes on the link."""
     bytes_a_cycle = point.link_bandwidth * point.channels / TOTAL_CHANNELS
-    return (layer.gpus - 1) * layer.chunk_sectors * SECTOR_BYTES / bytes_a_cycle
+    chunks = ring_reduce_scatter(layer.gpus).closed_forms["hardware"].egress
+    return chunks * layer.chunk_sectors * SECTOR_BYTES / bytes_a_cycle
 
 
 def boundary_none(point: Point) -> int:
@@ -151,29 +155,22 @@ def closed_forms(point: Point, layer: SubLayer, kernels: tuple[KernelPlan, ...])
     `gemm_read`: what the last-level cache leaves; `output_store`, `output_update`: writes of the output by GEMM and
     reduce-scatter; `arrived`: sectors from the link in all; `triggers`: WF tiles completed.
     """
-    gpus, chunk = layer.gpus, layer.chunk_sectors
-    moved = (gpus - 1) * chunk
-    expected = {
+    reduction, gather = (program(layer.gpus).closed_forms for program in (ring_reduce_scatter, ring_all_gather))
+    reduced, gathered = {
+        "gemm": (Traffic(local_stores=layer.gpus), Traffic()),
+        "rs-nmc": (reduction["near-memory kernel"], Traffic()),
+        "sequential": (reduction["kernels"], gather["kernels"]),
+    }.get(point.configuration, (reduction["hardware"], gather["kernels"]))
+    chunk = layer.chunk_sectors
+    return {
         "gemm_read": 0 if point.configuration == "rs-nmc" else kernels[0].reads,
-        "output_store": 0,
-        "output_update": 0,
-        "rs_read": 0,
-        "ag_read": moved,
-        "ag_store": moved,
-        "arrived": 2 * moved,
-        "triggers": 0,
-    }
-    alone = {"ag_read": 0, "ag_store": 0}
-    if point.configuration == "gemm":
-        return expected | alone | {"output_store": gpus * chunk, "arrived": 0}
-    if point.configuration == "rs-nmc":
-        return expected | alone | {"output_update": moved, "rs_read": moved, "arrived": moved}
-    if point.configuration == "sequential":
-        return expected | {"output_store": 2 * gpus * chunk, "rs_read": (2 * gpus - 1) * chunk}
-    return expected | {
-        "output_update": 2 * moved,
-        "rs_read": (gpus - 2) * chunk,
-        "triggers": (gpus - 1) * layer.tiling.wf_tiles,
+        "output_store": reduced.stores * chunk,
+        "output_update": reduced.updates * chunk,
+        "rs_read": reduced.reads * chunk,
+        "ag_read": gathered.reads * chunk,
+        "ag_store": gathered.stores * chunk,
+        "arrived": (reduced.arriving + gathered.arriving) * chunk,
+        "triggers": reduced.triggers * layer.tiling.wf_tiles,
     }
 
 
@@ -185,7 +182,7 @@ def golden_reduction(layer: SubLayer, seed: int) -> np.ndarray:
         elements = operand_elements(seed, rank, layer.gpus * tiling.sectors)
         rows = elements.reshape(layer.gpus, tiling.rows, -1)[:, :, : tiling.columns]
         inputs.append(rows.reshape(layer.gpus, -1))
-    reduced = ring_reduce_scatter(np.stack(inputs), "fp16", "add")
+    reduced = ring_reduce_scatter(layer.gpus).golden(np.stack(inputs))
     return np.asarray(reduced).reshape(layer.gpus, tiling.rows, tiling.columns)
 
 

@@ -66,7 +66,7 @@ def _figures(task: RingTask, outcome: RingOutcome) -> dict[str, Any]:
     def peak(name: str) -> int:
         return max(counts[name] for counts in registers)
 
-    steps = len(registers) - 1
+    steps = task.program.closed_forms["hardware"].egress
     chunk_cycles = task.tiling.sectors * SECTOR_BYTES / config.link_bytes_per_cycle
     rs_alone = round(steps * (chunk_cycles + config.link_latency))
     counted = total("cycles") * config.channels

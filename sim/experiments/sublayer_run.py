@@ -120,8 +120,8 @@ PLAIN_RANGES = 4
 
 
 def sized_for(task: SubLayerTask) -> Configuration:
-    """The task's configuration with the ranges and trigger-table entries that it needs, or more if it has them; for plain
-    memory a few ranges do."""
+    """The task's configuration with the ranges and trigger-table entries that it needs, or more if it has them; for
+    plain memory a few ranges do."""
     config, layer = task.config, task.layer
     if not task.overlapped:
         return replace(config, gpus=8, ranges=16)
@@ -226,6 +226,7 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
     began = time.perf_counter()
     layer = task.layer
     config = sized_for(task)
+    wiring = ring(layer.gpus, config.links)
     needed = layer.memory.written // config.channels
     progress("building the simulator")
     optimize = "-O2" if task.expected_cycles > LONG else "-O1"
@@ -267,6 +268,7 @@ def simulate_sublayer(task: SubLayerTask, progress: Callable[[str], None] = lamb
             "mirror_sectors": layer.tiling.sectors,
             "mirror_chunks": layer.gpus,
             "mirror_workgroups": layer.workgroups,
+            "mirror_shift": wiring.receives[wiring.sends[0].port].shift % layer.gpus,
         }
         progress("simulating")
         started = time.perf_counter()

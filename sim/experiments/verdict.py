@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from sim.experiments.ring_run import RingOutcome, RingTask
-from sim.golden.ring import ring_reduce_scatter
 
 
 @dataclass(frozen=True)
@@ -23,30 +22,20 @@ class Verdict:
 
 def golden_chunks(task: RingTask) -> np.ndarray:
     """What each rank must hold in the end, shape (gpus, rows, columns)."""
-    flat = task.partials.reshape(task.gpus, -1)
-    reduced = ring_reduce_scatter(
-        flat,
-        task.dtype.name.lower(),
-        task.op.name.lower(),
-        direction=task.direction,
-        zeroing=not task.first_touch,
-    )
+    reduced = task.program.golden(task.partials.reshape(task.gpus, -1))
     return np.asarray(reduced).reshape(task.gpus, task.tiling.rows, task.tiling.columns)
 
 
 def expected_sectors(task: RingTask) -> dict[str, int]:
-    """DRAM sectors per GPU of the reduce-scatter, by the closed forms of the ring: N-2 chunks read, 2N-2 written.
-
-    In chunks: RS reads N - 2; output writes and updates 2N - 2, half of them arriving (N - 1 local, N - 1 from the
-    neighbour: one remote-mapped by its GEMM, the others from its DMA engine). Zeroing stores N - 1 more.
-    """
+    """DRAM sectors per GPU of the collective, by the closed forms of its program. What zeroing stores comes before."""
     tiling = task.tiling
     row = (tiling.tiles_across - 1) * (tiling.body_bytes // 32) + -(-tiling.right_bytes // 32)
     chunk = tiling.rows * row
+    forms = task.program.closed_forms["hardware"]
     return {
-        "rs_read": (task.gpus - 2) * chunk,
-        "output_update": (2 * task.gpus - 2) * chunk,
-        "output_store": 0,
+        "rs_read": forms.reads * chunk,
+        "output_update": forms.updates * chunk,
+        "output_store": forms.stores * chunk,
     }
 
 

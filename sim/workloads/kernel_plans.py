@@ -1,7 +1,8 @@
 """Plans of the kernels that a :class:`sim.models.workgroup_engine.WorkgroupEngine` runs: GEMM, reduce-scatter,
 all-gather.
 
-The ring is NCCL's: rank r works on chunk r - 1 first and on chunk r last, and sends to rank r + 1.
+Which chunks a rank takes in which order is the program's (:mod:`sim.collectives`): a kernel that communicates takes
+them in the order in which the program sends them.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from hw.messages import Phase
+from sim.collectives.interpret import chunks_sent
+from sim.collectives.program import Program, Via
 from sim.host.address_space import ARRAY_BASE
 from sim.host.range_entries import pack
 from sim.models.plan_layout import KERNELS, MAX_SLOTS, MAX_WORKGROUPS, PLAN_BITS, Kernel, Step, Workgroup
@@ -48,6 +51,7 @@ class GemmTimes:
 
 def gemm_kernel(
     layer: SubLayer,
+    program: Program,
     rank: int,
     slots: int,
     times: GemmTimes,
@@ -55,18 +59,20 @@ def gemm_kernel(
     overlapped: bool,
     order: Dispatch | None = None,
 ) -> KernelPlan:
-    """The GEMM of `rank`, its tiles in `order` (default: the order a library would choose).
+    """The GEMM of `rank`, whose chunks `program` orders, its tiles in `order` (default: as a library would choose).
 
-    `overlapped`: its stores are the hardware's reduce-scatter, so those of chunk rank - 1 go to the neighbour and none
-    through the cache.
+    `overlapped`: its stores are the hardware's collective, so some chunks go straight to peers and none through the
+    cache. What the cache leaves of the reads is found for rank 0: on the others the chunks have other numbers only.
     """
+    first = program.gemm(0).chunks
     if order is None:
-        order = tuned_order(layer, slots)
-        fetches = tuned_fetches(layer, slots, not overlapped)
+        order = tuned_order(layer, first, slots)
+        fetches = tuned_fetches(layer, first, slots, not overlapped)
     else:
-        fetches = gemm_fetches(layer, slots, not overlapped, order)
+        fetches = gemm_fetches(layer, first, slots, not overlapped, order)
     tiling = layer.tiling
-    chunk, row, column = panels(layer, rank, order)
+    chunk, row, column = panels(layer, program.gemm(rank).chunks, order)
+    straight = [region.chunk for region in program.regions(rank) if region.via is Via.STORE]
     down, across = np.divmod(order.tile, tiling.tiles_across)
     right = (across == tiling.tiles_across - 1) & (layer.n % TILE != 0)
     a_whole, a_last = layer.panel_sectors()
@@ -110,7 +116,7 @@ def gemm_kernel(
             "last_bytes": np.where(
                 across == tiling.tiles_across - 1, tiling.right_bytes - 32 * (right_sectors - 1), 32
             ),
-            "remote": (overlapped & (order.chunk == 0)).astype(int),
+            "remote": (overlapped & np.isin(chunk, straight)).astype(int),
         },
         count=len(order.tile),
         steps=_step_lines(fetches),
@@ -125,26 +131,34 @@ def _step_lines(fetches: Fetches) -> np.ndarray:
 
 @dataclass
 class _Pieces:
-    """Workgroups of a communication kernel: pieces of a chunk, `steps` times, in order."""
+    """Workgroups of a communication kernel: the pieces of each of `chunks`, in order. `received` sectors came over the
+    link before this kernel, `arriving` chunks come during it."""
 
     layer: SubLayer
-    steps: int
-    received: int
+    chunks: Sequence[int]
+    arriving: int
+    received: int = 0
     step: np.ndarray = field(init=False)
+    chunk: np.ndarray = field(init=False)
     offset: np.ndarray = field(init=False)
     sectors: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         chunk, piece = self.layer.chunk_sectors, PIECE_SECTORS * self.layer.channels
         first = np.arange(0, chunk, piece)
-        self.step = np.repeat(np.arange(self.steps), len(first))
-        self.offset = np.tile(first, self.steps)
+        self.step = np.repeat(np.arange(len(self.chunks)), len(first))
+        self.chunk = np.asarray(self.chunks)[self.step]
+        self.offset = np.tile(first, len(self.chunks))
         self.sectors = np.minimum(piece, chunk - self.offset)
 
     @property
+    def place(self) -> np.ndarray:
+        """Where a piece lies in the array, in sectors."""
+        return self.chunk * self.layer.tiling.sectors + self.offset
+
+    @property
     def wait(self) -> np.ndarray:
-        """Sectors that must have come over the link, of which `received` before this kernel: all up to this piece of
-        the step before."""
+        """Sectors that must have come over the link: all up to this piece of the step before."""
         chunk = self.layer.chunk_sectors
         return np.where(self.step, self.received + (self.step - 1) * chunk + self.offset + self.sectors, 0)
 
@@ -159,14 +173,13 @@ class _Pieces:
     ) -> KernelPlan:
         """A kernel that reads up to two operands (addresses and sectors) and stores."""
         (a_va, a_sectors), (b_va, b_sectors) = (*reads, (np.zeros_like(self.step),) * 2)[:2]
-        arriving = self.received + (self.layer.gpus - 1) * self.layer.chunk_sectors
         return KernelPlan(
             kernel={
                 "slots": slots,
                 "steps": 1,
                 "phase": phase.value,
                 "after_done": int(after_done),
-                "arrive": arriving,
+                "arrive": self.received + self.arriving * self.layer.chunk_sectors,
                 "wfs": 1,
                 "rows": 1,
             },
@@ -188,14 +201,15 @@ class _Pieces:
         )
 
 
-def reduce_scatter_kernel(layer: SubLayer, rank: int, slots: int) -> KernelPlan:
+def reduce_scatter_kernel(layer: SubLayer, program: Program, rank: int, slots: int) -> KernelPlan:
     """The kernel that a GPU without near-memory compute runs after the GEMM: N steps, of which all but the first read
     what came as well as the own chunk, and all but the last store to the neighbour's staging buffer."""
-    pieces = _Pieces(layer, layer.gpus, 0)
+    chunks = program.gemm(rank).chunks
+    pieces = _Pieces(layer, chunks, program.closed_forms["kernels"].arriving)
     memory, chunk = layer.memory, layer.chunk_sectors
-    own = ARRAY_BASE + (rank - 1 - pieces.step) % layer.gpus * layer.tiling.sectors + pieces.offset
+    own = ARRAY_BASE + pieces.place
     received = memory.staging + (pieces.step - 1) * chunk + pieces.offset
-    last = pieces.step == layer.gpus - 1
+    last = pieces.step == len(chunks) - 1
     return pieces.plan(
         Phase.RS,
         slots,
@@ -206,33 +220,35 @@ def reduce_scatter_kernel(layer: SubLayer, rank: int, slots: int) -> KernelPlan:
     )
 
 
-def near_memory_reduce_scatter_kernel(layer: SubLayer, rank: int, slots: int) -> KernelPlan:
+def near_memory_reduce_scatter_kernel(layer: SubLayer, program: Program, rank: int, slots: int) -> KernelPlan:
     """A reduce-scatter kernel whose stores the neighbour's memory adds to its own chunk: N - 1 steps that read the sum
     so far and pass it on."""
-    pieces = _Pieces(layer, layer.gpus - 1, 0)
-    offset = (rank - 1 - pieces.step) % layer.gpus * layer.tiling.sectors + pieces.offset
+    arriving = program.closed_forms["near-memory kernel"].arriving
+    pieces = _Pieces(layer, chunks_sent(program, rank), arriving)
     return pieces.plan(
         Phase.RS,
         slots,
         False,
-        [(ARRAY_BASE + offset, pieces.sectors)],
-        store_va=layer.memory.array_window + offset,
+        [(ARRAY_BASE + pieces.place, pieces.sectors)],
+        store_va=layer.memory.array_window + pieces.place,
         remote=1,
     )
 
 
-def all_gather_kernel(layer: SubLayer, rank: int, slots: int, *, after_done: bool, received: int) -> KernelPlan:
+def all_gather_kernel(
+    layer: SubLayer, program: Program, rank: int, slots: int, *, after_done: bool, received: int
+) -> KernelPlan:
     """N - 1 steps: the own chunk, then each one that came, is read and stored to the neighbour. `received` sectors came
     over the link before."""
-    pieces = _Pieces(layer, layer.gpus - 1, received)
+    pieces = _Pieces(layer, chunks_sent(program, rank), program.closed_forms["kernels"].arriving, received)
     memory = layer.memory
-    offset = (rank - pieces.step) % layer.gpus * layer.tiling.sectors + pieces.offset
+    own = np.isin(pieces.chunk, program.gemm(rank).chunks)
     return pieces.plan(
         Phase.AG,
         slots,
         after_done,
-        [(np.where(pieces.step, memory.gathered, ARRAY_BASE) + offset, pieces.sectors)],
-        store_va=memory.gather_window + offset,
+        [(np.where(own, ARRAY_BASE, memory.gathered) + pieces.place, pieces.sectors)],
+        store_va=memory.gather_window + pieces.place,
         remote=1,
     )
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from hw.messages import Policy
+from sim.collectives.ring_all_gather import ring_all_gather
+from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.experiments.experiment import closed_forms, golden_reduction, simulate_point, sublayer_task
 from sim.experiments.point import Point
 from sim.experiments.point_figures import compare_closed_forms
@@ -22,11 +24,12 @@ ANY = Point("mega-gpt-2/op/tp8", "t3")
 
 def overlapped(gpus: int, slots: int, layer: SubLayer = SMALL, **changes: Any) -> SubLayerTask:
     """`layer` with T3, on `gpus` nodes."""
+    program = ring_reduce_scatter(layer.gpus)
     received = (layer.gpus - 1) * layer.chunk_sectors
     kernels = tuple(
         (
-            gemm_kernel(layer, rank, slots, TIMES, overlapped=True),
-            all_gather_kernel(layer, rank, slots, after_done=True, received=received),
+            gemm_kernel(layer, program, rank, slots, TIMES, overlapped=True),
+            all_gather_kernel(layer, ring_all_gather(layer.gpus), rank, slots, after_done=True, received=received),
         )
         for rank in range(gpus)
     )
@@ -35,7 +38,7 @@ def overlapped(gpus: int, slots: int, layer: SubLayer = SMALL, **changes: Any) -
 
 def gemm_alone(slots: int, times: GemmTimes, **changes: Any) -> tuple[int, SubLayerOutcome]:
     """Cycles of SMALL's GEMM alone."""
-    kernel = gemm_kernel(SMALL, 0, slots, times, overlapped=False)
+    kernel = gemm_kernel(SMALL, ring_reduce_scatter(SMALL.gpus), 0, slots, times, overlapped=False)
     task = replace(sublayer_task(replace(ANY, configuration="gemm")), layer=SMALL, kernels=((kernel,),), **changes)
     outcome = simulate_sublayer(replace(task, expected_cycles=60_000))
     assert outcome.faults == []

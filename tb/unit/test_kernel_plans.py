@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.collectives.ring_all_gather import ring_all_gather
+from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.errors import UsageError
 from sim.host.address_space import ARRAY_BASE
 from sim.models.plan_layout import KERNELS, Kernel, Workgroup
@@ -38,7 +40,7 @@ def test_chunks_hold_the_slice_of_the_output(layer: SubLayer) -> None:
 
 @pytest.mark.parametrize("layer", LAYERS[::5], ids=str)
 def test_a_gemm_stores_every_sector_once(layer: SubLayer) -> None:
-    plan = gemm_kernel(layer, 3, 80, GemmTimes(100, 10), overlapped=True)
+    plan = gemm_kernel(layer, ring_reduce_scatter(layer.gpus), 3, 80, GemmTimes(100, 10), overlapped=True)
     tiling = layer.tiling
     start, sectors = column(plan, "store_va") - ARRAY_BASE, column(plan, "row_sectors")
     row = np.arange(tiling.tile_rows) * tiling.pitch_sectors
@@ -57,9 +59,10 @@ def test_a_gemm_stores_every_sector_once(layer: SubLayer) -> None:
 @pytest.mark.parametrize("layer", LAYERS[::5], ids=str)
 def test_communication_kernels_move_what_the_closed_forms_say(layer: SubLayer) -> None:
     gpus, chunk = layer.gpus, layer.chunk_sectors
-    reduction = reduce_scatter_kernel(layer, 1, 80)
-    near_memory = near_memory_reduce_scatter_kernel(layer, 1, 80)
-    gather = all_gather_kernel(layer, 1, 80, after_done=False, received=5)
+    program = ring_reduce_scatter(gpus)
+    reduction = reduce_scatter_kernel(layer, program, 1, 80)
+    near_memory = near_memory_reduce_scatter_kernel(layer, program, 1, 80)
+    gather = all_gather_kernel(layer, ring_all_gather(gpus), 1, 80, after_done=False, received=5)
     assert [plan.reads for plan in (reduction, near_memory, gather)] == [
         (2 * gpus - 1) * chunk,
         (gpus - 1) * chunk,
@@ -78,8 +81,8 @@ def test_communication_kernels_move_what_the_closed_forms_say(layer: SubLayer) -
 
 def test_a_plan_file_holds_the_fields(tmp_path: Path) -> None:
     layer = SubLayer(512, 256, 192, 4)
-    plan = gemm_kernel(layer, 2, 3, GemmTimes(100, np.arange(8)), overlapped=False)
-    gather = all_gather_kernel(layer, 2, 5, after_done=True, received=77)
+    plan = gemm_kernel(layer, ring_reduce_scatter(4), 2, 3, GemmTimes(100, np.arange(8)), overlapped=False)
+    gather = all_gather_kernel(layer, ring_all_gather(4), 2, 5, after_done=True, received=77)
     write_plan(tmp_path, 0, [plan, gather])
     lines = [int(line, 16) for line in (tmp_path / "plan0.hex").read_text().split()]
     assert len(lines) == KERNELS + plan.count + gather.count
@@ -95,7 +98,9 @@ def test_a_plan_file_holds_the_fields(tmp_path: Path) -> None:
 
 
 def test_a_value_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    plan = gemm_kernel(SubLayer(512, 256, 192, 4), 2, 3, GemmTimes(1 << 20, 0), overlapped=False)
+    plan = gemm_kernel(
+        SubLayer(512, 256, 192, 4), ring_reduce_scatter(4), 2, 3, GemmTimes(1 << 20, 0), overlapped=False
+    )
     with pytest.raises(ValueError, match="step_cycles of a workgroup must be below"):
         write_plan(tmp_path, 0, [plan])
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.errors import UsageError
 from sim.experiments.point import Point
 from sim.workloads.kernel_plans import gemm_kernel
@@ -29,7 +30,8 @@ def test_workgroups_begin_and_take_as_long_as_they_did(tmp_path: Path) -> None:
     times = trace.times(LAYER)
     assert np.array_equal(times.not_before, np.sort(ROWS[:, 2]))
     assert np.array_equal(times.step_cycles, np.full(8, 30))
-    plan = gemm_kernel(LAYER, 0, trace.slots, times, overlapped=True, order=trace.dispatch(LAYER))
+    program = ring_reduce_scatter(LAYER.gpus)
+    plan = gemm_kernel(LAYER, program, 0, trace.slots, times, overlapped=True, order=trace.dispatch(LAYER))
     assert sorted(np.asarray(plan.workgroups["wg"]).tolist()) == list(range(8))
 
 
