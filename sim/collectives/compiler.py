@@ -173,8 +173,8 @@ def compile_program(
     expected = sum(tilings[region.part].blocks(block_wfs) for region in tracked if region.sends)
     writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
     filled = [item for item in ranges if item.region.updates and not program.array(item.region.array).first_touch]
-    identity = {_identity(program, item.region) for item in filled}
-    if len(identity) > 1:
+    elements = {_identity(program, region) for region in tracked if region.store is words.Access.UPDATE}
+    if filled and len(elements) > 1:
         raise DriverError("arrays that are filled before the start must all be filled with the same element")
     return NodeProgram(
         rank=rank,
@@ -184,7 +184,7 @@ def compile_program(
         expected_triggers=sum(tiling.wf_tiles for tiling in tilings.values()),
         trigger_entries=entries,
         fill=tuple((item.base, tilings[item.region.part].sectors) for item in filled),
-        fill_element=identity.pop() if identity else 0,
+        fill_element=min(elements, default=0),
         home_sectors=table,
     )
 

@@ -67,7 +67,7 @@ class Ring:
 
 @cocotb.test()
 async def session(dut: HierarchyObject) -> None:
-    """One collective: program, zero if asked, time the GEMM alone if asked, arm, run, read the counters, dump."""
+    """One collective: program, time the GEMM alone if asked, zero if asked, arm, run, read the counters, dump."""
     # What was imported lives to the end: it need not be searched for cycles when the interpreter closes.
     gc.freeze()
     job_file = Path(os.environ["T3_JOB"])
@@ -80,14 +80,15 @@ async def session(dut: HierarchyObject) -> None:
     dut.pause.value = job["pause"]
     result: dict[str, Any] = {"alone": []}
     await ring.program("before")
-    if job["fill"]:
-        await ring.pulse("fill")
-        await ring.wait("all_quiet")
     if job["alone"]:
         # The GEMM by itself, its stores plain and local: what the effective communication time is counted from.
         await ring.pulse("start")
         await ring.wait("all_quiet")
         result["alone"] = [await ring.status(rank) for rank in ranks]
+    # After the GEMM alone, which stores into the same memory.
+    if job["fill"]:
+        await ring.pulse("fill")
+        await ring.wait("all_quiet")
     programmed = time.perf_counter()
     result["finished"] = False
     if not int(dut.trouble.value):

@@ -109,6 +109,13 @@ def test_right_design_passes_what_the_bugs_fail() -> None:
     assert 0 < max(occupancy) <= preset(PRESET).dram_queue_depth
 
 
+def test_zeros_are_there_after_the_gemm_alone() -> None:
+    """The GEMM that is timed by itself stores into the memory that a collective without first-touch adds to."""
+    result = run(replace(BALANCED, initial="zeroing", alone=True))
+    assert result.complaints == ()
+    assert result.gemm_alone_cycles
+
+
 @pytest.mark.parametrize("bug", SEEDED_BUGS)
 def test_seeded_bug_fails(bug: str) -> None:
     """A fault in the design fails the run, and the complaint is the one expected of it."""
