@@ -78,7 +78,7 @@ class SubLayerTask:
 
 @dataclass(frozen=True)
 class SubLayerOutcome:
-    """`ranks`: status (:data:`sim.models.gpu.GpuStatus`) and `registers` of every simulated rank; `samples[rank]`:
+    """`ranks`: status (:func:`sim.models.gpu.gpu_status`) and `registers` of every simulated rank; `samples[rank]`:
     lines of `sampler.sv`; `reduced[r]`: what rank r holds of chunk r, as bit patterns, None when mirrored; seconds of
     wall time. Of processor time: `simulate_processor` from reset to the dump of the memories, `python_processor` all
     else but the build: plans, start and end of the simulator's process, reading its files."""

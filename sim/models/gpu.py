@@ -24,30 +24,32 @@ from sim.models.stalls import Pauses
 from sim.models.timing_checker import TimingChecker
 from sim.models.workgroup_engine import Spans, WorkgroupEngine
 
-GpuStatus = data.StructLayout(
-    {
-        "gemm_cycles": unsigned(32),
-        "done_cycles": unsigned(32),
-        "launches": unsigned(32),
-        "link_busy": data.ArrayLayout(unsigned(32), 2),
-        "link_busy_done": unsigned(32),
-        "spans": Spans,
-        "communication_wait_peak": unsigned(16),
-        "violation_rule": unsigned(8),
-        "violation": unsigned(1),
-        "read_error": unsigned(1),
-        "stray": unsigned(1),
-        "busy": unsigned(1),
-        "active": unsigned(1),
-        "done": unsigned(1),
-        "interrupt": unsigned(1),
-    }
-)
-"""What a GPU reports: cycles from the start of the GEMM to its end and to the end of the collective, WG-launch
-events, busy cycles of each outgoing link, and of the first at the end of the collective; `spans` of the kernels of a
-workgroup engine; the most cycles in which a communication request could have been taken and was not; the DRAM timing
-checker's verdict, a refused read, a write outside the modelled DRAM; `busy`, `active`: its GEMM engine does
-anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
+
+def gpu_status(links: int) -> data.StructLayout:
+    """What a GPU with that many link ports reports: cycles from the start of the GEMM to its end and to the end of the
+    collective, WG-launch events, busy cycles of each outgoing link, and of the first at the end of the collective;
+    `spans` of the kernels of a workgroup engine; the most cycles in which a communication request could have been taken
+    and was not; the DRAM timing checker's verdict, a refused read, a write outside the modelled DRAM; `busy`, `active`:
+    its GEMM engine does anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
+    return data.StructLayout(
+        {
+            "gemm_cycles": unsigned(32),
+            "done_cycles": unsigned(32),
+            "launches": unsigned(32),
+            "link_busy": data.ArrayLayout(unsigned(32), links),
+            "link_busy_done": unsigned(32),
+            "spans": Spans,
+            "communication_wait_peak": unsigned(16),
+            "violation_rule": unsigned(8),
+            "violation": unsigned(1),
+            "read_error": unsigned(1),
+            "stray": unsigned(1),
+            "busy": unsigned(1),
+            "active": unsigned(1),
+            "done": unsigned(1),
+            "interrupt": unsigned(1),
+        }
+    )
 
 
 class Gpu(wiring.Component):
@@ -76,7 +78,7 @@ class Gpu(wiring.Component):
                 "link_in": In(flit).array(config.links),
                 "control_out": Out(messages.link_control).array(config.links),
                 "control_in": In(messages.link_control).array(config.links),
-                "status": Out(GpuStatus),
+                "status": Out(gpu_status(config.links)),
             }
         )
 
@@ -85,10 +87,9 @@ class Gpu(wiring.Component):
         """Whether the compute units store an array that was loaded, rather than run a plan."""
         return self._source_sectors != 0
 
-    @staticmethod
-    def status_field(name: str) -> data.Field:
+    def status_field(self, name: str) -> data.Field:
         """Where `name` lies in `status`."""
-        return GpuStatus[name]
+        return gpu_status(self._config.links)[name]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -8,16 +8,17 @@ from amaranth.lib import data
 
 from hw.config import Configuration
 from sim.host.program import counter_registers
-from sim.models.gpu import GpuStatus
+from sim.models.gpu import gpu_status
 
 
 def read_result(folder: Path, config: Configuration) -> dict[str, Any]:
-    """What :mod:`sim.simulator.session` left in `folder`: `ranks` by name (:data:`sim.models.gpu.GpuStatus`), each with
-    the `registers` that the simulation's host read; `alone`, cycles of each GEMM by itself; `finished`; `seconds` by
-    stage, and `processor_seconds`: what all stages took of the processor."""
+    """What :mod:`sim.simulator.session` left in `folder`: `ranks` by name (:func:`sim.models.gpu.gpu_status`), each
+    with the `registers` that the simulation's host read; `alone`, cycles of each GEMM by itself; `finished`; `seconds`
+    by stage, and `processor_seconds`: what all stages took of the processor."""
     result: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    result["alone"] = [plain(GpuStatus.from_bits(bits))["gemm_cycles"] for bits in result["alone"]]
-    result["ranks"] = ranks = [plain(GpuStatus.from_bits(bits)) for bits in result["ranks"]]
+    layout = gpu_status(config.links)
+    result["alone"] = [plain(layout.from_bits(bits))["gemm_cycles"] for bits in result["alone"]]
+    result["ranks"] = ranks = [plain(layout.from_bits(bits)) for bits in result["ranks"]]
     names = {address: name for name, address in counter_registers(config).items()}
     for status in ranks:
         status["registers"] = {}

@@ -13,6 +13,8 @@ import pytest
 
 from hw.config import CHOSEN_BUG, preset
 from hw.messages import Policy
+from sim.collectives.interpret import interpret
+from sim.collectives.program import Traffic
 from sim.experiments.regression import quiet
 from sim.experiments.request import RingRequest, chunk_elements, reduce_request
 from sim.experiments.results import ScenarioResult
@@ -114,6 +116,37 @@ def test_zeros_are_there_after_the_gemm_alone() -> None:
     result = run(replace(BALANCED, initial="zeroing", alone=True))
     assert result.complaints == ()
     assert result.gemm_alone_cycles
+
+
+@pytest.mark.parametrize("direction", ["cw", "ccw"])
+def test_counters_are_what_the_program_moves(direction: str) -> None:
+    """Every counter of every rank that the closed form, and the interpretation of the program, have a number for."""
+    request = replace(BALANCED, direction=direction, alone=False)
+    task, outcome = ring_task(request), outcome_of(request)
+    tiling = task.tiling
+    chunk = tiling.sectors
+    assert tiling.columns * 2 == 32 * tiling.pitch_sectors, "every sector of a chunk holds data"
+    counted = []
+    for rank in outcome.ranks:
+        registers = rank["registers"]
+        flits, packets = (
+            sum(registers[f"link{port}_sent_{kind}"] for port in range(2)) for kind in ("flits", "packets")
+        )
+        figures = {
+            "reads": registers["dma_reads"] / chunk,
+            "local_stores": registers["sectors_gemm_store"] / chunk,
+            "local_updates": registers["sectors_gemm_update"] / chunk,
+            "arriving_stores": registers["sectors_rs_store"] / chunk,
+            "arriving_updates": registers["sectors_rs_update"] / chunk,
+            "egress": (flits - packets) / chunk,
+            "blocks": registers["dma_blocks"] / tiling.blocks(task.block_wfs),
+            "triggers": registers["tracker_triggers"] / tiling.wf_tiles,
+        }
+        counted.append(Traffic(**figures))  # type: ignore[arg-type]
+    assert set(counted) == {task.program.closed_forms["hardware"]}
+    interpreted = interpret(task.program, task.partials.reshape(task.gpus, -1))
+    assert tuple(counted) == interpreted.traffic
+    np.testing.assert_array_equal(interpreted.result, outcome.reduced.reshape(task.gpus, -1))
 
 
 @pytest.mark.parametrize("bug", SEEDED_BUGS)
