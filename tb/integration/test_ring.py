@@ -142,7 +142,7 @@ def test_counters_are_what_the_program_moves(direction: str) -> None:
             "blocks": registers["dma_blocks"] / tiling.blocks(task.block_wfs),
             "triggers": registers["tracker_triggers"] / tiling.wf_tiles,
         }
-        counted.append(Traffic(**figures))  # type: ignore[arg-type]
+        counted.append(Traffic(**figures))
     assert set(counted) == {task.program.closed_forms["hardware"]}
     interpreted = interpret(task.program, task.partials.reshape(task.gpus, -1))
     assert tuple(counted) == interpreted.traffic
