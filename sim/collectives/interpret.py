@@ -95,9 +95,9 @@ class _System:
         self.leaving += [(send, data) for send in sends]
 
 
-def interpret(program: Program, inputs: np.ndarray) -> Outcome:
-    """Run `program`. `inputs`: bit patterns that the first kernels store, as for `program.golden`. Several kernels on a
-    rank are refused.
+def interpret(program: Program, inputs: np.ndarray | Sequence[np.ndarray]) -> Outcome:
+    """Run `program`. `inputs`: by rank the bit patterns that its kernel stores, as for `program.golden`. Several kernels
+    on a rank are refused.
 
     Raises :class:`ProgramError`, also for a program that :func:`sim.collectives.check.check` refuses.
     """
@@ -108,7 +108,7 @@ def interpret(program: Program, inputs: np.ndarray) -> Outcome:
         if len(program.kernels(rank)) > 1:
             raise ProgramError(f"{program.name} has more than one kernel on rank {rank}, which cannot be interpreted")
         parts = program.gemm(rank).parts
-        pieces = np.asarray(inputs[rank]).reshape(len(parts), -1)
+        pieces = np.split(np.asarray(inputs[rank]).ravel(), max(len(parts), 1))
         kernels.append([(part, pieces[sorted(parts).index(part)]) for part in parts])
     system = _System(program)
     for step in range(max(map(len, kernels))):
@@ -135,6 +135,6 @@ def chunks_sent(program: Program, rank: int) -> tuple[int, ...]:
 
 @lru_cache
 def _orders(program: Program) -> tuple[tuple[Part, ...], ...]:
-    parts = max(len(program.gemm(rank).parts) for rank in range(program.gpus))
+    parts = [len(program.gemm(rank).parts) for rank in range(program.gpus)]
     kind = pattern_type(program.arrays[0].dtype)
-    return interpret(program, np.zeros((program.gpus, parts), kind)).sent
+    return interpret(program, [np.zeros(number, kind) for number in parts]).sent
