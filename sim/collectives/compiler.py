@@ -46,12 +46,15 @@ class Placement:
 
 @dataclass(frozen=True)
 class Range:
-    """A region in the range table: entry `index`; `base` its first sector, `wg_base` the number of its first tile."""
+    """A region in the range table: entry `index`; `base` its first sector, `wg_base` the number of its first tile,
+    `block_base` its first entry of the trigger table (0 when it is not tracked)."""
 
     index: int
     region: Region
+    tiling: Tiling
     base: int
     wg_base: int
+    block_base: int
 
 
 @dataclass(frozen=True)
@@ -153,40 +156,60 @@ def compile_program(
             f"tracker_sets must be at least {used} without tracker_tags, a place for each of the workgroups, "
             f"got {config.tracker_sets}"
         )
+    ranges = _ranges(config, regions, placements, numbers, block_wfs)
+    tracked = [item for item in ranges if item.region.updates]
+    expected = sum(item.tiling.blocks(block_wfs) for item in tracked if item.region.sends)
     writes = [
         register_write(config, "rank", rank=rank),
         *wide_writes(config, "route", _route(program, topology, rank, regions)),
         register_write(config, "epoch", epoch=epoch),
         *wide_writes(config, "spill_base", home or 0),
     ]
-    ranges, entries = [], 0
-    for index, region in enumerate(regions.values()):
-        place = placements[region.array]
-        item = Range(index, region, place.chunk(region.chunk), numbers[region.part])
-        writes += _region_writes(program, config, item, placements, numbers, entries, block_wfs)
-        ranges.append(item)
-        entries += trigger_entries(config, place.tiling, block_wfs) if region.updates else 0
+    for item in ranges:
+        writes += _region_writes(program, config, item, placements, numbers, block_wfs)
     for index, (start, length) in enumerate(plain, len(ranges)):
         writes += range_writes(config, index, range_words(config, base=start, sectors=length, phase=Phase.OTHER))
-    tracked = [item.region for item in ranges if item.region.updates]
-    tilings = {region.part: placements[region.array].tiling for region in tracked}
-    expected = sum(tilings[region.part].blocks(block_wfs) for region in tracked if region.sends)
     writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
-    filled = [item for item in ranges if item.region.updates and not program.array(item.region.array).first_touch]
-    elements = {_identity(program, region) for region in tracked if region.store is words.Access.UPDATE}
-    if filled and len(elements) > 1:
-        raise DriverError("arrays that are filled before the start must all be filled with the same element")
+    fill, element = _fill(program, tracked)
     return NodeProgram(
         rank=rank,
         writes=tuple(writes),
         ranges=tuple(ranges),
         expected_blocks=expected,
-        expected_triggers=sum(tiling.wf_tiles for tiling in tilings.values()),
-        trigger_entries=entries,
-        fill=tuple((item.base, tilings[item.region.part].sectors) for item in filled),
-        fill_element=min(elements, default=0),
+        expected_triggers=sum(item.tiling.wf_tiles for item in tracked),
+        trigger_entries=sum(trigger_entries(config, item.tiling, block_wfs) for item in tracked),
+        fill=fill,
+        fill_element=element,
         home_sectors=table,
     )
+
+
+def _ranges(
+    config: Configuration,
+    regions: Mapping[Part, Region],
+    placements: Mapping[str, Placement],
+    numbers: Mapping[Part, int],
+    block_wfs: int,
+) -> list[Range]:
+    """The regions in the range table, those that are tracked one after another in the trigger table."""
+    ranges, entries = [], 0
+    for index, (part, region) in enumerate(regions.items()):
+        place = placements[region.array]
+        first = entries if region.updates else 0
+        ranges.append(Range(index, region, place.tiling, place.chunk(region.chunk), numbers[part], first))
+        entries += trigger_entries(config, place.tiling, block_wfs) if region.updates else 0
+    return ranges
+
+
+def _fill(program: Program, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, int], ...], int]:
+    """What memory must hold before the start: where (first sector, sectors), and the element."""
+    arrays = {array.name: array for array in program.arrays}
+    fill = tuple((item.base, item.tiling.sectors) for item in tracked if not arrays[item.region.array].first_touch)
+    updated = [arrays[item.region.array] for item in tracked if item.region.store is words.Access.UPDATE]
+    elements = {IDENTITY[DataType[array.dtype.upper()]].get(AluOperation[array.op.upper()], 0) for array in updated}
+    if fill and len(elements) > 1:
+        raise DriverError("arrays that are filled before the start must all be filled with the same element")
+    return fill, min(elements, default=0)
 
 
 def _check_fields(config: Configuration, gpus: int, rank: int, epoch: int) -> None:
@@ -223,18 +246,12 @@ def _route(program: Program, topology: Topology, rank: int, regions: Mapping[Par
     return route
 
 
-def _identity(program: Program, region: Region) -> int:
-    array = program.array(region.array)
-    return IDENTITY[DataType[array.dtype.upper()]].get(AluOperation[array.op.upper()], 0)
-
-
 def _region_writes(
     program: Program,
     config: Configuration,
     item: Range,
     placements: Mapping[str, Placement],
     numbers: Mapping[Part, int],
-    block_base: int,
     block_wfs: int,
 ) -> list[Write]:
     """The writes of a region's range entry."""
@@ -254,7 +271,7 @@ def _region_writes(
     entry = range_words(
         config,
         base=item.base,
-        tiling=placements[region.array].tiling,
+        tiling=item.tiling,
         mapping=mapping,
         access=_ACCESS[region.store],
         alu=AluOperation[array.op.upper()],
@@ -267,7 +284,7 @@ def _region_writes(
         peer=peer,
         offset=offset,
         wg_base=item.wg_base,
-        block_base=block_base if region.updates else 0,
+        block_base=item.block_base,
         block_wfs=block_wfs,
         updates=max(region.updates, 1),
     )

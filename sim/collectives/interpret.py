@@ -96,8 +96,8 @@ class _System:
 
 
 def interpret(program: Program, inputs: np.ndarray | Sequence[np.ndarray]) -> Outcome:
-    """Run `program`. `inputs`: by rank the bit patterns that its kernel stores, as for `program.golden`. Several kernels
-    on a rank are refused.
+    """Run `program`. `inputs`: by rank the bit patterns that its kernel stores, as for `program.golden`. Several
+    kernels on a rank are refused.
 
     Raises :class:`ProgramError`, also for a program that :func:`sim.collectives.check.check` refuses.
     """

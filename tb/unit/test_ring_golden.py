@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sim.golden.arithmetic import is_nan
+from sim.golden.gather import all_gather
 from sim.golden.matmul import partial_products, patterns_of
 from sim.golden.ring import ring_reduce_scatter
 
@@ -98,3 +99,7 @@ def test_partial_products_differ_by_gpu(dtype):
     assert products.shape == (2, 4, 6)
     assert products.dtype == (np.uint16 if dtype in ("fp16", "bf16") else np.uint32)
     assert (products[0] != products[1]).any() and not is_nan(dtype, products).any()
+
+
+def test_all_gather_by_hand():
+    assert all_gather(np.array([[1, 2], [3, 4], [5, 6]])).tolist() == [[1, 2, 3, 4, 5, 6]] * 3
