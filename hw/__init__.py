@@ -1,0 +1,20 @@
+"""The hardware: a library of blocks, and a node made of them.
+
+A package is a step on the path of a sector, or what serves all steps:
+
+- :mod:`hw.address_map`: where an access of the GPU goes;
+- :mod:`hw.memory_controller`: one channel's queues, arbitration and DRAM commands;
+- :mod:`hw.near_bank`: op-and-store units beside the DRAM's banks;
+- :mod:`hw.tracker`: counts the accesses of every WF tile and triggers what follows the last;
+- :mod:`hw.dma`: reads what is complete;
+- :mod:`hw.link`: takes it to the neighbour, and writes what comes from one;
+- :mod:`hw.registers`: what software sees of all that;
+- :mod:`hw.node`: all of it, wired together; its parameters are in :mod:`hw.config`;
+- :mod:`hw.messages`, :mod:`hw.range_table`, :mod:`hw.events`: what the blocks tell one another;
+- :mod:`hw.parameters`, :mod:`hw.geometry`, :mod:`hw.dram_timing`: what they are built from;
+- :mod:`hw.primitives`: parts that know nothing of T3;
+- :mod:`hw.export`, :mod:`hw.synthesis`: from a block to files, and to figures.
+
+A block imports neither the node nor its configuration: each package can be used in another design, with the parameter
+class that stands beside its block.
+"""

@@ -4,18 +4,24 @@
 reaches memory, its first unreported occurrence leaves a fault record, and a refused read is answered with `error`.
 """
 
+from dataclasses import dataclass
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .config import Configuration
-from .messages import Access, DataType, Fault, Mapping, Messages, Source
+from .messages import Access, DataType, Fault, Mapping, MessageParameters, Messages, Source
 from .range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
 
 SLOTS = 4
 """Accesses in flight: three pipeline stages and the cycle of the hand-over at one access a cycle."""
+
+
+@dataclass(frozen=True)
+class AddressMapParameters(MessageParameters):
+    """Of the address map: it compares each address with `ranges` ranges."""
 
 
 class Destination(enum.Enum, shape=2):
@@ -44,7 +50,7 @@ class AddressMap(wiring.Component):
     A range or `armed` written in cycle c holds for accesses taken from c + 1 on.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: AddressMapParameters):
         self._config = config
         self._messages = messages = Messages(config)
         super().__init__(

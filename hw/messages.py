@@ -1,15 +1,17 @@
 """Payload types that travel between the blocks, in the order in which one sector meets them.
 
-The enums are fixed; layouts whose widths depend on the configuration are attributes of :class:`Messages`.
+The enums are fixed; layouts whose widths depend on :class:`MessageParameters` are attributes of :class:`Messages`.
 All addresses are in sectors (32 B): a `va` here is the byte address divided by 32.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
-from .config import COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, Configuration
+from .geometry import COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, SECTOR_BITS
+from .parameters import Parameters, between, one_of
 
 BANK_SHAPE = unsigned(4)
 """Bank of a channel: bits 1:0 the bank group, bits 3:2 the bank in its group."""
@@ -140,10 +142,53 @@ stream; the threshold is 5 at or above `boundary_10` requests, 10 at or above `b
 `pace_lag`: cycles that communication may fall behind it before it goes first."""
 
 
-class Messages:
-    """Layouts of every payload for one configuration."""
+@dataclass(frozen=True)
+class MessageParameters(Parameters):
+    """What the payloads depend on: widths in bits of their fields (`va_bits` of a byte address), and how many ranges
+    and packet buffers of the DMA engine there are to be numbered."""
 
-    def __init__(self, config: Configuration):
+    va_bits: int = between(48, 36, 57)
+    wg_bits: int = between(16, 9, 20)
+    wf_bits: int = one_of(3, 3)
+    count_bits: int = between(17, 8, 24)
+    epoch_bits: int = between(8, 4, 8)
+    ranges: int = one_of(16, 4, 8, 16, 32, 64)
+    dma_packets: int = one_of(8, 1, 2, 4, 8, 16, 32, 64, 128)
+
+    @property
+    def va_sector_bits(self) -> int:
+        """Width of a virtual address counted in sectors."""
+        return self.va_bits - SECTOR_BITS
+
+    @property
+    def range_bits(self) -> int:
+        """Width of a range-table index."""
+        return (self.ranges - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class ChannelParameters(MessageParameters):
+    """Of blocks that have a port per memory channel, or sort by channel."""
+
+    channels: int = one_of(1, 1, 2, 4, 8, 16, 32)
+
+    @property
+    def channel_bits(self) -> int:
+        """Address bits that select the channel (just above the 256 B interleave)."""
+        return (self.channels - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class HomeParameters(Parameters):
+    """Of blocks through which counters go to their homes: `spill_queue_depth` requests may wait."""
+
+    spill_queue_depth: int = between(8, 1, 64)
+
+
+class Messages:
+    """Layouts of every payload for one set of parameters."""
+
+    def __init__(self, config: MessageParameters):
         self.config = config
 
     @cached_property

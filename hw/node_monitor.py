@@ -4,7 +4,7 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .config import Configuration
+from .messages import MessageParameters
 from .range_table import RangeWrite, Word
 
 
@@ -17,7 +17,7 @@ class CollectiveState(wiring.Component):
     `done_rises` is its first cycle; `running` from arming to done. `disarm` ends the epoch in any state.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: MessageParameters):
         super().__init__(
             {
                 "ranges": In(RangeWrite),

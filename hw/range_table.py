@@ -11,8 +11,7 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .config import Configuration
-from .messages import Access, AluOperation, DataType, Mapping, Phase
+from .messages import Access, AluOperation, DataType, Mapping, MessageParameters, Phase
 
 
 class Word(enum.IntEnum):
@@ -120,7 +119,7 @@ class RangeMatch(wiring.Component):
     `hit`, `index`. A word written in cycle c holds for look-ups from c + 1 on.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: MessageParameters):
         self._config = config
         super().__init__(
             {
@@ -168,7 +167,7 @@ class RangeTable(wiring.Component):
     lower case with the layout of :data:`WORDS` (or a 32-bit number). Latency: read 0 cycles, write visible in the next.
     """
 
-    def __init__(self, config: Configuration, words: list[Word]):
+    def __init__(self, config: MessageParameters, words: list[Word]):
         self._words = list(words)
         self._ranges = config.ranges
         members: dict[str, wiring.Member] = {"write": In(RangeWrite), "index": In(config.range_bits)}

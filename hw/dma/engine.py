@@ -4,15 +4,17 @@ A block is 1..8 WF tiles; a tile is rows of bytes at a pitch. The engine walks t
 cycle, and only while a packet buffer is open for the data, so egress never blocks a read that was issued.
 """
 
+from dataclasses import dataclass
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..config import SECTOR_BYTES, Configuration
 from ..events import DmaEvents
+from ..geometry import SECTOR_BYTES
 from ..link.packet_buffer import PacketBuffer, slot_bits
-from ..messages import Access, Messages, Source
+from ..messages import Access, ChannelParameters, Messages, Source
 from ..range_table import Control, RangeTable, RangeWrite, Word
 
 SECTORS_BITS = 12
@@ -31,6 +33,11 @@ _WORDS = [
 ]
 
 
+@dataclass(frozen=True)
+class DmaParameters(ChannelParameters):
+    """Of the DMA engine: it reads from `channels` memory channels into `dma_packets` packet buffers."""
+
+
 class DmaEngine(wiring.Component):
     """Reads the WF tiles of ready blocks and sends them to the peer of their range.
 
@@ -44,7 +51,7 @@ class DmaEngine(wiring.Component):
     blocks of more than one sector.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: DmaParameters):
         self._config = config
         self._messages = messages = Messages(config)
         super().__init__(

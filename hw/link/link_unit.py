@@ -5,11 +5,11 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..clock_gate import gated_submodule
-from ..config import Configuration
 from ..events import LinkEvents
 from ..messages import Messages
 from ..primitives.stream_arbiter import StreamArbiter
 from ..range_table import RangeWrite
+from .parameters import LinkParameters
 from .receiver import Receiver
 from .transmitter import Transmitter
 
@@ -24,7 +24,7 @@ class LinkUnit(wiring.Component):
     refused packets never hold up the link. Latency: packet in to `tx` 2 cycles, `rx` last flit to first write 4.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: LinkParameters):
         self._config = config
         self._messages = messages = Messages(config)
         flits = stream.Signature(messages.link_flit)

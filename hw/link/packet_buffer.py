@@ -10,8 +10,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import INTERLEAVE_SECTORS, Configuration
-from ..messages import Messages
+from ..geometry import INTERLEAVE_SECTORS
+from ..messages import ChannelParameters, Messages
 
 
 def slot_bits(packets: int) -> int:
@@ -26,7 +26,7 @@ def arrival_layout(packets: int) -> data.StructLayout:
     )
 
 
-def closing_layout(config: Configuration) -> data.StructLayout:
+def closing_layout(config: ChannelParameters) -> data.StructLayout:
     """Closes the open buffer: its `header` (without `check`), the `bank` its sectors arrive in, and a `mark` that comes
     back when the packet has left."""
     return data.StructLayout(
@@ -48,7 +48,7 @@ class PacketBuffer(wiring.Component):
     Latency: from the cycle of the last arrival or the closing to the header flit 1 cycle.
     """
 
-    def __init__(self, config: Configuration, packets: int, banks: int):
+    def __init__(self, config: ChannelParameters, packets: int, banks: int):
         self._config = config
         self._packets = packets
         self._banks = banks

@@ -5,9 +5,9 @@ from amaranth.hdl import Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..config import Configuration
 from ..messages import Messages
 from .packet_buffer import PacketBuffer
+from .parameters import PacketizerParameters
 
 PATIENCE = 16
 """Cycles without a store after which an open packet is closed."""
@@ -43,7 +43,7 @@ class StorePacketizer(wiring.Component):
     ends in a store which does not continue it. Latency: store to its header 3 cycles if its packet closes with it.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: PacketizerParameters):
         self._config = config
         self._messages = messages = Messages(config)
         super().__init__(

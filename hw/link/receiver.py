@@ -9,15 +9,16 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
-from ..config import INTERLEAVE_SECTORS, Configuration
+from ..geometry import INTERLEAVE_SECTORS
 from ..messages import HEADER_CHECK_BITS, Fault, Messages
 from ..range_table import RangeMatch, RangeTable, RangeWrite, Word
 from .check import header_bits, header_check
+from .parameters import LinkParameters
 
 _KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "phase", "epoch", "length", "mask")
 
 
-def buffered_header(config: Configuration) -> data.StructLayout:
+def buffered_header(config: LinkParameters) -> data.StructLayout:
     """What is kept of an accepted packet's header until its writes are done."""
     header = Messages(config).link_header
     return data.StructLayout(
@@ -44,7 +45,7 @@ class Receiver(wiring.Component):
     sector a cycle, no bubble between packets.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: LinkParameters):
         self._config = config
         self._messages = messages = Messages(config)
         super().__init__(

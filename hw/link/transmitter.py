@@ -4,9 +4,9 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
 from ..messages import Messages
 from .check import header_bits, header_check
+from .parameters import LinkParameters
 
 
 class Transmitter(wiring.Component):
@@ -21,7 +21,7 @@ class Transmitter(wiring.Component):
     packets. `ready` of a source depends on `tx.ready`.
     """
 
-    def __init__(self, config: Configuration, sources: int = 2):
+    def __init__(self, config: LinkParameters, sources: int = 2):
         self._config = config
         self._sources = sources
         self._messages = messages = Messages(config)

@@ -1,8 +1,8 @@
 """The 16 bank machines of a channel and the choice of one row and one column command per cycle.
 
 State and timers of all banks are vectors over the banks. Times are command to command (JESD235 names in
-:class:`hw.config.Timing`); what is decided goes through a register, so a decision is on the bus one cycle later and
-distances are the same.
+:class:`hw.dram_timing.Timing`); what is decided goes through a register, so a decision is on the bus one cycle later
+and distances are the same.
 """
 
 from amaranth import Cat, Module, Mux, Signal, Value
@@ -11,16 +11,17 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS, Configuration
+from ..geometry import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS
 from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, Phase, RowCommand
 from .dram_queue import BankEvent, RowEvent, encode, rotating, spread
+from .parameters import ControllerParameters
 from .timers import LaneTimers
 
 DIRECTION_BURST = 32
 """Column commands of one direction after which a waiting one of the other direction goes first."""
 
 
-def slot_layout(config: Configuration) -> data.StructLayout:
+def slot_layout(config: ControllerParameters) -> data.StructLayout:
     """What a bank machine knows of the request at it; `index` is its place in the payload memories."""
     return data.StructLayout(
         {
@@ -48,7 +49,7 @@ class BankMachines(wiring.Component):
     cycles.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: ControllerParameters):
         self._config = config
         super().__init__(
             {

@@ -14,13 +14,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import ROW_BITS, Configuration
 from ..events import ControllerEvents
+from ..geometry import ROW_BITS
 from ..messages import Access, ArbiterControl, ColumnCommand, Messages, RowCommand, Source
 from ..seeded_bug import seeded_bug
 from .arbiter import Arbiter
 from .bank_machine import BankMachines, slot_layout
 from .dram_queue import DramQueue
+from .parameters import ControllerParameters
 from .queues import FreeList, Queue, memory_depth
 from .refresh import Refresher
 
@@ -60,7 +61,7 @@ class Room(wiring.Component):
         return m
 
 
-def controller_ports(config: Configuration) -> dict[str, wiring.Member]:
+def controller_ports(config: ControllerParameters) -> dict[str, wiring.Member]:
     """Members of the signature of :class:`MemoryController`."""
     messages = Messages(config)
     return {
@@ -96,7 +97,7 @@ class MemoryController(wiring.Component):
     column command a cycle. `ready` of each stream depends on registers only (but for seeded bug `count_at_enqueue`).
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: ControllerParameters):
         self._config = config
         super().__init__(controller_ports(config))
 

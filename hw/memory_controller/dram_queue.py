@@ -10,8 +10,9 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import BANKS, ROW_BITS, Configuration
+from ..geometry import BANKS, ROW_BITS
 from ..messages import BANK_SHAPE
+from .parameters import ControllerParameters
 
 BankEvent = data.StructLayout({"valid": unsigned(1), "bank": BANK_SHAPE})
 """Something happened at `bank`."""
@@ -105,7 +106,7 @@ class DramQueue(wiring.Component):
     one row request a cycle; released to dispatch of the next row hit 2 cycles.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: ControllerParameters):
         self._depth = config.dram_queue_depth
         self._index_bits = max(1, (self._depth - 1).bit_length())
         super().__init__(

@@ -4,7 +4,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Timing
+from ..dram_timing import Timing
 
 
 class Refresher(wiring.Component):

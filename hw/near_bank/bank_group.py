@@ -19,15 +19,20 @@ the tag alone, so that nothing is ever added to stale elements; the price is tha
 replaces what the partial WR stored. A sector that is reduced in an epoch must therefore not be partly stored in it.
 """
 
+from dataclasses import dataclass
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import COLUMN_BITS, ROW_BITS, Configuration, ConfigurationError
-from ..messages import AluOperation, ColumnCommand, DataType, Messages
+from ..dram_timing import DramParameters
+from ..geometry import COLUMN_BITS, ROW_BITS
+from ..messages import AluOperation, ColumnCommand, DataType, MessageParameters, Messages
+from ..parameters import ConfigurationError
 from ..seeded_bug import seeded_bug
+from ..simulation_aids import SimulationAids
 from .alu import LATENCY, Alu
 
 GROUP_ADDRESS_BITS = ROW_BITS + 2 + COLUMN_BITS
@@ -39,12 +44,17 @@ ArrayRead = data.StructLayout({"valid": unsigned(1), "address": unsigned(GROUP_A
 """Array read; its data is on `array_data` in the next cycle."""
 
 
-def array_data_layout(config: Configuration) -> data.StructLayout:
+@dataclass(frozen=True)
+class NearBankParameters(DramParameters, MessageParameters, SimulationAids):
+    """Of a near-bank unit: the timing its fixed schedule must fit, and the width of an epoch."""
+
+
+def array_data_layout(config: NearBankParameters) -> data.StructLayout:
     """A sector as the array keeps it: data and the epoch that filled it."""
     return data.StructLayout({"data": unsigned(256), "epoch": unsigned(config.epoch_bits)})
 
 
-def array_write_layout(config: Configuration) -> data.StructLayout:
+def array_write_layout(config: NearBankParameters) -> data.StructLayout:
     """Array write by byte mask; the tag is written when `mark` is set."""
     return data.StructLayout(
         {
@@ -58,7 +68,7 @@ def array_write_layout(config: Configuration) -> data.StructLayout:
     )
 
 
-def check_timing(config: Configuration) -> None:
+def check_timing(config: DramParameters) -> None:
     """Raise :class:`ConfigurationError` where the unit's fixed schedule does not fit the timing."""
     timing = config.timing
     if timing.cl < timing.wl + 2:
@@ -81,7 +91,7 @@ class BankGroupUnit(wiring.Component):
     Raises :class:`ConfigurationError` (see :func:`check_timing`). `gated_clocks` as in :class:`hw.near_bank.alu.Alu`.
     """
 
-    def __init__(self, config: Configuration, gated_clocks: bool = False):
+    def __init__(self, config: NearBankParameters, gated_clocks: bool = False):
         check_timing(config)
         self._config = config
         self._gated_clocks = gated_clocks

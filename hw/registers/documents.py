@@ -2,10 +2,9 @@
 
 from amaranth.lib import data
 
-from ..config import Configuration
 from ..messages import AluOperation, DataType, Mapping
 from ..range_table import ENTRY_WORDS, WORDS, Word
-from .map import COUNTER_BITS, WINDOW_BASE, Field, Kind, Register, register_map
+from .map import COUNTER_BITS, WINDOW_BASE, Field, Kind, Register, RegisterParameters, register_map
 
 
 def _bits(field: Field) -> str:
@@ -36,7 +35,7 @@ def _word_fields(word: Word) -> list[tuple[str, str]]:
     ]
 
 
-def markdown(config: Configuration) -> str:
+def markdown(config: RegisterParameters) -> str:
     """The register reference of `config` as Markdown tables."""
     lines = [
         f"# Registers of a node ({config.name})",
@@ -86,7 +85,7 @@ def _register_defines(register: Register) -> list[str]:
     return lines
 
 
-def c_header(config: Configuration) -> str:
+def c_header(config: RegisterParameters) -> str:
     """A C header with every offset, field and enumerated value of `config`."""
     lines = [
         f"/* Registers of a T3 node ({config.name}); made from hw/registers/map.py, do not edit. */",

@@ -11,9 +11,12 @@ from functools import cache
 
 from amaranth.hdl import unsigned
 
-from ..config import Configuration
+from ..dram_timing import DramParameters
+from ..link import LinkParameters
 from ..messages import Access, Fault, Phase, Policy, Threshold
+from ..parameters import between
 from ..range_table import ENTRY_WORDS
+from ..tracker import TrackerParameters
 
 ADDRESS_BITS = 16
 WINDOW_BASE = 0x4000
@@ -22,6 +25,14 @@ COUNTER_BASE = 0x1000
 COUNTER_BITS = 48
 IDENTIFICATION = 0x5433_0001
 """`T3` in ASCII and the version of this map."""
+
+
+@dataclass(frozen=True)
+class RegisterParameters(DramParameters, TrackerParameters, LinkParameters):
+    """Of the register file: what software can read of a build. `name` heads the documents; `gpus`: made for so many."""
+
+    name: str = "custom"
+    gpus: int = between(4, 2, 64)
 
 
 class Kind(Enum):
@@ -163,7 +174,7 @@ def counters() -> tuple[Counter, ...]:
 
 
 @cache
-def register_map(config: Configuration) -> tuple[Register, ...]:
+def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     """Every register of a node of `config`, in address order; the last is the range-table window."""
     registers: list[Register] = []
     address = 0
@@ -301,7 +312,7 @@ def register_map(config: Configuration) -> tuple[Register, ...]:
     return tuple(registers)
 
 
-def find_register(config: Configuration, name: str) -> Register:
+def find_register(config: RegisterParameters, name: str) -> Register:
     """The register called `name`; raises KeyError."""
     for register in register_map(config):
         if register.name == name:
@@ -309,7 +320,7 @@ def find_register(config: Configuration, name: str) -> Register:
     raise KeyError(f"there is no register {name!r}")
 
 
-def check_map(config: Configuration) -> None:
+def check_map(config: RegisterParameters) -> None:
     """Raises ValueError when two registers or fields overlap or one does not fit: a fault of this file."""
     seen: dict[int, str] = {}
     for register in register_map(config):

@@ -8,7 +8,6 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
 from ..messages import Messages
 from ..range_table import ENTRY_WORDS, RangeWrite, Word
 from .map import (
@@ -19,6 +18,7 @@ from .map import (
     Field,
     Kind,
     Register,
+    RegisterParameters,
     counters,
     register_map,
 )
@@ -47,7 +47,7 @@ class RegisterFile(wiring.Component):
     which no access is accepted.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: RegisterParameters):
         self._config = config
         self._registers = register_map(config)
         self._counters = counters()

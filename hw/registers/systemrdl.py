@@ -1,8 +1,7 @@
 """The register map as SystemRDL 2.0, from which tools make IP-XACT, UVM models and documentation."""
 
-from ..config import Configuration
 from ..range_table import ENTRY_WORDS, Word
-from .map import WINDOW_BASE, Field, Kind, Register, register_map
+from .map import WINDOW_BASE, Field, Kind, Register, RegisterParameters, register_map
 
 _ACCESS = {
     Kind.CONSTANT: "sw = r; hw = na;",
@@ -40,7 +39,7 @@ def _field(register: Register, field: Field) -> list[str]:
     ]
 
 
-def systemrdl(config: Configuration) -> str:
+def systemrdl(config: RegisterParameters) -> str:
     """The registers of `config` as address map `t3_registers`."""
     lines = [
         "// Registers of a T3 node; made from hw/registers/map.py, do not edit.",

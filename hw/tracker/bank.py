@@ -25,13 +25,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
 from ..messages import Access, Messages
 from ..range_table import RangeWrite
 from .count_stage import GENERATION_BITS, CountStage, operation, selection
 from .direct_select import DirectSelect
 from .fetch_buffers import FetchBuffers
-from .storage import ENTRY_EPOCH_BITS, CounterStorage
+from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
+from .storage import CounterStorage
 from .tile_geometry import TileGeometry, bank_bits
 from .trigger_table import TriggerTable
 from .way_select import WaySelect
@@ -66,7 +66,7 @@ class TrackerBank(wiring.Component):
     keeps the home's part. `events`: one cycle late.
     """
 
-    def __init__(self, config: Configuration, bank: int):
+    def __init__(self, config: TrackerParameters, bank: int):
         self._config = config
         self._bank = bank
         messages = Messages(config)

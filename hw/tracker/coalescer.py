@@ -7,8 +7,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
-from ..messages import Messages
+from ..messages import MessageParameters, Messages
 
 
 class Coalescer(wiring.Component):
@@ -19,7 +18,7 @@ class Coalescer(wiring.Component):
     commit's payload only. Two commits are merged only while both are below half of what `bytes` can hold.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: MessageParameters):
         commit = Messages(config).commit
         self._commit = commit
         self._half = config.count_bits - 1

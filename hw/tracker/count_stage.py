@@ -8,17 +8,17 @@ from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
 from ..messages import Fault, Messages
 from .fetch_buffers import counter, tile_key
-from .storage import ENTRY_EPOCH_BITS, entry_layout
+from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
+from .storage import entry_layout
 from .tile_geometry import MAX_WFS, bank_bits, block_place
 
 GENERATION_BITS = 32
 """Width of the number of sweeps since reset, kept in the reserved bits of a spilled record."""
 
 
-def operation(config: Configuration) -> data.StructLayout:
+def operation(config: TrackerParameters) -> data.StructLayout:
     """What moves through the stages: a message, or a fill from fetch buffer `buffer` (one-hot; `present`: its home held
     a counter). `stale`: the message is of another epoch."""
     return data.StructLayout(
@@ -33,7 +33,7 @@ def operation(config: Configuration) -> data.StructLayout:
     )
 
 
-def selection(config: Configuration) -> data.StructLayout:
+def selection(config: TrackerParameters) -> data.StructLayout:
     """What stage 4 found for the operation: geometry of the tile (`remaining` = threshold minus amount), the `way` it
     hit or may take, the `victim` should the set be `full`, the fetch buffer that `matches` (one-hot; a fill's own;
     `matched`: any), the counter `before` (zero on a miss), and how many counters of the set are `spilled`."""
@@ -65,7 +65,7 @@ class CountStage(wiring.Component):
     `refused` with `fault`; `hit`, `allocation`, `eviction` for the counters. Latency 0 cycles.
     """
 
-    def __init__(self, config: Configuration, bank: int):
+    def __init__(self, config: TrackerParameters, bank: int):
         self._config = config
         self._bank = bank
         super().__init__(

@@ -4,9 +4,9 @@ from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
 from ..messages import Messages
 from ..primitives.stream_arbiter import StreamArbiter
+from .parameters import TrackerParameters
 
 
 class Crossbar(wiring.Component):
@@ -15,7 +15,7 @@ class Crossbar(wiring.Component):
     Ports: `inputs` per channel, `outputs` per bank. Latency 0 cycles; every bank may take one message a cycle.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: TrackerParameters):
         self._config = config
         self._commit = Messages(config).commit
         super().__init__(

@@ -12,10 +12,10 @@ from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
+from .parameters import TrackerParameters
 
 
-def tile_key(config: Configuration) -> data.StructLayout:
+def tile_key(config: TrackerParameters) -> data.StructLayout:
     """A WF tile and the range it belongs to."""
     return data.StructLayout(
         {
@@ -26,12 +26,12 @@ def tile_key(config: Configuration) -> data.StructLayout:
     )
 
 
-def counter(config: Configuration) -> data.StructLayout:
+def counter(config: TrackerParameters) -> data.StructLayout:
     """A count in bytes and the lowest address seen."""
     return data.StructLayout({"count": unsigned(config.count_bits), "va": unsigned(config.va_sector_bits)})
 
 
-def fill(config: Configuration) -> data.StructLayout:
+def fill(config: TrackerParameters) -> data.StructLayout:
     """A fetched counter re-entering the pipeline: `buffer` (one-hot) gathered the rest; `present`: the home held
     one."""
     return data.StructLayout(
@@ -60,7 +60,7 @@ class FetchBuffers(wiring.Component):
     counts them. `busy`: a buffer is in use. A Tracker without tags has no homes and no buffers: every output is 0.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: TrackerParameters):
         self._config = config
         count = config.tracker_fetches
         super().__init__(

@@ -6,16 +6,17 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from ..config import INTERLEAVE_SECTORS, TOTAL_CHANNELS, Configuration
+from ..geometry import INTERLEAVE_SECTORS, TOTAL_CHANNELS
 from ..messages import Access, Messages, Phase, Source
 from ..primitives.stream_arbiter import StreamArbiter
+from .parameters import SpillParameters
 
 TAGS = 64
 INTERLEAVE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
 RECORD_BYTES = 16
 
 
-def far_signature(config: Configuration) -> wiring.Signature:
+def far_signature(config: SpillParameters) -> wiring.Signature:
     """Homes in channels outside the slice, seen from the port: a request, always taken, and answers to fetches in any
     order, at most one a cycle."""
     messages = Messages(config)
@@ -38,7 +39,7 @@ class SpillPort(wiring.Component):
     channel does. With `far_homes`, `far` takes the requests whose sector another channel of the whole GPU holds.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: SpillParameters):
         self._config = config
         messages = Messages(config)
         super().__init__(

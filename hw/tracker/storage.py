@@ -9,12 +9,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
-
-ENTRY_EPOCH_BITS = 4
+from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
 
 
-def entry_layout(config: Configuration) -> data.StructLayout:
+def entry_layout(config: TrackerParameters) -> data.StructLayout:
     """One counter: 76 bits at the paper's size. `va` is the lowest address seen, `count` is in bytes."""
     return data.StructLayout(
         {
@@ -27,7 +25,7 @@ def entry_layout(config: Configuration) -> data.StructLayout:
     )
 
 
-def write_layout(config: Configuration) -> data.StructLayout:
+def write_layout(config: TrackerParameters) -> data.StructLayout:
     """A write to one set of a bank: `ways` take `entry`; with `spills` its number of spilled counters is `spilled`."""
     return data.StructLayout(
         {
@@ -55,7 +53,7 @@ class CounterStorage(wiring.Component):
     ahead; the memories may return anything for an address that is written in the same cycle.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: TrackerParameters):
         self._sets = config.tracker_sets // config.tracker_banks
         self._ways = config.tracker_ways
         self._spills = config.tracker_tags

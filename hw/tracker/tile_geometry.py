@@ -9,24 +9,24 @@ from amaranth.hdl import Value, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
 from ..messages import Mapping
 from ..range_table import Blocks, Grouping, RangeTable, RangeWrite, Word
+from .parameters import TrackerParameters
 
 MAX_WFS = 8
 
 
-def bank_bits(config: Configuration) -> int:
+def bank_bits(config: TrackerParameters) -> int:
     """Bits of wg that choose the Tracker bank."""
     return (config.tracker_banks - 1).bit_length()
 
 
-def bank_block_bits(config: Configuration) -> int:
+def bank_block_bits(config: TrackerParameters) -> int:
     """Width of an index into one bank's part of the trigger table."""
     return config.block_bits - bank_bits(config)
 
 
-def block_place(config: Configuration) -> data.StructLayout:
+def block_place(config: TrackerParameters) -> data.StructLayout:
     """Where a WF tile stands in the trigger table: entry `index` in its bank, bit `position` of the done mask, which is
     complete at `needed`; `first_wf` of the block; `dma`, `launch`: what its completion starts."""
     return data.StructLayout(
@@ -68,7 +68,7 @@ class TileGeometry(wiring.Component):
     pipeline is empty its registers hold what they had, and so does what follows from them.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: TrackerParameters):
         self._config = config
         super().__init__(
             {

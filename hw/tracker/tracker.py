@@ -9,7 +9,6 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
 from ..events import TrackerEvents
 from ..messages import Access, Fault, Messages
 from ..primitives.stream_arbiter import StreamArbiter
@@ -17,6 +16,7 @@ from ..range_table import RangeWrite, Word
 from .bank import TrackerBank
 from .coalescer import Coalescer
 from .crossbar import Crossbar
+from .parameters import TrackerParameters
 from .tile_geometry import bank_bits
 
 TOTAL_BITS = 20
@@ -30,7 +30,7 @@ class TileTotals(wiring.Component):
     completion, until `clear` (a level). A range with WF_TOTAL 0 is never done.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: TrackerParameters):
         self._config = config
         super().__init__(
             {
@@ -85,7 +85,7 @@ class Tracker(wiring.Component):
     and `spill_queue_depth` are at least 6 (room for the pipeline); with both at 1, one in 6 cycles.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: TrackerParameters):
         self._config = config
         messages = Messages(config)
         super().__init__(

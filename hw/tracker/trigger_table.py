@@ -10,9 +10,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
 from ..messages import Messages
 from ..seeded_bug import seeded_bug
+from .parameters import TrackerParameters
 from .ready_queue import ReadyQueue
 from .tile_geometry import MAX_WFS, bank_block_bits, block_place
 
@@ -20,7 +20,7 @@ DOUBLED_PERIOD = 5
 """The seeded bug `doubled_trigger` makes every fifth block ready twice."""
 
 
-def completion(config: Configuration) -> data.StructLayout:
+def completion(config: TrackerParameters) -> data.StructLayout:
     """A WF tile of `place` is complete; `va` is its lowest address."""
     return data.StructLayout(
         {
@@ -45,7 +45,7 @@ class TriggerTable(wiring.Component):
     completion is being entered.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: TrackerParameters):
         self._config = config
         messages = Messages(config)
         index_bits = bank_block_bits(config)

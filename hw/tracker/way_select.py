@@ -11,9 +11,9 @@ from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import Configuration
 from .fetch_buffers import counter, one_of, tile_key
-from .storage import ENTRY_EPOCH_BITS, entry_layout
+from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
+from .storage import entry_layout
 
 LFSR_TAPS = 0xB400
 
@@ -31,7 +31,7 @@ class WaySelect(wiring.Component):
     the victim's way changes with every `valid`.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: TrackerParameters):
         self._config = config
         entry = entry_layout(config)
         super().__init__(

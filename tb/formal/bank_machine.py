@@ -198,7 +198,7 @@ def _rules(b: Bench, timing: Timing, stuck: dict[str, int]) -> BusMonitor:
     block="bank_machine",
     claim="no command violates RCD, RP, RAS, RC, CCD_S, CCD_L, RRD, FAW, RTP, RTW, WTR, WTP or RFC; no ACT to an open, "
     "no column command to a closed bank, no REF with an open bank",
-    scope=_CONTRACT + "the HBM2 timing set of hw/config.py (cover and seeded bug: shorter distances)",
+    scope=_CONTRACT + "the HBM2 timing set of hw/dram_timing.py (cover and seeded bug: shorter distances)",
     bug="read_to_write.busy stuck at 0: RTW is not kept",
     bug_depth=14,
     cover_depth=18,
@@ -228,7 +228,7 @@ def dram_timing_wide(b: Bench) -> None:
 @proof(
     block="bank_machine",
     claim="an op-and-store is atomic: its bank group sees no column command within CCDWL after an update",
-    scope=_CONTRACT + "the HBM2 timing set of hw/config.py (cover and seeded bug: shorter distances)",
+    scope=_CONTRACT + "the HBM2 timing set of hw/dram_timing.py (cover and seeded bug: shorter distances)",
     bug="update_select stuck at 0: only CCD_L is kept after an update",
     bug_depth=14,
     cover_depth=16,
