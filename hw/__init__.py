@@ -10,7 +10,7 @@ A package is a step on the path of a sector, or what serves all steps:
 - :mod:`hw.link`: takes it to the neighbour, and writes what comes from one;
 - :mod:`hw.registers`: what software sees of all that;
 - :mod:`hw.node`: all of it, wired together; its parameters are in :mod:`hw.config`;
-- :mod:`hw.messages`, :mod:`hw.range_table`, :mod:`hw.events`: what the blocks tell one another;
+- :mod:`hw.messages`, :mod:`hw.range_table`, :mod:`hw.counters`: what the blocks tell one another;
 - :mod:`hw.parameters`, :mod:`hw.geometry`, :mod:`hw.dram_timing`: what they are built from;
 - :mod:`hw.primitives`: parts that know nothing of T3;
 - :mod:`hw.export`, :mod:`hw.synthesis`: from a block to files, and to figures.

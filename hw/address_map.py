@@ -12,6 +12,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from .counters import total
 from .messages import Access, DataType, Fault, Mapping, MessageParameters, Messages, Source
 from .range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
 
@@ -22,6 +23,10 @@ SLOTS = 4
 @dataclass(frozen=True)
 class AddressMapParameters(MessageParameters):
     """Of the address map: it compares each address with `ranges` ranges."""
+
+
+ADDRESS_MAP_COUNTERS = (total("refused", "accesses of this GPU refused by the address maps", lambda refused: refused),)
+"""Of `refused`, over all channels."""
 
 
 class Destination(enum.Enum, shape=2):

@@ -8,46 +8,25 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from .address_map import AddressMap
+from .address_map import ADDRESS_MAP_COUNTERS, AddressMap
 from .clock_gate import gated_submodule
 from .config import Configuration
 from .dma.engine import DmaEngine
-from .events import ControllerEvents
+from .dma.events import DMA_COUNTERS
+from .interfaces import AxiLite, DramBus, HomesPort, LinkPort, gathered, gathered_ports
+from .link.events import link_counters
 from .link.link_unit import LinkUnit
 from .link.packetizer import StorePacketizer
 from .memory_controller.controller import MemoryController
+from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
 from .messages import Access, Messages, Phase
-from .node_monitor import CollectiveState, TriggerLatency
+from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.stream_arbiter import StreamArbiter
+from .registers.map import ADDRESS_BITS
 from .registers.register_file import RegisterFile
-from .tracker.spill import SpillPort, far_signature
+from .tracker.events import TRACKER_COUNTERS
+from .tracker.spill import SpillPort
 from .tracker.tracker import Tracker
-
-
-def dram_signature(config: Configuration) -> wiring.Signature:
-    """One channel's DRAM bus, seen from the controller: JEDEC commands plus UPDATE (op-and-store)."""
-    messages = Messages(config)
-    return wiring.Signature(
-        {
-            "row": Out(messages.row_command),
-            "column": Out(messages.column_command),
-            "write_data": Out(messages.write_data),
-            "read_data": In(messages.read_data),
-        }
-    )
-
-
-def link_signature(config: Configuration) -> wiring.Signature:
-    """One full-duplex link port: flits out and in, and the control messages that go against them."""
-    messages = Messages(config)
-    return wiring.Signature(
-        {
-            "tx": Out(stream.Signature(messages.link_flit)),
-            "tx_control": In(messages.link_control),
-            "rx": In(stream.Signature(messages.link_flit)),
-            "rx_control": Out(messages.link_control),
-        }
-    )
 
 
 class Node(wiring.Component):
@@ -58,9 +37,9 @@ class Node(wiring.Component):
     - `irq`: level, a fault or the end of the collective, as enabled;
     - `kernel_active`: high from the launch of the GEMM kernel to the end of its last store (kernel boundary, 4.5);
     - `compute`, `responses`: per channel, the GPU's accesses and the data of its reads;
-    - `link`: per link port, see :func:`link_signature`; port 0 leads to rank + 1, port 1 to rank - 1;
-    - `dram`: per channel, see :func:`dram_signature`;
-    - `homes`: with `far_homes`, see :func:`hw.tracker.spill.far_signature`;
+    - `link`: per link port, see :class:`hw.interfaces.LinkPort`; port 0 leads to rank + 1, port 1 to rank - 1;
+    - `dram`: per channel, see :class:`hw.interfaces.DramBus`;
+    - `homes`: with `far_homes`, see :class:`hw.interfaces.HomesPort`;
     - `launches`: WG-launch events; `range_done`: a bit per range; `done`: this node's part of the collective is over.
     """
 
@@ -77,12 +56,12 @@ class Node(wiring.Component):
                 "kernel_active": In(1),
                 "compute": In(stream.Signature(messages.compute_request)).array(config.channels),
                 "responses": Out(stream.Signature(messages.compute_response)).array(config.channels),
-                "link": Out(link_signature(config)).array(config.links),
-                "dram": Out(dram_signature(config)).array(config.channels),
+                "link": Out(LinkPort(config)).array(config.links),
+                "dram": Out(DramBus(config)).array(config.channels),
                 "launches": Out(stream.Signature(messages.launch_event)),
                 "range_done": Out(config.ranges),
                 "done": Out(1),
-                **({"homes": Out(far_signature(config))} if config.far_homes else {}),
+                **({"homes": Out(HomesPort(config))} if config.far_homes else {}),
             }
         )
 
@@ -96,9 +75,8 @@ class Node(wiring.Component):
         dma = DmaEngine(config)
         packetizer = StorePacketizer(config)
         m.submodules.links = links = LinkUnit(config)
-        for name in RegisterFile.axi_members():
-            port, inner = getattr(self, name), getattr(registers, name)
-            m.d.comb += inner.eq(port) if RegisterFile.axi_members()[name].flow == In else port.eq(inner)
+        axi = AxiLite(ADDRESS_BITS)
+        connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
         maps, controllers = [], []
         programming = registers.range_write.valid | state.clear
@@ -124,12 +102,8 @@ class Node(wiring.Component):
             connect(m, controller.compute_response, answers.inputs[0])
             connect(m, address_map.refused_reads, answers.inputs[1])
             connect(m, answers.output, flipped(self.responses[channel]))
-            dram = self.dram[channel]
+            connect(m, gathered_ports(DramBus(config), controller), flipped(self.dram[channel]))
             m.d.comb += [
-                dram.row.eq(controller.row),
-                dram.column.eq(controller.column),
-                dram.write_data.eq(controller.write_data),
-                controller.read_data.eq(dram.read_data),
                 dma.returns[channel].eq(controller.returns),
                 spill.returns[channel].eq(controller.returns),
                 controller.kernel_active.eq(self.kernel_active),
@@ -156,12 +130,9 @@ class Node(wiring.Component):
         connect(m, dma.packets, links.dma_packets)
         connect(m, packetizer.packets, links.store_packets)
         for index in range(config.links):
-            connect(m, links.tx[index], flipped(self.link[index].tx))
-            connect(m, flipped(self.link[index].rx), links.rx[index])
-            m.d.comb += [
-                links.tx_control[index].eq(self.link[index].tx_control),
-                self.link[index].rx_control.eq(links.rx_control[index]),
-            ]
+            port = LinkPort(config)
+            members = {name: getattr(links, name)[index] for name in port.members}
+            connect(m, gathered(port, **members), flipped(self.link[index]))
         m.d.comb += [
             tracker.spill_response.eq(spill.response),
             spill.base.eq(Cat(registers.spill_base_low, registers.spill_base_high)),
@@ -225,44 +196,9 @@ class Node(wiring.Component):
         ]
 
     def _counters(self, m, registers, controllers, maps, tracker, dma, links, state) -> None:
-        """Increments of the counter registers, from the events of the blocks."""
+        """Increments of the counter registers: what each block's counters make of its events."""
         events = [controller.events for controller in controllers]
         m.d.comb += [probe.eq(event) for probe, event in zip(self.probes, events, strict=True)]
-
-        def total(bits: list) -> object:
-            return sum(bits[1:], bits[0])
-
-        for phase in Phase:
-            for access in Access:
-                m.d.comb += getattr(registers, f"count_sectors_{phase.name.lower()}_{access.name.lower()}").eq(
-                    total([event.column & (event.phase == phase) & (event.access == access) for event in events])
-                )
-        for counter, field in {
-            "activates": "activate",
-            "refreshes": "refresh",
-            "row_hits": "row_hit",
-            "held_compute": "held_compute",
-            "held_communication": "held_communication",
-            "forced_communication": "forced",
-        }.items():
-            m.d.comb += getattr(registers, f"count_{counter}").eq(total([event[field] for event in events]))
-        occupancy = total([event.occupancy for event in events])
-        m.d.comb += [
-            registers.count_occupancy_sum.eq(occupancy),
-            registers.count_occupancy_peak.eq(occupancy),
-            registers.count_tracker_live_peak.eq(tracker.events.live),
-            registers.count_refused.eq(total([item.refused for item in maps])),
-            registers.count_dma_busy.eq(dma.events.busy),
-            registers.count_dma_reads.eq(dma.events.reads),
-            registers.count_dma_packets.eq(dma.events.packets),
-            registers.count_dma_blocks.eq(dma.events.blocks),
-            registers.count_dma_waiting.eq(dma.events.waiting),
-        ]
-        for field in ("accesses", "hits", "allocations", "evictions", "fetches", "triggers", "stalls"):
-            m.d.comb += getattr(registers, f"count_tracker_{field}").eq(tracker.events[field])
-        for index in range(self._config.links):
-            for field in ("sent_flits", "sent_packets", "received_packets", "no_credit", "no_grant"):
-                m.d.comb += getattr(registers, f"count_link{index}_{field}").eq(links.events[index][field])
         m.submodules.trigger_latency = latency = TriggerLatency()
         m.d.comb += [
             latency.commit.eq(Cat(port.valid & port.ready for port in tracker.commits).any()),
@@ -272,6 +208,15 @@ class Node(wiring.Component):
                     event.column & (event.access == Access.READ) & (event.phase != Phase.GEMM) for event in events
                 ).any()
             ),
-            registers.count_trigger_latency_last.eq(latency.value),
-            registers.count_trigger_latency_peak.eq(latency.value),
         ]
+        for counters, sources in (
+            (CONTROLLER_COUNTERS, events),
+            (TRACKER_COUNTERS, [tracker.events]),
+            (DMA_COUNTERS, [dma.events]),
+            *((link_counters(port), [links.events[port]]) for port in range(self._config.links)),
+            (ADDRESS_MAP_COUNTERS, [item.refused for item in maps]),
+            (LATENCY_COUNTERS, [latency.value]),
+        ):
+            for counter in counters:
+                values = [counter.value(source) for source in sources]
+                m.d.comb += getattr(registers, f"count_{counter.name}").eq(sum(values[1:], values[0]))

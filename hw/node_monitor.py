@@ -4,8 +4,21 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .counters import Counter, Counting, peak
 from .messages import MessageParameters
 from .range_table import RangeWrite, Word
+
+LATENCY_COUNTERS = (
+    Counter(
+        "trigger_latency_last",
+        16,
+        Counting.LAST,
+        "cycles from the latest block's last commit to its first read",
+        lambda value: value,
+    ),
+    peak("trigger_latency_peak", "longest trigger latency in cycles", lambda value: value),
+)
+"""Of `value` of :class:`TriggerLatency`."""
 
 
 class CollectiveState(wiring.Component):

@@ -11,11 +11,11 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..events import DmaEvents
 from ..geometry import SECTOR_BYTES
 from ..link.packet_buffer import PacketBuffer, slot_bits
 from ..messages import Access, ChannelParameters, Messages, Source
 from ..range_table import Control, RangeTable, RangeWrite, Word
+from .events import DmaEvents
 
 SECTORS_BITS = 12
 """Width of the number of sectors in a row (ROW_BYTES is 16 bits)."""

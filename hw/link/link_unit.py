@@ -5,10 +5,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..clock_gate import gated_submodule
-from ..events import LinkEvents
 from ..messages import Messages
 from ..primitives.stream_arbiter import StreamArbiter
 from ..range_table import RangeWrite
+from .events import LinkEvents
 from .parameters import LinkParameters
 from .receiver import Receiver
 from .transmitter import Transmitter

@@ -6,12 +6,14 @@ from ..messages import ChannelParameters
 from ..parameters import between, one_of
 from ..simulation_aids import SimulationAids
 
+MAX_LINKS = 2
+
 
 @dataclass(frozen=True)
 class LinkParameters(ChannelParameters, SimulationAids):
     """Of the link unit: `links` ports, `link_receive_packets` buffers at the receiver of each."""
 
-    links: int = one_of(2, 1, 2)
+    links: int = one_of(2, *range(1, MAX_LINKS + 1))
     link_receive_packets: int = one_of(32, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 

@@ -14,13 +14,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..events import ControllerEvents
 from ..geometry import ROW_BITS
 from ..messages import Access, ArbiterControl, ColumnCommand, Messages, RowCommand, Source
 from ..seeded_bug import seeded_bug
 from .arbiter import Arbiter
 from .bank_machine import BankMachines, slot_layout
 from .dram_queue import DramQueue
+from .events import ControllerEvents
 from .parameters import ControllerParameters
 from .queues import FreeList, Queue, memory_depth
 from .refresh import Refresher

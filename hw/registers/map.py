@@ -11,12 +11,19 @@ from functools import cache
 
 from amaranth.hdl import unsigned
 
+from ..address_map import ADDRESS_MAP_COUNTERS
+from ..counters import Counter, Counting
+from ..dma.events import DMA_COUNTERS
 from ..dram_timing import DramParameters
-from ..link import LinkParameters
-from ..messages import Access, Fault, Phase, Policy, Threshold
+from ..link.events import link_counters
+from ..link.parameters import MAX_LINKS, LinkParameters
+from ..memory_controller.events import CONTROLLER_COUNTERS
+from ..messages import Access, Fault, Policy, Threshold
+from ..node_monitor import LATENCY_COUNTERS
 from ..parameters import between
 from ..range_table import ENTRY_WORDS
-from ..tracker import TrackerParameters
+from ..tracker.events import TRACKER_COUNTERS
+from ..tracker.parameters import TrackerParameters
 
 ADDRESS_BITS = 16
 WINDOW_BASE = 0x4000
@@ -45,14 +52,6 @@ class Kind(Enum):
     CLEARABLE = "w1c"
     COUNTER = "counter"
     WINDOW = "window"
-
-
-class Counting(Enum):
-    """How a counter takes its input: adds it, keeps the greatest, or keeps the last one that is not zero."""
-
-    SUM = "sum"
-    MAXIMUM = "maximum"
-    LAST = "last"
 
 
 @dataclass(frozen=True)
@@ -110,67 +109,18 @@ class Register:
         raise KeyError(f"register {self.name} has no field {name!r}; it has {', '.join(f.name for f in self.fields)}")
 
 
-@dataclass(frozen=True)
-class Counter:
-    """An event counter: `width` bits arrive a cycle on port `count_<name>` (0: the register file counts by itself)."""
-
-    name: str
-    width: int
-    counting: Counting
-    description: str
-
-
 @cache
 def counters() -> tuple[Counter, ...]:
-    """Every counter, in address order."""
-
-    def total(name: str, description: str) -> Counter:
-        return Counter(name, 8, Counting.SUM, description)
-
-    items = [Counter("cycles", 0, Counting.SUM, "cycles since the counters were cleared")]
-    for phase in Phase:
-        for access in Access:
-            name = f"sectors_{phase.name.lower()}_{access.name.lower()}"
-            items.append(total(name, f"DRAM sectors of phase {phase.name}, access {access.name}"))
-    items += [
-        total("activates", "row activations"),
-        total("refreshes", "refresh commands"),
-        total("row_hits", "column commands that needed no activation of their own"),
-        total("held_compute", "cycles a compute request was not taken by the arbiter"),
-        total("held_communication", "cycles a communication request was not taken by the arbiter"),
-        total("forced_communication", "communication requests let through by the starvation limit"),
-        Counter("occupancy_sum", 16, Counting.SUM, "requests in the DRAM queues, added up over cycles"),
-        Counter("occupancy_peak", 16, Counting.MAXIMUM, "most requests in the DRAM queues at once"),
-        total("tracker_accesses", "messages the Tracker accepted"),
-        total("tracker_hits", "messages that found their entry"),
-        total("tracker_allocations", "entries newly made"),
-        total("tracker_evictions", "counters moved to their home in memory"),
-        total("tracker_fetches", "counters fetched from their home"),
-        total("tracker_triggers", "WF tiles completed"),
-        total("tracker_stalls", "cycles a message had to wait"),
-        Counter("tracker_live_peak", 16, Counting.MAXIMUM, "most entries in use at once"),
-        total("dma_busy", "cycles the DMA engine had a block in work"),
-        total("dma_reads", "sectors read by the DMA engine"),
-        total("dma_packets", "packets handed to the link"),
-        total("dma_blocks", "blocks sent"),
-        total("dma_waiting", "cycles without a free packet buffer"),
-    ]
-    for port in range(2):
-        items += [
-            total(f"link{port}_sent_flits", f"flits sent on link port {port}"),
-            total(f"link{port}_sent_packets", f"packets sent on link port {port}"),
-            total(f"link{port}_received_packets", f"packets received on link port {port}"),
-            total(f"link{port}_no_credit", f"cycles a packet waited for a credit on link port {port}"),
-            total(f"link{port}_no_grant", f"cycles a packet waited for the peer's grant on link port {port}"),
-        ]
-    items += [
-        total("refused", "accesses of this GPU refused by the address maps"),
-        Counter(
-            "trigger_latency_last", 16, Counting.LAST, "cycles from the latest block's last commit to its first read"
-        ),
-        Counter("trigger_latency_peak", 16, Counting.MAXIMUM, "longest trigger latency in cycles"),
-    ]
-    return tuple(items)
+    """Every counter, in address order: those of a node's blocks, for as many link ports as a node may have."""
+    return (
+        Counter("cycles", 0, Counting.SUM, "cycles since the counters were cleared"),
+        *CONTROLLER_COUNTERS,
+        *TRACKER_COUNTERS,
+        *DMA_COUNTERS,
+        *(counter for port in range(MAX_LINKS) for counter in link_counters(port)),
+        *ADDRESS_MAP_COUNTERS,
+        *LATENCY_COUNTERS,
+    )
 
 
 @cache

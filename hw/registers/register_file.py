@@ -8,13 +8,14 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from ..counters import Counting
+from ..interfaces import AxiLite
 from ..messages import Messages
 from ..range_table import ENTRY_WORDS, RangeWrite, Word
 from .map import (
     ADDRESS_BITS,
     COUNTER_BITS,
     WINDOW_BASE,
-    Counting,
     Field,
     Kind,
     Register,
@@ -82,28 +83,9 @@ class RegisterFile(wiring.Component):
 
     @staticmethod
     def axi_members() -> dict[str, wiring.Member]:
-        """The AXI4-Lite slave's signals, by the names cocotbext-axi and most tools look for."""
-        return {
-            "axi_awaddr": In(ADDRESS_BITS),
-            "axi_awprot": In(3),
-            "axi_awvalid": In(1),
-            "axi_awready": Out(1),
-            "axi_wdata": In(32),
-            "axi_wstrb": In(4),
-            "axi_wvalid": In(1),
-            "axi_wready": Out(1),
-            "axi_bresp": Out(2),
-            "axi_bvalid": Out(1),
-            "axi_bready": In(1),
-            "axi_araddr": In(ADDRESS_BITS),
-            "axi_arprot": In(3),
-            "axi_arvalid": In(1),
-            "axi_arready": Out(1),
-            "axi_rdata": Out(32),
-            "axi_rresp": Out(2),
-            "axi_rvalid": Out(1),
-            "axi_rready": In(1),
-        }
+        """The AXI4-Lite slave's signals. One underscore in their names, as tools expect, where Amaranth writes two
+        between an interface and its member."""
+        return {f"axi_{name}": member for name, member in AxiLite(ADDRESS_BITS).members.items()}
 
     def _value(self, register: Register, field: Field) -> object:
         """What a read of `field` returns."""

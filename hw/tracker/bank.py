@@ -51,7 +51,7 @@ BankEvents = data.StructLayout(
         "live": unsigned(16),
     }
 )
-"""What one bank did: fields as in :data:`hw.messages.TrackerEvents`."""
+"""What one bank did: fields as in :data:`hw.tracker.events.TrackerEvents`."""
 
 
 class TrackerBank(wiring.Component):

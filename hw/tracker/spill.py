@@ -7,6 +7,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import INTERLEAVE_SECTORS, TOTAL_CHANNELS
+from ..interfaces import HomesPort
 from ..messages import Access, Messages, Phase, Source
 from ..primitives.stream_arbiter import StreamArbiter
 from .parameters import SpillParameters
@@ -14,19 +15,6 @@ from .parameters import SpillParameters
 TAGS = 64
 INTERLEAVE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
 RECORD_BYTES = 16
-
-
-def far_signature(config: SpillParameters) -> wiring.Signature:
-    """Homes in channels outside the slice, seen from the port: a request, always taken, and answers to fetches in any
-    order, at most one a cycle."""
-    messages = Messages(config)
-    shape = messages.spill_request
-    return wiring.Signature(
-        {
-            "request": Out(data.StructLayout({"valid": unsigned(1), "request": shape})),
-            "response": In(messages.spill_response),
-        }
-    )
 
 
 class SpillPort(wiring.Component):
@@ -49,7 +37,7 @@ class SpillPort(wiring.Component):
                 "base": In(config.va_sector_bits),
                 "memory": Out(stream.Signature(messages.memory_request)).array(config.channels),
                 "returns": In(messages.read_return).array(config.channels),
-                **({"far": Out(far_signature(config))} if config.far_homes else {}),
+                **({"far": Out(HomesPort(config))} if config.far_homes else {}),
             }
         )
 

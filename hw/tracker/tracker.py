@@ -9,13 +9,13 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..events import TrackerEvents
 from ..messages import Access, Fault, Messages
 from ..primitives.stream_arbiter import StreamArbiter
 from ..range_table import RangeWrite, Word
 from .bank import TrackerBank
 from .coalescer import Coalescer
 from .crossbar import Crossbar
+from .events import TrackerEvents
 from .parameters import TrackerParameters
 from .tile_geometry import bank_bits
 

@@ -6,8 +6,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
 from hw.config import Configuration
+from hw.interfaces import HomesPort
 from hw.messages import Messages
-from hw.tracker.spill import far_signature
 from sim.models.link import DelayLine
 
 LATENCY = 100
@@ -16,12 +16,12 @@ RECORDS = 1 << 16
 
 
 class FarHomes(wiring.Component):
-    """`port`: see :func:`hw.tracker.spill.far_signature`. A write is done at once, a fetch sees all before it; record
+    """`port`: see :class:`hw.interfaces.HomesPort`. A write is done at once, a fetch sees all before it; record
     numbers are taken modulo :data:`RECORDS`."""
 
     def __init__(self, config: Configuration):
         self._config = config
-        super().__init__({"port": In(far_signature(config))})
+        super().__init__({"port": In(HomesPort(config))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from typing import Any
 
 from hw.config import ROW_BITS, Configuration
-from hw.events import ControllerEvents
+from hw.memory_controller.events import ControllerEvents
 from hw.messages import Access, ColumnCommand, Messages, RowCommand
 from tb.drivers.payload import unpack
 

@@ -8,7 +8,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
-from hw.events import DmaEvents
+from hw.dma.events import DmaEvents
 from hw.messages import Access, Messages, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
 from tb.drivers.payload import pack, unpack

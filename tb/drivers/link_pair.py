@@ -12,7 +12,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
-from hw.events import LinkEvents
+from hw.link.events import LinkEvents
 from hw.link.link_unit import LinkUnit
 from hw.messages import Access, Fault, Messages
 from hw.range_table import Control, RangeWrite, Word

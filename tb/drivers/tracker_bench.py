@@ -10,10 +10,10 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
-from hw.events import TrackerEvents
 from hw.messages import Access, Fault, Mapping, Messages
 from hw.range_table import WORDS, Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
 from hw.tracker.count_stage import GENERATION_BITS
+from hw.tracker.events import TrackerEvents
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.drivers.sweep import swept

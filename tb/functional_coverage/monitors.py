@@ -5,10 +5,11 @@ from typing import Any
 from amaranth.lib import data
 
 from hw.config import Configuration
-from hw.events import DmaEvents, TrackerEvents
+from hw.dma.events import DmaEvents
 from hw.messages import Access, ArbiterControl, ColumnCommand, Mapping, Messages, Phase, Policy, Threshold
 from hw.range_table import Control, Grouping, RangeWrite, Word
 from hw.registers.map import WINDOW_BASE, Kind, register_map
+from hw.tracker.events import TrackerEvents
 from hw.tracker.trigger_table import completion
 from tb.functional_coverage import plan
 from tb.functional_coverage.collection import cycles

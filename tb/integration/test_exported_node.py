@@ -10,8 +10,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from hw.config import Configuration
-from hw.events import ControllerEvents
 from hw.export.verilog import to_systemverilog
+from hw.memory_controller.events import ControllerEvents
 from hw.node import Node
 from sim.experiments.regression import quiet
 from sim.experiments.request import RingRequest

@@ -12,7 +12,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
 from hw.config import ROW_BITS, Timing, preset
-from hw.events import ControllerEvents
+from hw.memory_controller.events import ControllerEvents
 from hw.messages import Access, AluOperation, ArbiterControl, DataType, Messages, Phase, Policy, Source, Threshold
 from sim.errors import SimulationError
 from sim.models import FOLDER as MODELS

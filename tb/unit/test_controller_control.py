@@ -8,8 +8,8 @@ import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import preset
-from hw.events import ControllerEvents
 from hw.memory_controller.dram_queue import HEAD_WAIT
+from hw.memory_controller.events import ControllerEvents
 from hw.messages import Access, Policy, Source, Threshold
 from tb.drivers import dram_stub
 from tb.drivers.clock import pass_cycles

@@ -16,7 +16,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import ROW_BITS, Configuration, preset
-from hw.events import ControllerEvents
+from hw.memory_controller.events import ControllerEvents
 from hw.messages import Access, AluOperation, DataType, Phase, Source, Threshold
 from sim.errors import SimulationError
 from tb.drivers import dram_stub, payload

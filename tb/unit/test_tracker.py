@@ -16,9 +16,9 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hypothesis import strategies
 
 from hw.config import Configuration, preset
-from hw.events import TrackerEvents
 from hw.tracker.count_stage import CountStage
 from hw.tracker.direct_select import DirectSelect
+from hw.tracker.events import TrackerEvents
 from hw.tracker.storage import CounterStorage
 from hw.tracker.tracker import Tracker
 from sim.errors import SimulationError
