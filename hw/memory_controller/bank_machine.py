@@ -13,9 +13,9 @@ from amaranth.lib.wiring import In, Out
 
 from ..geometry import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS
 from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, Phase, RowCommand
+from ..primitives.lane_timers import LaneTimers
 from .dram_queue import BankEvent, RowEvent, encode, rotating, spread
 from .parameters import ControllerParameters
-from .timers import LaneTimers
 
 DIRECTION_BURST = 32
 """Column commands of one direction after which a waiting one of the other direction goes first."""

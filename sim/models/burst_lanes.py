@@ -6,8 +6,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
-from hw.memory_controller.queues import Queue
 from hw.messages import Access, Messages, Phase
+from hw.primitives.queue import Queue
 from sim.models.plan_layout import MAX_SLOTS, Kernel
 
 Task = data.StructLayout(

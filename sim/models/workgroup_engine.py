@@ -16,8 +16,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
-from hw.memory_controller.queues import Queue
 from hw.messages import Messages
+from hw.primitives.queue import Queue
 from sim.models.burst_lanes import BurstGenerator, RequestLane, Task
 from sim.models.plan_layout import KERNELS, MAX_SLOTS, MAX_WORKGROUPS, PLAN_BITS, Kernel, Step, Workgroup
 

@@ -3,8 +3,8 @@
 from amaranth import Mux, Signal
 
 from hw.memory_controller.arbiter import Arbiter
-from hw.memory_controller.queues import Queue
 from hw.messages import Policy, Threshold
+from hw.primitives.queue import Queue
 from tb.formal.bench import Bench, Block, implies
 from tb.formal.proof import proof
 

@@ -7,8 +7,8 @@ to the head; that it comes out exactly when it is at the head, for every choice,
 from amaranth import Cat, Mux, Signal
 from amaranth.hdl import unsigned
 
-from hw.memory_controller.controller import Room
-from hw.memory_controller.queues import FreeList, Queue
+from hw.primitives.places import FreeList, Room
+from hw.primitives.queue import Queue
 from hw.primitives.stream_arbiter import StreamArbiter
 from hw.tracker.ready_queue import ReadyQueue
 from tb.formal.bench import Bench, Block, at_most_one, implies

@@ -12,7 +12,7 @@ import pytest
 from amaranth import Module, Signal
 from amaranth.sim import Simulator
 
-from hw.memory_controller.queues import Queue
+from hw.primitives.queue import Queue
 from tb.formal import report, solver
 from tb.formal.bench import Bench, UnknownSignal
 from tb.formal.proof import Proof, all_proofs

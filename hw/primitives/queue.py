@@ -1,4 +1,4 @@
-"""FIFOs of the memory controller: payloads stay in a memory, only pointers move."""
+"""The FIFO: payloads stay in a memory, only pointers move."""
 
 from typing import Any
 
@@ -84,56 +84,4 @@ class Queue(wiring.Component):
             m.d.sync += self.level.eq(self.level + 1)
         with m.If(~push & pop):
             m.d.sync += self.level.eq(self.level - 1)
-        return m
-
-
-class FreeList(wiring.Component):
-    """Hands out the numbers 0 to `depth` - 1, each to one holder at a time.
-
-    Ports: `available`, `index`: a number can be taken, and which; `take`: take it; `give`, `given`: return a number. A
-    number returned can be taken from the next cycle. The ring that stores returned numbers needs no initial content:
-    its first `depth` numbers are the positions themselves.
-    """
-
-    def __init__(self, depth: int):
-        self._depth = depth
-        super().__init__(
-            {
-                "available": Out(1),
-                "index": Out(range(memory_depth(depth))),
-                "take": In(1),
-                "give": In(1),
-                "given": In(range(memory_depth(depth))),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.memory = memory = Memory(
-            shape=range(memory_depth(self._depth)), depth=memory_depth(self._depth), init=[]
-        )
-        write = memory.write_port()
-        read = memory.read_port(domain="comb")
-        first = Signal(range(memory_depth(self._depth)))
-        last = Signal(range(memory_depth(self._depth)))
-        wrapped = Signal()
-        count = Signal(range(self._depth + 1), init=self._depth)
-        m.d.comb += [
-            self.available.eq(count != 0),
-            read.addr.eq(first),
-            self.index.eq(Mux(wrapped, read.data, first)),
-            write.addr.eq(last),
-            write.data.eq(self.given),
-            write.en.eq(self.give),
-        ]
-        with m.If(self.take):
-            m.d.sync += first.eq(next_pointer(first, self._depth))
-            with m.If(first == self._depth - 1):
-                m.d.sync += wrapped.eq(1)
-        with m.If(self.give):
-            m.d.sync += last.eq(next_pointer(last, self._depth))
-        with m.If(self.take & ~self.give):
-            m.d.sync += count.eq(count - 1)
-        with m.If(~self.take & self.give):
-            m.d.sync += count.eq(count + 1)
         return m
