@@ -15,6 +15,18 @@ A package is a step on the path of a sector, or what serves all steps:
 - :mod:`hw.primitives`: parts that know nothing of T3;
 - :mod:`hw.export`, :mod:`hw.synthesis`: from a block to files, and to figures.
 
+Reset is synchronous, one cycle of `rst`. It sets registers; memories start with garbage and keep what they hold:
+
+- the register file writes 0 to every word of the range table, its own and over the programming bus every block's,
+  before it accepts an access (:class:`hw.registers.RegisterFile`);
+- each bank of the Tracker sweeps its counters, the numbers of spilled ones and its part of the trigger table, after
+  reset and after every `clear`, before it accepts a commit (:class:`hw.tracker.Tracker`);
+- of every other memory of a block only what was written since counts: which part that is, registers know.
+
+What stands outside must be in order before the first epoch is armed: the table of homes is 0 (its records carry the
+number of the Tracker's sweep, which begins anew), and the epoch beside a sector that is reduced with first touch is
+none that will be armed before the sector is written (:class:`hw.near_bank.BankGroupUnit`).
+
 A block imports neither the node nor its configuration: each package can be used in another design, with the parameter
 class that stands beside its block.
 """

@@ -53,6 +53,9 @@ class AddressMap(wiring.Component):
     Timing: an access taken in cycle c is offered in c + 3, one a cycle, in order. `requests.ready` depends on registers
     only. `faults` never holds traffic back: while a record waits, further ones are lost and only counted by `refused`.
     A range or `armed` written in cycle c holds for accesses taken from c + 1 on.
+
+    Reset: the range words must be written before the first access (see :class:`RangeTable`); the slots are read only
+    where an access was kept.
     """
 
     def __init__(self, config: AddressMapParameters):

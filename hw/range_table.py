@@ -116,7 +116,7 @@ class RangeMatch(wiring.Component):
     """Finds the range that holds an address; ranges do not overlap (the lowest index wins if they do).
 
     Ports: `write`, the programming bus; with `look_up`, `va` in sectors; in the next cycle, and until the next look-up,
-    `hit`, `index`. A word written in cycle c holds for look-ups from c + 1 on.
+    `hit`, `index`. A word written in cycle c holds for look-ups from c + 1 on. Reset leaves every range invalid.
     """
 
     def __init__(self, config: MessageParameters):
@@ -165,6 +165,7 @@ class RangeTable(wiring.Component):
 
     Ports: `write`, the programming bus; `index`, the range read; one output per requested word, named as the word in
     lower case with the layout of :data:`WORDS` (or a 32-bit number). Latency: read 0 cycles, write visible in the next.
+    After reset the words are garbage until they are written: the register file writes 0 to all of them.
     """
 
     def __init__(self, config: MessageParameters, words: list[Word]):

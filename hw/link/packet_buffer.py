@@ -45,7 +45,8 @@ class PacketBuffer(wiring.Component):
     Ports: `room`, `slot`: a buffer is open and its number, stable until it is closed; `arrivals`: per bank at most one
     sector a cycle, never refused; `closing`: see :func:`closing_layout`, only with `room`; `packets`: header flit, then
     data flits, without bubbles between complete packets; `sent`: last flit taken, `sent_mark` its mark; `empty`.
-    Latency: from the cycle of the last arrival or the closing to the header flit 1 cycle.
+    Latency: from the cycle of the last arrival or the closing to the header flit 1 cycle. Reset empties all buffers;
+    their memories need none, since a buffer is read only when it is closed and all its sectors have arrived.
     """
 
     def __init__(self, config: ChannelParameters, packets: int, banks: int):

@@ -6,6 +6,7 @@ from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..messages import Messages
+from ..primitives.round_robin import next_in_turn
 from .packet_buffer import PacketBuffer
 from .parameters import PacketizerParameters
 
@@ -148,13 +149,7 @@ class StorePacketizer(wiring.Component):
 
         if channels > 1:
             with m.If(close | (~opened & ~present)):
-                with m.Switch(served):
-                    for channel in range(channels):
-                        with m.Case(channel):
-                            for distance in reversed(range(1, channels)):
-                                index = (channel + distance) % channels
-                                with m.If(waiting[index]):
-                                    m.d.sync += served.eq(index)
+                next_in_turn(m, "sync", served, waiting, served, again=False)
         return m
 
     def _continues(self, store: data.View, expected: data.View) -> Value:

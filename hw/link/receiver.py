@@ -42,7 +42,8 @@ class Receiver(wiring.Component):
     the header says, `first_touch`, `tracked` from the range, in the order received; `fault_valid`, `fault`: one cycle;
     `received`: a packet was accepted; `idle`;
     `active`: its state may change though nothing arrives. Latency: last flit to first request 4 cycles. Rate: one
-    sector a cycle, no bubble between packets.
+    sector a cycle, no bubble between packets. Reset frees all buffers; the transmitter at the other end starts
+    with as many credits, so both ends of a link are reset together.
     """
 
     def __init__(self, config: LinkParameters):

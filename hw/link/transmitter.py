@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Messages
+from ..primitives.round_robin import next_in_turn
 from .check import header_bits, header_check
 from .parameters import LinkParameters
 
@@ -65,12 +66,7 @@ class Transmitter(wiring.Component):
         chosen = Signal(range(count))
         m.d.comb += chosen.eq(owner)
         with m.If(~sending):
-            with m.Switch(owner):
-                for position in range(count):
-                    with m.Case(position):
-                        for distance in reversed(range(1, count + 1)):
-                            with m.If(allowed[(position + distance) % count]):
-                                m.d.comb += chosen.eq((position + distance) % count)
+            next_in_turn(m, "comb", chosen, allowed, owner)
 
         # Two registers: the flit as it was chosen, then with its check, so that neither stage is long.
         first = Signal(messages.link_flit)

@@ -45,8 +45,8 @@ class BankMachines(wiring.Component):
     command chosen in this cycle; `issue_*`: the column command on the bus (one cycle later), `issue_hit` when it was
     not the first since its row was opened; `row`: row bus; `activated`, `released`: what the buses did, for the DRAM
     queue; `hold_rows`, `precharge_all`, `refresh`: from the refresher; `quiet`: no request is here and every bank may
-    be precharged; `precharged`: REF is allowed. Latency: dispatch to column bus 2 cycles; row request to row bus 2
-    cycles.
+    be precharged; `precharged`: REF is allowed. After reset every bank is closed and no distance runs, as a DRAM is
+    after its initialization. Latency: dispatch to column bus 2 cycles; row request to row bus 2 cycles.
     """
 
     def __init__(self, config: ControllerParameters):

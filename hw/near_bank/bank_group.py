@@ -85,7 +85,8 @@ class BankGroupUnit(wiring.Component):
     """Ports: `column`: command of this bank group (`valid` only for it; bits 1:0 of `bank` are not looked at), with the
     open `row` of its bank; `write_data`: the channel's, WL cycles later; `read_data`: CL cycles after an RD;
     `array_read`, `array_data`, `array_write`: the array, which must be write-first (a read sees a write of the same
-    cycle).
+    cycle). Reset does not reach the array: the epochs in it must be none that is used for a first touch before the
+    sector is written.
 
     Accepts what the timing of `config` allows: after an UPDATE the next command no sooner than CCDWL, else CCD_L.
     Raises :class:`ConfigurationError` (see :func:`check_timing`). `gated_clocks` as in :class:`hw.near_bank.alu.Alu`.

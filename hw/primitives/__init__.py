@@ -3,6 +3,7 @@
 from .lane_timers import LaneTimers
 from .places import FreeList, Room
 from .queue import Queue
+from .round_robin import next_in_turn
 from .stream_arbiter import StreamArbiter
 
-__all__ = ["FreeList", "LaneTimers", "Queue", "Room", "StreamArbiter"]
+__all__ = ["FreeList", "LaneTimers", "Queue", "Room", "StreamArbiter", "next_in_turn"]

@@ -5,6 +5,8 @@ from amaranth.hdl import ShapeLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .round_robin import next_in_turn
+
 
 class StreamArbiter(wiring.Component):
     """Merges `inputs` streams fairly: after a payload is taken, its input has the lowest priority.
@@ -35,12 +37,7 @@ class StreamArbiter(wiring.Component):
             choice.eq(last),
         ]
         with m.If(~locked):
-            with m.Switch(last):
-                for previous in range(count):
-                    with m.Case(previous):
-                        for distance in reversed(range(1, count + 1)):
-                            with m.If(valids[(previous + distance) % count]):
-                                m.d.comb += choice.eq((previous + distance) % count)
+            next_in_turn(m, "comb", choice, valids, last)
         with m.Switch(choice):
             for index, port in enumerate(self.inputs):
                 with m.Case(index):

@@ -57,7 +57,8 @@ class FetchBuffers(wiring.Component):
     `lookup`; `same_tile`: it is that of stage 5; `matches` (one-hot, 0 cycles, sees what stage 5 does in the same
     cycle), `matched`: any; `gathered`, without what stage 5 does. Stage 5: `update` stores `value` in buffer `select`,
     `free` gives it up; `allocate` puts `key` and `value` in buffer `allocated` (index), which must exist: the owner
-    counts them. `busy`: a buffer is in use. A Tracker without tags has no homes and no buffers: every output is 0.
+    counts them. `busy`: a buffer is in use; none is after reset. A Tracker without tags has no homes and no buffers:
+    every output is 0.
     """
 
     def __init__(self, config: TrackerParameters):

@@ -17,7 +17,8 @@ class ReadyQueue(wiring.Component):
 
     Ports: `push` with `item`, always taken; `output`; `clear` empties it (and withdraws what is offered); `waiting`:
     something was pushed, and is not taken in this cycle. Latency 1 cycle when empty; a payload that had to wait in the
-    memory follows its predecessor after 2 more cycles.
+    memory follows its predecessor after 2 more cycles. The memory needs no reset: it is read where something was
+    pushed.
     """
 
     def __init__(self, payload: ShapeLike, depth: int):

@@ -20,11 +20,12 @@ RECORD_BYTES = 16
 class SpillPort(wiring.Component):
     """Turns spill requests into memory requests, and the data read into responses.
 
-    Record `index` is half `index & 1` of sector `base + (index >> 1)`: a write is a STORE under a mask of its 16
-    bytes, a fetch a READ whose `id` is the tag. Ports: `base`, sector address of the table; `requests`, one every 2
-    cycles, in order; `memory` and `returns` per channel (only returns to SPILL count); `response`: same cycle as the
-    return with one channel, one cycle or more later with several. Requests to one sector keep their order because a
-    channel does. With `far_homes`, `far` takes the requests whose sector another channel of the whole GPU holds.
+    Record `index` is half `index & 1` of sector `base + (index >> 1)`: a write is a STORE under a mask of its 16 bytes,
+    a fetch a READ whose `id` is the tag. Ports: `base`, sector address of the table; `requests`, one every 2 cycles, in
+    order; `memory` and `returns` per channel (only returns to SPILL count); `response`: same cycle as the return with
+    one channel, one cycle or more later with several. Requests to one sector keep their order because a channel does.
+    The table must be 0 before the first fetch after a reset. With `far_homes`, `far` takes the requests whose sector
+    another channel of the whole GPU holds.
     """
 
     def __init__(self, config: SpillParameters):

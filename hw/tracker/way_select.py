@@ -4,6 +4,23 @@ The operation before it is in stage 5 and decides late in the cycle what it does
 the way it found, or take that counter out. All three outcomes are worked out meanwhile; the decision only selects. So
 it is with the counter that goes on to stage 5: that of the set, that of a fetch buffer, or what stage 5 makes of it.
 Source: T3 section 4.2.1, Fig 9.
+
+What stage 5 does, and where this stage then finds its own counter (W: the way that stage 5 found; `written.valid` tells
+a counter written from one taken out):
+
+=======================  ==================  ==============================  ========================================
+stage 5                  its tile is         `hit`, `full`, `way`: the set   `before`
+=======================  ==================  ==============================  ========================================
+another set, or nothing  any                 as it is (`left`)               `resident`: in the set, or gathered
+writes a counter in W    the same            W is the hit (`filled`)         `value` (`passed`)
+writes a counter in W    another             W is in use, no hit (`filled`)  `other`: as resident, but not from W
+takes the one in W out   the same            W is free (`emptied`)           0 (`gone`)
+takes the one in W out   another             W is free (`emptied`)           `other`: as resident, but not from W
+updates a fetch buffer   the same            as it is (`left`)               `value` (`passed`)
+completes from a buffer  the same            as it is (`left`)               0 (`gone`)
+=======================  ==================  ==============================  ========================================
+
+The victim's way follows the LFSR; a miss in a full set whose victim is W evicts what stage 5 writes there.
 """
 
 from amaranth import Cat, Module, Mux, Signal
