@@ -1,24 +1,23 @@
 """DMA engine: turns ready blocks into reads of their sectors and link packets to the neighbour (T3 section 4.2.2).
 
-A block is 1..8 WF tiles; a tile is rows of bytes at a pitch. The engine walks tiles, rows and sectors, one read a
-cycle, and only while a packet buffer is open for the data, so egress never blocks a read that was issued.
+A block is 1..8 WF tiles; a tile is rows of bytes at a pitch. The engine says what a block is (:mod:`hw.dma.transfer`),
+has it walked (:class:`hw.dma.walker.Walker`), and reads a sector a cycle, only while a packet buffer is open for the
+data, so egress never blocks a read that was issued.
 """
 
 from dataclasses import dataclass
 
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..geometry import SECTOR_BYTES
 from ..link.packet_buffer import PacketBuffer, slot_bits
 from ..messages import Access, ChannelParameters, Messages, Source
-from ..range_table import Control, RangeTable, RangeWrite, Word
+from ..range_table import RangeTable, RangeWrite, Word
 from .events import DmaEvents
-
-SECTORS_BITS = 12
-"""Width of the number of sectors in a row (ROW_BYTES is 16 bits)."""
+from .transfer import ROW_SECTORS_BITS, TILES_BITS
+from .walker import Walker
 
 _WORDS = [
     Word.CONTROL,
@@ -76,34 +75,23 @@ class DmaEngine(wiring.Component):
         packets = config.dma_packets
         m.submodules.buffer = buffer = PacketBuffer(config, packets, config.channels)
         connect(m, buffer.packets, flipped(self.packets))
-
         m.submodules.table = table = RangeTable(config, _WORDS)
+        m.submodules.walker = walker = Walker(config)
+
         waiting_block = Signal(messages.ready_block)
         block_waits = Signal()
-        walk = Signal(self._walk_layout())
-        walking = Signal()
-        load = Signal()
-        step = Signal()
-        block_end = Signal()
-
         m.d.comb += [
             table.write.eq(self.ranges),
             table.index.eq(waiting_block.range),
             self.blocks.ready.eq(~block_waits),
-            load.eq(block_waits & (~walking | (step & block_end))),
+            walker.transfers.valid.eq(block_waits),
         ]
-        with m.If(load):
+        with m.If(walker.transfers.valid & walker.transfers.ready):
             m.d.sync += block_waits.eq(0)
         with m.If(self.blocks.valid & self.blocks.ready):
             m.d.sync += [block_waits.eq(1), waiting_block.eq(self.blocks.payload)]
-
-        self._walk(m, walk, walking, step, block_end)
-        with m.If(load):
-            self._load(m, walk, waiting_block, table)
-            m.d.sync += walking.eq(1)
-        with m.Elif(step & block_end):
-            m.d.sync += walking.eq(0)
-        self._read(m, walk, walking, step, block_end, buffer)
+        self._describe(m, walker.transfers.payload, waiting_block, table)
+        step = self._read(m, walker, buffer)
 
         for channel in range(config.channels):
             back, arrival = self.returns[channel], buffer.arrivals[channel]
@@ -117,12 +105,12 @@ class DmaEngine(wiring.Component):
         block_sent = Signal()
         m.d.comb += [
             block_sent.eq(buffer.sent & buffer.sent_mark),
-            self.idle.eq(~block_waits & ~walking & buffer.empty),
+            self.idle.eq(~block_waits & ~walker.sectors.valid & buffer.empty),
             self.events.busy.eq(~self.idle),
             self.events.reads.eq(step),
             self.events.packets.eq(buffer.sent),
             self.events.blocks.eq(block_sent),
-            self.events.waiting.eq(walking & ~buffer.room),
+            self.events.waiting.eq(walker.sectors.valid & ~buffer.room),
         ]
         with m.If(self.clear):
             m.d.sync += self.sent_blocks.eq(0)
@@ -130,161 +118,80 @@ class DmaEngine(wiring.Component):
             m.d.sync += self.sent_blocks.eq(self.sent_blocks + 1)
         return m
 
-    def _walk_layout(self) -> data.StructLayout:
-        """State of the walk: where it is, and the geometry of the block as read from the range table."""
-        messages = self._messages
-        return data.StructLayout(
-            {
-                "va": messages.va,
-                "place": unsigned(3),
-                "sectors_left": unsigned(SECTORS_BITS),
-                "row_va": messages.va,
-                "rows_left": unsigned(16),
-                "tile_va": messages.va,
-                "tiles_left": unsigned(4),
-                "wf": messages.wf,
-                "range": unsigned(self._config.range_bits),
-                "wg": messages.wg,
-                "bottom": unsigned(1),
-                "bottom_full": unsigned(4),
-                "rows_full": unsigned(16),
-                "rows_partial": unsigned(16),
-                "row_sectors": unsigned(SECTORS_BITS),
-                "last_bytes": unsigned(5),
-                "pitch": unsigned(32),
-                "wf_stride": unsigned(32),
-                "offset": messages.va,
-                "control": Control,
-            }
-        )
-
-    def _load(self, m: Module, walk: data.View, block: data.View, table: RangeTable) -> None:
-        """Start the walk of `block`: geometry from the range table."""
+    def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable) -> None:
+        """The transfer that `block` is, by its range's words."""
         row_bytes = Signal(16)
-        row_sectors = Signal(SECTORS_BITS)
-        wfs = Signal(4)
-        present = Signal(4)
+        row_sectors = Signal(ROW_SECTORS_BITS)
+        wfs = Signal(TILES_BITS)
+        present = Signal(TILES_BITS)
+        geometry, label = transfer.geometry, transfer.label
         m.d.comb += [
             row_bytes.eq(Mux(block.right, table.row_bytes.right, table.row_bytes.body)),
             row_sectors.eq((row_bytes + SECTOR_BYTES - 1) >> SECTOR_BYTES.bit_length() - 1),
             wfs.eq(Mux(block.bottom, table.blocks.bottom_wfs, table.grouping.wfs)),
             present.eq(wfs - block.wf),
-        ]
-        m.d.sync += [
-            walk.va.eq(block.va),
-            walk.place.eq(0),
-            walk.sectors_left.eq(row_sectors),
-            walk.row_va.eq(block.va),
-            walk.rows_left.eq(
-                Mux(block.bottom & (table.blocks.bottom_full == block.wf), table.rows.partial, table.rows.full)
-            ),
-            walk.tile_va.eq(block.va),
-            walk.tiles_left.eq(Mux(present < table.grouping.block_wfs, present, table.grouping.block_wfs)),
-            walk.wf.eq(block.wf),
-            walk.range.eq(block.range),
-            walk.wg.eq(block.wg),
-            walk.bottom.eq(block.bottom),
-            walk.bottom_full.eq(table.blocks.bottom_full),
-            walk.rows_full.eq(table.rows.full),
-            walk.rows_partial.eq(table.rows.partial),
-            walk.row_sectors.eq(row_sectors),
-            walk.last_bytes.eq(row_bytes[:5]),
-            walk.pitch.eq(table.pitch),
-            walk.wf_stride.eq(table.wf_stride),
-            walk.offset.eq(Cat(table.offset_low, table.offset_high)),
-            walk.control.eq(table.control),
+            transfer.va.eq(block.va),
+            transfer.tile.eq(block.wf),
+            transfer.tiles.eq(Mux(present < table.grouping.block_wfs, present, table.grouping.block_wfs)),
+            geometry.row_sectors.eq(row_sectors),
+            geometry.last_bytes.eq(row_bytes[:5]),
+            geometry.rows.eq(table.rows.full),
+            geometry.pitch.eq(table.pitch),
+            geometry.stride.eq(table.wf_stride),
+            geometry.ragged.eq(block.bottom),
+            geometry.ragged_tile.eq(table.blocks.bottom_full),
+            geometry.ragged_rows.eq(table.rows.partial),
+            label.range.eq(block.range),
+            label.wg.eq(block.wg),
+            label.offset.eq(Cat(table.offset_low, table.offset_high)),
+            label.control.eq(table.control),
         ]
 
-    def _walk(self, m: Module, walk: data.View, walking: Signal, step: Signal, block_end: Signal) -> None:
-        """Move to the next sector of the block: along the row, to the next row, to the next WF tile."""
-        row_end = Signal()
-        tile_end = Signal()
-        next_row = Signal(self._config.va_sector_bits)
-        next_tile = Signal(self._config.va_sector_bits)
-        next_wf = Signal(4)
-        m.d.comb += [
-            row_end.eq(walk.sectors_left[1:] == 0),
-            tile_end.eq(row_end & (walk.rows_left[1:] == 0)),
-            block_end.eq(tile_end & (walk.tiles_left[1:] == 0)),
-            next_row.eq(walk.row_va + walk.pitch),
-            next_tile.eq(walk.tile_va + walk.wf_stride),
-            next_wf.eq(walk.wf + 1),
-        ]
-        with m.If(step):
-            with m.If(row_end):
-                m.d.sync += [walk.sectors_left.eq(walk.row_sectors), walk.place.eq(0)]
-                with m.If(tile_end):
-                    m.d.sync += [
-                        walk.va.eq(next_tile),
-                        walk.row_va.eq(next_tile),
-                        walk.tile_va.eq(next_tile),
-                        walk.rows_left.eq(
-                            Mux(walk.bottom & (walk.bottom_full == next_wf), walk.rows_partial, walk.rows_full)
-                        ),
-                        walk.tiles_left.eq(walk.tiles_left - 1),
-                        walk.wf.eq(next_wf),
-                    ]
-                with m.Else():
-                    m.d.sync += [
-                        walk.va.eq(next_row),
-                        walk.row_va.eq(next_row),
-                        walk.rows_left.eq(walk.rows_left - 1),
-                    ]
-            with m.Else():
-                m.d.sync += [
-                    walk.va.eq(walk.va + 1),
-                    walk.sectors_left.eq(walk.sectors_left - 1),
-                    walk.place.eq(Mux(walk.va[:3] == 7, 0, walk.place + 1)),
-                ]
-
-    def _read(
-        self, m: Module, walk: data.View, walking: Signal, step: Signal, block_end: Signal, buffer: PacketBuffer
-    ) -> None:
-        """Issue the read of the walk's sector; with the last sector of a packet, close its buffer."""
+    def _read(self, m: Module, walker: Walker, buffer: PacketBuffer) -> Signal:
+        """Read the sector of the walker; with the last one of a packet, close its buffer. Returns "one is issued"."""
         config = self._config
+        sector, label = walker.sectors.payload, walker.label
         channel = Signal(config.channel_bits)
+        step = Signal()
         request = Signal(self._messages.memory_request)
         m.d.comb += [
-            channel.eq(walk.va[3 : 3 + config.channel_bits]),
+            channel.eq(sector.va[3 : 3 + config.channel_bits]),
             request.access.eq(Access.READ),
-            request.phase.eq(walk.control.phase),
+            request.phase.eq(label.control.phase),
             request.source.eq(Source.DMA),
-            request.id.eq(Cat(walk.place, buffer.slot)),
-            request.range.eq(walk.range),
-            request.wg.eq(walk.wg),
-            request.wf.eq(walk.wf),
+            request.id.eq(Cat(sector.place, buffer.slot)),
+            request.range.eq(label.range),
+            request.wg.eq(label.wg),
+            request.wf.eq(sector.tile),
             request.epoch.eq(self.epoch),
-            request.va.eq(walk.va),
+            request.va.eq(sector.va),
             request.mask.eq(Const(0xFFFFFFFF, 32)),
+            step.eq(walker.sectors.valid & walker.sectors.ready),
         ]
         for number in range(config.channels):
             m.d.comb += [
-                self.reads[number].valid.eq(walking & buffer.room & (channel == number)),
+                self.reads[number].valid.eq(walker.sectors.valid & buffer.room & (channel == number)),
                 self.reads[number].payload.eq(request),
             ]
             with m.If(channel == number):
-                m.d.comb += step.eq(walking & buffer.room & self.reads[number].ready)
+                m.d.comb += walker.sectors.ready.eq(buffer.room & self.reads[number].ready)
 
-        row_end = Signal()
         header = buffer.closing.header
         m.d.comb += [
-            row_end.eq(walk.sectors_left[1:] == 0),
-            buffer.closing.valid.eq(step & (row_end | (walk.va[:3] == 7))),
-            buffer.closing.mark.eq(block_end),
+            buffer.closing.valid.eq(step & sector.packet_end),
+            buffer.closing.mark.eq(sector.end),
             buffer.closing.bank.eq(channel),
-            header.va.eq(walk.va - walk.place + walk.offset),
-            header.wg.eq(walk.wg),
-            header.wf.eq(walk.wf),
-            header.access.eq(walk.control.remote_access),
-            header.alu.eq(walk.control.alu),
-            header.dtype.eq(walk.control.dtype),
-            header.phase.eq(walk.control.phase),
+            header.va.eq(sector.va - sector.place + label.offset),
+            header.wg.eq(label.wg),
+            header.wf.eq(sector.tile),
+            header.access.eq(label.control.remote_access),
+            header.alu.eq(label.control.alu),
+            header.dtype.eq(label.control.dtype),
+            header.phase.eq(label.control.phase),
             header.epoch.eq(self.epoch),
-            header.length.eq(walk.place),
+            header.length.eq(sector.place),
+            header.mask.eq(sector.mask),
             header.source.eq(self.rank),
-            header.destination.eq(walk.control.peer),
+            header.destination.eq(label.control.peer),
         ]
-        with m.If(row_end & (walk.last_bytes != 0)):
-            m.d.comb += header.mask.eq((Const(1, 32) << walk.last_bytes) - 1)
-        with m.Else():
-            m.d.comb += header.mask.eq(Const(0xFFFFFFFF, 32))
+        return step

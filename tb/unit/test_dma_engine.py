@@ -264,12 +264,12 @@ async def rate_and_latency(dut):
 
 
 class ForgetsRaggedRows(DmaEngine):
-    """A wrong engine that takes every WF tile of a bottom WG for a whole one."""
+    """A wrong engine that takes every WF tile of a bottom WG for a whole one, but for the first of a block."""
 
-    def _walk(self, m: Module, walk, *rest) -> None:
-        super()._walk(m, walk, *rest)
-        with m.If(walk.bottom):
-            m.d.sync += walk.bottom.eq(0)
+    def _describe(self, m: Module, transfer, block, *rest) -> None:
+        super()._describe(m, transfer, block, *rest)
+        geometry = transfer.geometry
+        m.d.comb += geometry.ragged.eq(block.bottom & (geometry.ragged_tile == transfer.tile))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,137 @@
+"""Address generator of the DMA engine: walks a transfer sector by sector."""
+
+from amaranth import Const, Module, Mux, Signal
+from amaranth.hdl import unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..messages import MessageParameters, Messages
+from .transfer import ROW_SECTORS_BITS, TILES_BITS, Geometry, label_layout, sector_layout, transfer_layout
+
+
+class Walker(wiring.Component):
+    """Turns transfers into their sectors: along the row, to the next row, to the next tile.
+
+    Ports: `transfers`; `sectors`, in order; `label`: of the transfer that they belong to. Latency: a transfer taken in
+    cycle c has its first sector in c + 1. Rate: one sector a cycle, without bubbles between rows, tiles and transfers;
+    `transfers.ready` therefore depends on `sectors.ready`.
+    """
+
+    def __init__(self, config: MessageParameters):
+        self._config = config
+        super().__init__(
+            {
+                "transfers": In(stream.Signature(transfer_layout(config))),
+                "sectors": Out(stream.Signature(sector_layout(config))),
+                "label": Out(label_layout(config)),
+            }
+        )
+
+    def _walk_layout(self) -> data.StructLayout:
+        """Where the walk is, in each dimension."""
+        messages = Messages(self._config)
+        return data.StructLayout(
+            {
+                "va": messages.va,
+                "place": unsigned(3),
+                "sectors_left": unsigned(ROW_SECTORS_BITS),
+                "row_va": messages.va,
+                "rows_left": unsigned(16),
+                "tile_va": messages.va,
+                "tiles_left": unsigned(TILES_BITS),
+                "tile": messages.wf,
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        walk = Signal(self._walk_layout())
+        geometry = Signal(Geometry)
+        label = Signal.like(self.label)
+        walking = Signal()
+        sector = self.sectors.payload
+        load = Signal()
+        step = Signal()
+        row_end = Signal()
+        tile_end = Signal()
+        m.d.comb += [
+            row_end.eq(walk.sectors_left[1:] == 0),
+            tile_end.eq(row_end & (walk.rows_left[1:] == 0)),
+            sector.end.eq(tile_end & (walk.tiles_left[1:] == 0)),
+            sector.packet_end.eq(row_end | (walk.va[:3] == 7)),
+            sector.va.eq(walk.va),
+            sector.tile.eq(walk.tile),
+            sector.place.eq(walk.place),
+            self.sectors.valid.eq(walking),
+            self.label.eq(label),
+            step.eq(walking & self.sectors.ready),
+            self.transfers.ready.eq(~walking | (step & sector.end)),
+            load.eq(self.transfers.valid & self.transfers.ready),
+        ]
+        with m.If(row_end & (geometry.last_bytes != 0)):
+            m.d.comb += sector.mask.eq((Const(1, 32) << geometry.last_bytes) - 1)
+        with m.Else():
+            m.d.comb += sector.mask.eq(Const(0xFFFFFFFF, 32))
+
+        self._advance(m, walk, geometry, step, row_end, tile_end)
+        with m.If(load):
+            self._load(m, walk, geometry, label)
+            m.d.sync += walking.eq(1)
+        with m.Elif(step & sector.end):
+            m.d.sync += walking.eq(0)
+        return m
+
+    def _load(self, m: Module, walk: data.View, geometry: data.View, label: data.View) -> None:
+        """Stand on the first sector of the transfer that is taken."""
+        transfer = self.transfers.payload
+        shape = transfer.geometry
+        m.d.sync += [
+            geometry.eq(shape),
+            label.eq(transfer.label),
+            walk.va.eq(transfer.va),
+            walk.place.eq(0),
+            walk.sectors_left.eq(shape.row_sectors),
+            walk.row_va.eq(transfer.va),
+            walk.rows_left.eq(self._rows(shape, transfer.tile)),
+            walk.tile_va.eq(transfer.va),
+            walk.tiles_left.eq(transfer.tiles),
+            walk.tile.eq(transfer.tile),
+        ]
+
+    def _advance(
+        self, m: Module, walk: data.View, geometry: data.View, step: Signal, row_end: Signal, tile_end: Signal
+    ) -> None:
+        """With `step`, stand on the next sector."""
+        next_row = Signal(self._config.va_sector_bits)
+        next_tile = Signal(self._config.va_sector_bits)
+        next_number = Signal(TILES_BITS)
+        m.d.comb += [
+            next_row.eq(walk.row_va + geometry.pitch),
+            next_tile.eq(walk.tile_va + geometry.stride),
+            next_number.eq(walk.tile + 1),
+        ]
+        with m.If(step):
+            with m.If(row_end):
+                m.d.sync += [walk.sectors_left.eq(geometry.row_sectors), walk.place.eq(0)]
+                with m.If(tile_end):
+                    m.d.sync += [
+                        walk.va.eq(next_tile),
+                        walk.row_va.eq(next_tile),
+                        walk.tile_va.eq(next_tile),
+                        walk.rows_left.eq(self._rows(geometry, next_number)),
+                        walk.tiles_left.eq(walk.tiles_left - 1),
+                        walk.tile.eq(next_number),
+                    ]
+                with m.Else():
+                    m.d.sync += [walk.va.eq(next_row), walk.row_va.eq(next_row), walk.rows_left.eq(walk.rows_left - 1)]
+            with m.Else():
+                m.d.sync += [
+                    walk.va.eq(walk.va + 1),
+                    walk.sectors_left.eq(walk.sectors_left - 1),
+                    walk.place.eq(Mux(walk.va[:3] == 7, 0, walk.place + 1)),
+                ]
+
+    @staticmethod
+    def _rows(geometry: data.View, tile: Signal) -> Mux:
+        """Rows of tile number `tile`."""
+        return Mux(geometry.ragged & (geometry.ragged_tile == tile), geometry.ragged_rows, geometry.rows)
