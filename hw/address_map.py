@@ -5,11 +5,12 @@ reaches memory, its first unreported occurrence leaves a fault record, and a ref
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import signed, unsigned
+from amaranth.hdl import Value, signed, unsigned
 from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.memory import Memory
+from amaranth.lib.memory import Memory, ReadPort, WritePort
 from amaranth.lib.wiring import In, Out
 
 from .counters import total
@@ -36,6 +37,67 @@ class Destination(enum.Enum, shape=2):
     LOCAL = 1
     REMOTE = 2
     REFUSED_READ = 3
+
+
+PAYLOAD = data.StructLayout({"id": 8, "mask": 32, "data": 256})
+"""What waits in a slot while an access is decided: its `id`, `mask` and `data`."""
+
+
+def access_layout(parameters: AddressMapParameters) -> data.StructLayout:
+    """An access on its way to the decision: all but its payload, which is in `slot`; `empty`, `splits_2`, `splits_4`:
+    its mask has no byte, cuts through an element of 2 bytes, of 4."""
+    messages = Messages(parameters)
+    return data.StructLayout(
+        {
+            "slot": unsigned(2),
+            "access": Access,
+            "phase": unsigned(2),
+            "wg": messages.wg,
+            "wf": messages.wf,
+            "va": messages.va,
+            "empty": unsigned(1),
+            "splits_2": unsigned(1),
+            "splits_4": unsigned(1),
+        }
+    )
+
+
+def decision_layout(parameters: AddressMapParameters) -> data.StructLayout:
+    """What has been decided of an access: where it leaves, and as what."""
+    messages = Messages(parameters)
+    return data.StructLayout(
+        {
+            "destination": Destination,
+            "access": Access,
+            "alu": 2,
+            "dtype": 2,
+            "first_touch": 1,
+            "tracked": 1,
+            "phase": 2,
+            "peer": 6,
+            "range": parameters.range_bits,
+            "wg": messages.wg,
+            "wf": messages.wf,
+            "epoch": messages.epoch,
+            "va": messages.va,
+        }
+    )
+
+
+class LookedUp(NamedTuple):
+    """An access in the cycle of its decision, and what the range table says of it."""
+
+    matched: Signal
+    """There is one."""
+    found: data.View
+    hit: Signal
+    index: Signal
+    control: data.View
+    relative: Signal
+    """Its wg, counted from the first one of the range."""
+    workgroups: Signal
+    wfs: Signal
+    offset: Signal
 
 
 class AddressMap(wiring.Component):
@@ -77,29 +139,9 @@ class AddressMap(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        messages = self._messages
-
         # The payload waits in a slot of a memory and only its slot number moves; decisions wait beside it.
-        payload_shape = data.StructLayout({"id": 8, "mask": 32, "data": 256})
-        decision_shape = data.StructLayout(
-            {
-                "destination": Destination,
-                "access": Access,
-                "alu": 2,
-                "dtype": 2,
-                "first_touch": 1,
-                "tracked": 1,
-                "phase": 2,
-                "peer": 6,
-                "range": self._config.range_bits,
-                "wg": messages.wg,
-                "wf": messages.wf,
-                "epoch": messages.epoch,
-                "va": messages.va,
-            }
-        )
-        m.submodules.payloads = payloads = Memory(shape=payload_shape, depth=SLOTS, init=[])
-        m.submodules.decisions = decisions = Memory(shape=decision_shape, depth=SLOTS, init=[])
+        m.submodules.payloads = payloads = Memory(shape=PAYLOAD, depth=SLOTS, init=[])
+        m.submodules.decisions = decisions = Memory(shape=decision_layout(self._config), depth=SLOTS, init=[])
         payload_write = payloads.write_port()
         payload_read = payloads.read_port(domain="comb")
         decision_write = decisions.write_port()
@@ -123,24 +165,21 @@ class AddressMap(wiring.Component):
         ]
         m.d.sync += occupancy.eq(occupancy + accept - release)
 
-        # Cycle c: compare with the ranges; look at the mask.
+        looked_up = self._look_up(m, *self._compare(m, accept, tail))
+        self._decide(m, looked_up, decision_write)
+        self._hand_over(m, decision_read, payload_read, head, decided, release)
+        m.d.sync += decided.eq(decided + looked_up.matched - release)
+        with m.If(release):
+            m.d.sync += head.eq(head + 1)
+        return m
+
+    def _compare(self, m: Module, accept: Signal, tail: Signal) -> tuple[Signal, data.View, RangeMatch]:
+        """Cycle c: compare with the ranges; look at the mask."""
+        request = self.requests.payload
         m.submodules.match = match = RangeMatch(self._config)
         m.d.comb += [match.write.eq(self.ranges), match.look_up.eq(accept), match.va.eq(request.va)]
-        access_shape = data.StructLayout(
-            {
-                "slot": unsigned(2),
-                "access": Access,
-                "phase": unsigned(2),
-                "wg": messages.wg,
-                "wf": messages.wf,
-                "va": messages.va,
-                "empty": unsigned(1),
-                "splits_2": unsigned(1),
-                "splits_4": unsigned(1),
-            }
-        )
         compared = Signal()
-        taken = Signal(access_shape)
+        taken = Signal(access_layout(self._config))
         m.d.sync += compared.eq(accept)
         steps = Signal(32)
         m.d.comb += steps.eq(request.mask ^ (request.mask >> 1))
@@ -157,14 +196,16 @@ class AddressMap(wiring.Component):
                 taken.splits_2.eq((steps & 0x55555555).any()),
                 taken.splits_4.eq((steps & 0x77777777).any()),
             ]
+        return compared, taken, match
 
-        # Cycle c + 1: the range's words, and the wg relative to its first one.
+    def _look_up(self, m: Module, compared: Signal, taken: data.View, match: RangeMatch) -> LookedUp:
+        """Cycle c + 1: the range's words, and the wg relative to its first one."""
         m.submodules.table = table = RangeTable(
             self._config, [Word.CONTROL, Word.OFFSET_LOW, Word.OFFSET_HIGH, Word.WORKGROUPS, Word.GROUPING]
         )
         m.d.comb += [table.write.eq(self.ranges), table.index.eq(match.index)]
         matched = Signal()
-        found = Signal(access_shape)
+        found = Signal(access_layout(self._config))
         hit = Signal()
         index = Signal(self._config.range_bits)
         control = Signal(Control)
@@ -184,8 +225,11 @@ class AddressMap(wiring.Component):
                 wfs.eq(table.grouping.wfs),
                 offset.eq(Cat(table.offset_low, table.offset_high)),
             ]
+        return LookedUp(matched, found, hit, index, control, relative, workgroups, wfs, offset)
 
-        # Cycle c + 2: decide.
+    def _decide(self, m: Module, looked_up: LookedUp, decision_write: WritePort) -> None:
+        """Cycle c + 2: decide, by the rules in the order of the class's description."""
+        matched, found, hit, index, control, relative, workgroups, wfs, offset = looked_up
         read = Signal()
         remote = Signal()
         update = Signal()
@@ -247,13 +291,15 @@ class AddressMap(wiring.Component):
             m.d.comb += [decision.va.eq(found.va + offset), decision.phase.eq(control.phase.as_value())]
         with m.Else():
             m.d.comb += [decision.va.eq(found.va), decision.phase.eq(found.phase)]
+        self._record(m, found, matched & refuse, fault)
 
-        # A record that waits is kept: the first fault is the one worth reading.
-        record = Signal(messages.fault_record)
+    def _record(self, m: Module, found: data.View, refused: Value, fault: Signal) -> None:
+        """Leave a record of what was refused. One that waits is kept: the first fault is the one worth reading."""
+        record = Signal(self._messages.fault_record)
         recorded = Signal()
         m.d.comb += [self.faults.valid.eq(recorded), self.faults.payload.eq(record)]
-        m.d.sync += self.refused.eq(matched & refuse)
-        with m.If(matched & refuse & (~recorded | self.faults.ready)):
+        m.d.sync += self.refused.eq(refused)
+        with m.If(refused & (~recorded | self.faults.ready)):
             m.d.sync += [
                 recorded.eq(1),
                 record.fault.eq(fault),
@@ -266,7 +312,10 @@ class AddressMap(wiring.Component):
         with m.Elif(self.faults.ready):
             m.d.sync += recorded.eq(0)
 
-        # Cycle c + 3: offer the oldest decided access.
+    def _hand_over(
+        self, m: Module, decision_read: ReadPort, payload_read: ReadPort, head: Signal, decided: Signal, release: Signal
+    ) -> None:
+        """Cycle c + 3: offer the oldest decided access."""
         chosen = decision_read.data
         carried = payload_read.data
         offered = Signal()
@@ -306,7 +355,3 @@ class AddressMap(wiring.Component):
                 output.mask.eq(carried.mask),
                 output.data.eq(carried.data),
             ]
-        m.d.sync += decided.eq(decided + matched - release)
-        with m.If(release):
-            m.d.sync += head.eq(head + 1)
-        return m

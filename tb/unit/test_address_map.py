@@ -4,7 +4,6 @@ import os
 import random
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
 
 import cocotb
 import pytest
@@ -335,12 +334,12 @@ class UnarmedAddressMap(AddressMap):
     """Broken on purpose: forgets that nothing is armed."""
 
     def elaborate(self, platform: object) -> Module:
-        class Armed:
-            def __init__(self, outer):
+        class Armed(AddressMap):
+            def __init__(self, outer: AddressMap):
                 self.__dict__.update(outer.__dict__)
                 self.armed = Const(1)
 
-        return AddressMap.elaborate(cast(AddressMap, Armed(self)), platform)
+        return AddressMap.elaborate(Armed(self), platform)
 
 
 RULES = "every_access_goes_where_the_rules_say"
