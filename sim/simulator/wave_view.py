@@ -34,7 +34,7 @@ def _sections(config: Configuration) -> Iterator[tuple[str, list[str]]]:
     messages = Messages(config)
     for channel in range(config.channels):
         controller = f"node.controller_{channel}"
-        arbiter = f"{controller}.arbiter"
+        arbiter = f"{controller}.admission.arbiter"
         dram = f"dram__{channel}"
         yield (
             f"compute requests, channel {channel}",
