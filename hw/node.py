@@ -144,7 +144,7 @@ class Node(wiring.Component):
                 controller.control.boundary_30.eq(registers.detector_boundary_30),
                 controller.control.boundary_none.eq(registers.detector_boundary_none),
                 address_map.ranges.eq(registers.range_write),
-                address_map.epoch.eq(registers.epoch),
+                address_map.epoch.eq(state.epoch),
                 address_map.armed.eq(state.armed),
             ]
 
@@ -168,15 +168,33 @@ class Node(wiring.Component):
             links.route.eq(Cat(registers.route_low, registers.route_high)),
             links.armed.eq(state.armed),
             links.arm.eq(state.grant),
+            links.epoch.eq(state.called),
+            tracker.epoch.eq(state.epoch),
+            dma.epoch.eq(state.epoch),
+            dma.armed.eq(state.armed),
             tracker.clear.eq(state.clear),
             dma.clear.eq(state.clear),
         ]
         for block in (tracker, dma, links):
             m.d.comb += block.ranges.eq(registers.range_write)
-        for block in (tracker, dma, packetizer, links):
-            m.d.comb += block.epoch.eq(registers.epoch)
         for block in (dma, packetizer, links):
             m.d.comb += block.rank.eq(registers.rank)
+
+        # Whatever moves from one of these to the next is seen in one of them in every cycle; with `armed` low nothing
+        # new comes in, so once it is over it stays so.
+        left_over = Signal()
+        drained = Signal()
+        m.d.comb += left_over.eq(
+            Cat(
+                *(address_map.holding for address_map in maps),
+                *(controller.events.unsettled for controller in controllers),
+                *(event.writing | ~event.all_sent for event in links.events),
+                ~dma.idle,
+                ~packetizer.idle,
+                tracker.waiting,
+            ).any()
+        )
+        m.d.sync += drained.eq(~left_over & ~state.armed)
 
         idle = Signal()
         m.d.comb += [
@@ -189,6 +207,8 @@ class Node(wiring.Component):
             state.ranges.eq(registers.range_write),
             state.arm.eq(registers.control_arm),
             state.disarm.eq(registers.control_disarm),
+            state.number.eq(registers.epoch),
+            state.drained.eq(drained),
             state.cleared.eq(tracker.cleared),
             state.range_done.eq(tracker.done),
             state.sent_blocks.eq(dma.sent_blocks),
@@ -199,6 +219,8 @@ class Node(wiring.Component):
             self.range_done.eq(tracker.done),
             self.irq.eq(registers.interrupt_request),
             registers.status_armed.eq(state.armed),
+            registers.status_arming.eq(state.arming),
+            registers.status_drained.eq(drained),
             registers.status_cleared.eq(tracker.cleared),
             registers.status_kernel_active.eq(self.kernel_active),
             registers.status_idle.eq(idle),
@@ -251,6 +273,7 @@ class Node(wiring.Component):
             registers.count_occupancy_sum.eq(occupancy),
             registers.count_occupancy_peak.eq(occupancy),
             registers.count_tracker_live_peak.eq(tracker.events.live),
+            registers.count_discarded_packets.eq(total([event.discarded_packets for event in links.events])),
             registers.count_refused.eq(total([item.refused for item in maps])),
             registers.count_dma_busy.eq(dma.events.busy),
             registers.count_dma_reads.eq(dma.events.reads),

@@ -41,6 +41,7 @@ class DmaBench:
         self.controls = {}
         dut.ranges.value = 0
         dut.clear.value = 0
+        dut.armed.value = 1
         self.call(random.getrandbits(config.epoch_bits), random.getrandbits(6))
         self.event_cycles = Counter()
         """Cycles by what the engine did in them."""
