@@ -16,6 +16,7 @@ from hw.events import ControllerEvents
 from hw.link.link_unit import LinkUnit
 from hw.link.packetizer import StorePacketizer
 from hw.memory_controller.controller import MemoryController
+from hw.memory_sweep import MemorySweep
 from hw.messages import Access, Messages, Phase
 from hw.node_monitor import CollectiveState, TriggerLatency
 from hw.register_file import RegisterFile
@@ -96,6 +97,7 @@ class Node(wiring.Component):
         dma = DmaEngine(config)
         packetizer = StorePacketizer(config)
         m.submodules.links = links = LinkUnit(config)
+        sweep = MemorySweep(config)
         for name in RegisterFile.axi_members():
             port, inner = getattr(self, name), getattr(registers, name)
             m.d.comb += inner.eq(port) if RegisterFile.axi_members()[name].flow == In else port.eq(inner)
@@ -105,11 +107,13 @@ class Node(wiring.Component):
         returned = Cat(port.valid for port in dma.returns).any()
         stored = Cat(port.valid for port in packetizer.stores).any()
         gated_submodule(m, "dma", dma, dma.blocks.valid | returned | programming | ~dma.idle, config.gated_clocks)
+        sweeping = registers.range_write.valid | registers.control_arm | state.clear | ~sweep.finished
+        gated_submodule(m, "memory_sweep", sweep, sweeping, config.gated_clocks)
         gated_submodule(m, "packetizer", packetizer, stored | ~packetizer.idle, config.gated_clocks)
         for channel in range(config.channels):
             m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
             m.submodules[f"controller_{channel}"] = controller = MemoryController(config)
-            m.submodules[f"communication_{channel}"] = merge = StreamArbiter(messages.memory_request, 2)
+            m.submodules[f"communication_{channel}"] = merge = StreamArbiter(messages.memory_request, 3)
             m.submodules[f"responses_{channel}"] = answers = StreamArbiter(messages.compute_response, 2)
             maps.append(address_map)
             controllers.append(controller)
@@ -118,6 +122,7 @@ class Node(wiring.Component):
             connect(m, address_map.remote, packetizer.stores[channel])
             connect(m, links.requests[channel], merge.inputs[0])
             connect(m, dma.reads[channel], merge.inputs[1])
+            connect(m, sweep.memory[channel], merge.inputs[2])
             connect(m, merge.output, controller.communication)
             connect(m, spill.memory[channel], controller.spill)
             connect(m, controller.commits, tracker.commits[channel])
@@ -173,6 +178,12 @@ class Node(wiring.Component):
             dma.epoch.eq(state.epoch),
             dma.armed.eq(state.armed),
             tracker.clear.eq(state.clear),
+            sweep.ranges.eq(registers.range_write),
+            sweep.home_base.eq(spill.base),
+            sweep.arm.eq(registers.control_arm),
+            sweep.initialised.eq(registers.control_initialised),
+            sweep.start.eq(state.clear),
+            sweep.settled.eq(~Cat(controller.events.unsettled for controller in controllers).any()),
             dma.clear.eq(state.clear),
         ]
         for block in (tracker, dma, links):
@@ -209,7 +220,7 @@ class Node(wiring.Component):
             state.disarm.eq(registers.control_disarm),
             state.number.eq(registers.epoch),
             state.drained.eq(drained),
-            state.cleared.eq(tracker.cleared),
+            state.cleared.eq(tracker.cleared & sweep.finished),
             state.range_done.eq(tracker.done),
             state.sent_blocks.eq(dma.sent_blocks),
             state.expected_blocks.eq(registers.expected_blocks),

@@ -73,20 +73,24 @@ class CollectiveState(wiring.Component):
                     with m.If(self.drained):
                         m.next = "CLEAR"
             with m.State("DRAIN"):
-                with m.If(~self.arming & ~self.arm):
+                with m.If(~self.arming):
                     m.next = "IDLE"
                 with m.Elif(self.drained):
                     m.next = "CLEAR"
+                self._anew(m)
             with m.State("CLEAR"):
                 m.d.comb += self.clear.eq(1)
                 m.next = "SWEEP"
+                self._anew(m)
             with m.State("SWEEP"):
                 # `cleared` falls in the cycle after `clear`.
                 m.next = "WAIT"
+                self._anew(m)
             with m.State("WAIT"):
-                with m.If(self.cleared & ~self.arm):
-                    m.d.comb += take_effect.eq(self.arming & ~self.disarm)
+                with m.If(self.cleared):
+                    m.d.comb += take_effect.eq(self.arming & ~self.disarm & ~self.arm)
                     m.next = "IDLE"
+                self._anew(m)
         m.d.comb += self.grant.eq(take_effect)
         with m.If(take_effect):
             m.d.sync += [self.armed.eq(1), self.arming.eq(0), self.epoch.eq(self.called)]
@@ -97,6 +101,11 @@ class CollectiveState(wiring.Component):
         with m.If(self.arm):
             m.d.sync += self.called.eq(self.number)
         return m
+
+    def _anew(self, m: Module) -> None:
+        """Called for in the middle of an arming: ranges may have been programmed since it began."""
+        with m.If(self.arm):
+            m.next = "DRAIN"
 
 
 class TriggerLatency(wiring.Component):

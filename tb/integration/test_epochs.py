@@ -3,16 +3,21 @@
 import os
 import random
 from functools import cache
+from unittest.mock import patch
 
 import cocotb
 import pytest
+from amaranth import Const, Module
 from cocotb.triggers import ClockCycles
 
+from hw import node as node_module
 from hw.config import Configuration, Timing
+from hw.memory_sweep import MemorySweep
+from hw.node import Node
 from sim.driver import Tiling, register_write
 from tb.drivers.node_ring import NodeRing, RingBench
 from tb.drivers.tagged_dram import SOURCE
-from tb.runner import simulate
+from tb.runner import SimulationError, simulate
 
 SMALL = Configuration(
     ranges=8,
@@ -181,16 +186,61 @@ async def arming_waits_and_can_be_called_off(dut):
         await bench.finish(partials)
 
 
+@cocotb.test()
+async def memory_keeps_nothing_for_the_epoch_after_a_reset(dut):
+    """Garbage whose tags are the first epoch's, and resets of all nodes at any cycle, the memories' contents kept: an epoch
+    of the same number is right each time, and so are others whose ranges lie elsewhere."""
+    bench = await started(dut)
+    for _ in range(8):
+        await bench.collective(1)
+        await begin(bench, random.choice([2, 3]), random.randrange(LONGEST))
+        await bench.reset()
+        await bench.all_ranks(bench.program)
+        await begin(bench, 1, random.randrange(LONGEST))
+        await bench.reset()
+        await bench.all_ranks(bench.program)
+        if random.random() < 0.3:
+            await bench.collective(4)
+
+
 CASES = [
     "an_epoch_aborted_at_any_cycle_leaves_nothing_to_the_next",
     "nothing_old_is_accepted_in_an_epoch_without_stores",
     "one_node_aborts_and_goes_ahead",
     "a_neighbour_that_never_arms_holds_up_one_epoch_only",
     "arming_waits_and_can_be_called_off",
+    "memory_keeps_nothing_for_the_epoch_after_a_reset",
 ]
+
+
+def run(design: NodeRing, name: str, ring: str, case: str) -> None:
+    """One of the cases; no memory has a tag that says more than garbage."""
+    simulate(design, name, __name__, case, environment={"RING": ring}, sources=[SOURCE], plusargs=["+tag=1"])
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("ring", RINGS)
 def test_epochs(ring, case):
-    simulate(node_ring(*RINGS[ring]), "node_ring", __name__, case, environment={"RING": ring}, sources=[SOURCE])
+    run(node_ring(*RINGS[ring]), "node_ring", ring, case)
+
+
+class TrustsHomes(Node):
+    """A wrong node, which sweeps the tags but not the homes of counters."""
+
+    def elaborate(self, platform: object) -> Module:
+        with patch.object(node_module, "MemorySweep", SweepsNoHomes):
+            return super().elaborate(platform)
+
+
+class SweepsNoHomes(MemorySweep):
+    """A sweep that knows of no home table."""
+
+    def elaborate(self, platform: object) -> Module:
+        self.home_base = Const(0, len(self.home_base))
+        return super().elaborate(platform)
+
+
+@pytest.mark.slow
+def test_records_from_before_a_reset_are_noticed():
+    with pytest.raises(SimulationError):
+        run(NodeRing(*RINGS["small"], TrustsHomes), "trusting_ring", "small", CASES[-1])

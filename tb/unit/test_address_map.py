@@ -279,6 +279,7 @@ async def every_access_goes_where_the_rules_say(dut):
                 assert got == expected[name], f"{name}: {len(got)} of {len(expected[name])}"
             assert [unpack(messages.fault_record, payload) for payload in faults.received] == expected_faults
             assert refused == len(expected_faults)
+            assert int(dut.holding.value) == 0
             faults.received.clear()
             refused = 0
 
