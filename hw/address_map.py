@@ -32,9 +32,9 @@ class AddressMap(wiring.Component):
 
     Ports: `ranges`, the programming bus; `epoch`, the armed collective's number, which an access keeps from its
     decision on; `armed`; `holding`, an access that only an armed node accepts, or a first touch, was accepted and has
-    not left; `requests`, accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer (`va` moved by the range's OFFSET, access,
-    reduction and accounting class as the range says); `refused_reads`, answers with `error` and data 0; `faults`, the
-    record of a refused access; `refused`, one pulse per refused access.
+    not left; `requests`, accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer (`va`
+    moved by the range's OFFSET, access, reduction and accounting class as the range says); `refused_reads`, answers
+    with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access.
 
     Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront

@@ -66,6 +66,7 @@ LinkEvents = data.StructLayout(
         "idle": unsigned(1),
     }
 )
-"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `discarded_packets`:
-packets of an epoch that is not armed, thrown away instead of sent; `writing`: an accepted packet has writes that wait to
-enter a queue; `all_sent`: no packet is queued or being sent; `idle`: nor is one buffered on the receive side, and no write of one waits to enter a queue."""
+"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `discarded_packets`: packets of
+an epoch that is not armed, thrown away instead of sent; `writing`: an accepted packet has writes that wait to enter a
+queue; `all_sent`: no packet is queued or being sent; `idle`: nor is one buffered on the receive side, and no write of
+one waits to enter a queue."""

@@ -26,10 +26,10 @@ class MemorySweep(wiring.Component):
     `start`, pulse, after `arm`: sweep; `finished`, low from the next cycle until all that was written is at its bank;
     `settled`: no write taken from `memory` is still on its way there; `memory`, the writes, per channel.
 
-    Swept are the sectors from base to limit of each valid range with first touch that is not remote-mapped, and the home
-    of each {wg, wf} of each such range that is tracked, unless they were since the last reset: that is remembered for each
-    entry of the range table until its bounds, its workgroups or `home_base` become others. Rate: one sector a cycle and
-    channel, and one cycle per 8 sectors.
+    Swept are the sectors from base to limit of each valid range with first touch that is not remote-mapped, and the
+    home of each {wg, wf} of each such range that is tracked, unless they were since the last reset: that is remembered
+    for each entry of the range table until its bounds, its workgroups or `home_base` become others. Rate: one sector a
+    cycle and channel, and one cycle per 8 sectors.
     """
 
     def __init__(self, config: Configuration):

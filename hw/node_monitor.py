@@ -11,14 +11,14 @@ from hw.range_table import RangeWrite, Word
 class CollectiveState(wiring.Component):
     """Takes a node through one epoch.
 
-    A pulse on `arm` ends the epoch that is armed and calls for epoch `number`: it waits until nothing of an older epoch is
-    left in the node (`drained`, which must be low while `armed`), clears the Tracker (`clear`, until `cleared`), then
-    sets `armed` and pulses `grant`, which lets the neighbours send in the new epoch; `arming` meanwhile. `epoch` is the
-    number of the epoch that is or was armed last; it changes with `armed` and at no other time. `called` is the number
-    last called for, the same as `epoch` while armed. `done` when every range programmed with a WF_TOTAL is in `range_done`, the
-    DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out (`idle`);
-    `done_rises` is its first cycle; `running` from arming to done. `disarm` ends the epoch in any state, and an arming that has not
-    taken effect; with `arm` in the same cycle, `arm` counts.
+    A pulse on `arm` ends the epoch that is armed and calls for epoch `number`: it waits until nothing of an older epoch
+    is left in the node (`drained`, which must be low while `armed`), clears the Tracker (`clear`, until `cleared`),
+    then sets `armed` and pulses `grant`, which lets the neighbours send in the new epoch; `arming` meanwhile. `epoch`
+    is the number of the epoch that is or was armed last; it changes with `armed` and at no other time. `called` is the
+    number last called for, the same as `epoch` while armed. `done` when every range programmed with a WF_TOTAL is in
+    `range_done`, the DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out
+    (`idle`); `done_rises` is its first cycle; `running` from arming to done. `disarm` ends the epoch in any state, and
+    an arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
     """
 
     def __init__(self, config: Configuration):

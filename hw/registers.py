@@ -231,8 +231,8 @@ def register_map(config: Configuration) -> tuple[Register, ...]:
             0,
             1,
             Kind.PULSE,
-            "end the epoch that is armed; when nothing of it is left, clear the Tracker and start epoch `epoch`: accept "
-            "and grant tracked traffic",
+            "end the epoch that is armed; when nothing of it is left, clear the Tracker and start epoch `epoch`: "
+            "accept and grant tracked traffic",
         ),
         Field("disarm", 1, 1, Kind.PULSE, "end the epoch: tracked traffic is refused, what waits to be sent discarded"),
         Field("clear_counters", 2, 1, Kind.PULSE, "set every counter to 0"),
@@ -241,8 +241,9 @@ def register_map(config: Configuration) -> tuple[Register, ...]:
             3,
             1,
             Kind.PULSE,
-            "with `arm`: no sector of a first-touch range has a tag, and no home of a counter a record, from before the last "
-            "reset; without, the node sweeps what it has not swept since (every sector from base to limit becomes 0)",
+            "with `arm`: no sector of a first-touch range has a tag, and no home of a counter a record, from before "
+            "the last reset; without, the node sweeps what it has not swept since (all sectors from base to limit "
+            "become 0)",
         ),
     )
     add(

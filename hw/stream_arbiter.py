@@ -10,7 +10,8 @@ class StreamArbiter(wiring.Component):
     """Merges `inputs` streams fairly: after a payload is taken, its input has the lowest priority.
 
     Ports: `inputs`, `output`. Latency 0 cycles. A payload once offered stays until it is taken. One input costs
-    nothing. Inputs that withdraw what they offer must all do so in one cycle. `output.valid` does not depend on `output.ready`.
+    nothing. Inputs that withdraw what they offer must all do so in one cycle. `output.valid` does not depend on
+    `output.ready`.
     """
 
     def __init__(self, payload: ShapeLike, inputs: int):

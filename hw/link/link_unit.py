@@ -17,12 +17,12 @@ from hw.stream_arbiter import StreamArbiter
 class LinkUnit(wiring.Component):
     """`links` ports, each a :class:`Transmitter` and a :class:`Receiver`.
 
-    Ports: `ranges`: programming bus; `route`: bit p is the link port that leads to peer p; `rank`; `armed`, `epoch`: the armed
-    epoch, whose packets are sent and accepted, all others discarded and refused; `arm`: pulse, grants `epoch` to the
-    neighbour of every port; `dma_packets`, `store_packets`: packets to send; per
-    link port `tx`, `tx_control`, `rx`, `rx_control`; `requests`: writes of received packets, per channel; `faults`;
-    `events`. A fault that comes while others still wait replaces the last one of its port that was not yet offered:
-    refused packets never hold up the link. Latency: packet in to `tx` 2 cycles, `rx` last flit to first write 4.
+    Ports: `ranges`: programming bus; `route`: bit p is the link port that leads to peer p; `rank`; `armed`, `epoch`:
+    the armed epoch, whose packets are sent and accepted, all others discarded and refused; `arm`: pulse, grants `epoch`
+    to the neighbour of every port; `dma_packets`, `store_packets`: packets to send; per link port `tx`, `tx_control`,
+    `rx`, `rx_control`; `requests`: writes of received packets, per channel; `faults`; `events`. A fault that comes
+    while others still wait replaces the last one of its port that was not yet offered: refused packets never hold up
+    the link. Latency: packet in to `tx` 2 cycles, `rx` last flit to first write 4.
     """
 
     def __init__(self, config: Configuration):

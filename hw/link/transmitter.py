@@ -13,15 +13,15 @@ class Transmitter(wiring.Component):
     """Sends whole packets of `sources` sources over one link, least recently served first.
 
     A packet starts only with a credit (a free packet buffer at the receiver; `link_receive_packets` at reset) and when
-    the peer's last grant is for the epoch of its header, so nothing reaches a neighbour that is not armed. A packet that
-    has not started and is not of the armed epoch is discarded, a flit a cycle, without credit, grant or the link: so an
-    aborted epoch drains though its neighbour takes nothing.
+    the peer's last grant is for the epoch of its header, so nothing reaches a neighbour that is not armed. A packet
+    that has not started and is not of the armed epoch is discarded, a flit a cycle, without credit, grant or the link:
+    so an aborted epoch drains though its neighbour takes nothing.
 
-    Ports: `armed`, `epoch`: the armed epoch; `sources`: header flit, then data flits; `tx`: the same with `check` filled in; `control`: credits and grants
-    from the receiver; `no_credit`, `no_grant`: a packet waits for that; `sent_flit`, `sent_packet`: taken by the link;
-    `discarded`: how many packets were, this cycle;
-    `idle`; `active`: its state may change though nothing arrives. Latency 2 cycles, one flit a cycle, no bubble between
-    packets. `ready` of a source depends on `tx.ready`.
+    Ports: `armed`, `epoch`: the armed epoch; `sources`: header flit, then data flits; `tx`: the same with `check`
+    filled in; `control`: credits and grants from the receiver; `no_credit`, `no_grant`: a packet waits for that;
+    `sent_flit`, `sent_packet`: taken by the link; `discarded`: how many packets were, this cycle; `idle`; `active`: its
+    state may change though nothing arrives. Latency 2 cycles, one flit a cycle, no bubble between packets. `ready` of a
+    source depends on `tx.ready`.
     """
 
     def __init__(self, config: Configuration, sources: int = 2):

@@ -223,8 +223,7 @@ class MemoryController(wiring.Component):
         m.d.sync += [
             insert.eq(take),
             entering_settles.eq(
-                (request.access != Access.READ)
-                & (arbiter.take_communication | request.tracked | request.first_touch)
+                (request.access != Access.READ) & (arbiter.take_communication | request.tracked | request.first_touch)
             ),
         ]
         with m.If(take):

@@ -207,8 +207,8 @@ class RingBench:
         return va // INTERLEAVE_SECTORS % self.config.channels
 
     def store(self, rank: int, partial: np.ndarray) -> None:
-        """Queue the stores of a kernel on `rank`: its partial sums, the chunk for the neighbour first, in waves of tiles
-        that take turns at random."""
+        """Queue the stores of a kernel on `rank`: its partial sums, the chunk for the neighbour first, in waves of
+        tiles that take turns at random."""
         tiling, rows = self.tiling, self.tiling.rows
         sectors = partial.reshape(self.gpus * rows, -1).view(np.uint8).reshape(self.gpus * tiling.sectors, SECTOR_BYTES)
         for step in range(self.gpus):

@@ -1,4 +1,5 @@
-"""A DRAM channel with first touch, for tests of whole nodes: builds in a fraction of the time of :class:`sim.hbm.Hbm`."""
+"""A DRAM channel with first touch, for tests of whole nodes: builds in a fraction of the time of
+:class:`sim.hbm.Hbm`."""
 
 from pathlib import Path
 

@@ -84,8 +84,8 @@ async def random_blocks(dut):
 
 @cocotb.test()
 async def a_walk_ends_with_its_epoch(dut):
-    """Disarmed at any cycle, the engine takes no block, ends its walk with the packet that it began, and hands out what it
-    read under the epoch in which its block was taken; the next epoch's blocks are sent whole under their own."""
+    """Disarmed at any cycle, the engine takes no block, ends its walk with the packet that it began, and hands out what
+    it read under the epoch in which its block was taken; the next epoch's blocks are sent whole under their own."""
     config = SIZES[os.environ["SIZE"]]
     bench = DmaBench(dut, config, 20, 12)
     await bench.reset()
@@ -323,7 +323,9 @@ class ForgetsRaggedRows(DmaEngine):
 @pytest.mark.parametrize("size", ["paper", "tiny"])
 def test_a_walk_ends_with_its_epoch(size):
     environment = {"SIZE": size}
-    simulate(checked(DmaEngine(SIZES[size])), "dma_engine", __name__, "a_walk_ends_with_its_epoch", environment=environment)
+    simulate(
+        checked(DmaEngine(SIZES[size])), "dma_engine", __name__, "a_walk_ends_with_its_epoch", environment=environment
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Ends of an epoch on a link: what waits is discarded, what was begun arrives whole, nothing is taken for a later epoch."""
+"""Ends of an epoch on a link: what waits is discarded, what was begun arrives whole, nothing is taken for a later
+epoch."""
 
 import os
 import random
@@ -6,15 +7,13 @@ from functools import cache
 
 import cocotb
 import pytest
-from amaranth import Module
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw.config import preset
-from hw.link.link_unit import LinkUnit
 from hw.messages import Fault
 from tb.drivers.link_pair import RANGES, SIDES, LinkPair, PairBench
 from tb.drivers.payload import unpack
-from tb.runner import SimulationError, simulate
+from tb.runner import simulate
 
 SIZES = {
     "paper": preset("paper", ranges=RANGES, link_latency=40, link_bandwidth=1024, link_receive_packets=4),
@@ -48,10 +47,11 @@ class EpochBench(PairBench):
 
     def writes(self, side: str, epoch: int) -> tuple[list, list]:
         """Writes of an epoch that arrived, and those that were to, in order of their values."""
-        return tuple(
-            sorted(sorted(request.items()) for request in requests if request["epoch"] == epoch)
-            for requests in (self.received(side), self.expected[side])
-        )
+
+        def of(requests: list) -> list:
+            return sorted(sorted(request.items()) for request in requests if request["epoch"] == epoch)
+
+        return of(self.received(side)), of(self.expected[side])
 
     def check_ended(self, epoch: int) -> int:
         """What arrived at `b` of `epoch` are whole packets, each once; returns how many."""
@@ -63,8 +63,9 @@ class EpochBench(PairBench):
 
 @cocotb.test()
 async def an_ended_epoch_is_discarded(dut):
-    """Packets that wait for a grant, for a credit, or their turn are discarded whole when their epoch ends, a flit a cycle
-    and source; what was begun is sent to its end. The next epoch finds nothing in its way, and no credit missing."""
+    """Packets that wait for a grant, for a credit, or their turn are discarded whole when their epoch ends, a flit a
+    cycle and source; what was begun is sent to its end. The next epoch finds nothing in its way, and no credit
+    missing."""
     config = SIZES[os.environ["SIZE"]]
     stopped = [False]
     bench = EpochBench(dut, config, memory_pause=lambda: stopped[0])
@@ -140,18 +141,6 @@ async def a_packet_cannot_outlive_its_epoch(dut):
         bench.faults["b"].received.clear()
         bench.tell("a", armed=0)
         bench.tell("b", armed=0)
-
-
-class Keeps(LinkUnit):
-    """A wrong link unit, whose transmitters never discard: they are told that every epoch is armed."""
-
-    def elaborate(self, platform: object) -> Module:
-        m = super().elaborate(platform)
-        for source in (self.dma_packets, self.store_packets):
-            layout = self._messages.link_header
-            with m.If(source.payload.header):
-                m.d.comb += self._transmitters[0].epoch.eq(layout(source.payload.data[: layout.size]).epoch)
-        return m
 
 
 CASES = ("an_ended_epoch_is_discarded", "a_packet_cannot_outlive_its_epoch")

@@ -142,8 +142,8 @@ class SweepBench:
 
 @cocotb.test()
 async def what_was_not_swept_is_swept(dut):
-    """Random tables, changed between sweeps or programmed as they were, a home table that moves, resets; now and then the
-    host answers for the memory."""
+    """Random tables, changed between sweeps or programmed as they were, a home table that moves, resets; now and then
+    the host answers for the memory."""
     bench = SweepBench(dut, SIZES[os.environ["SIZE"]])
     for _ in range(5):
         await bench.reset()
@@ -170,7 +170,7 @@ async def what_was_not_swept_is_swept(dut):
 
 @cocotb.test()
 async def a_sweep_called_for_again_misses_nothing(dut):
-    """While a sweep is under way entries change and another one is called for: in its end all has been swept as it is."""
+    """While a sweep is under way entries change and another one is called for: in the end all is swept."""
     bench = SweepBench(dut, SIZES[os.environ["SIZE"]])
     for _ in range(12):
         await bench.reset()

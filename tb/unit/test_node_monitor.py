@@ -113,7 +113,7 @@ async def commands_at_any_time(dut):
     it; a clear only when drained after the last epoch ended, armed only when swept after that."""
     await start(dut, INPUTS)
     armed, wanted, current = False, None, 0
-    clears = swept = False
+    clears = swept = was_drained = False
     for _ in range(6000):
         arm, disarm = random.random() < 0.03, random.random() < 0.03
         number, drained = random.randrange(1, 256), not armed and random.random() < 0.2
