@@ -30,10 +30,11 @@ class Destination(enum.Enum, shape=2):
 class AddressMap(wiring.Component):
     """The address map of one channel.
 
-    Ports: `ranges`, the programming bus; `epoch`, the armed collective's number; `armed`; `requests`, accesses of the
-    GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer (`va` moved by the range's OFFSET, access,
-    reduction and accounting class as the range says); `refused_reads`, answers with `error` and data 0; `faults`, the
-    record of a refused access; `refused`, one pulse per refused access.
+    Ports: `ranges`, the programming bus; `epoch`, the armed collective's number, which an access keeps from its
+    decision on; `armed`; `holding`, an access that only an armed node accepts, or a first touch, was accepted and has
+    not left; `requests`, accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer (`va`
+    moved by the range's OFFSET, access, reduction and accounting class as the range says); `refused_reads`, answers
+    with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access.
 
     Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
@@ -52,6 +53,7 @@ class AddressMap(wiring.Component):
                 "ranges": In(RangeWrite),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
+                "holding": Out(1),
                 "requests": In(stream.Signature(messages.compute_request)),
                 "local": Out(stream.Signature(messages.memory_request)),
                 "remote": Out(stream.Signature(messages.remote_store)),
@@ -276,6 +278,7 @@ class AddressMap(wiring.Component):
             self.local.payload.tracked.eq(chosen.tracked),
             self.local.payload.epoch.eq(chosen.epoch),
             self.remote.payload.peer.eq(chosen.peer),
+            self.remote.payload.epoch.eq(chosen.epoch),
             self.refused_reads.payload.id.eq(carried.id),
             self.refused_reads.payload.error.eq(1),
             self.refused_reads.payload.data.eq(0),
@@ -292,6 +295,17 @@ class AddressMap(wiring.Component):
                 output.mask.eq(carried.mask),
                 output.data.eq(carried.data),
             ]
+        held = Signal(SLOTS)
+        added = Signal(SLOTS)
+        freed = Signal(SLOTS)
+        belongs = Signal()
+        m.d.comb += [
+            belongs.eq(matched & ~refuse & ~read & (counted | control.first_touch)),
+            added.eq(Mux(belongs, 1 << found.slot, 0)),
+            freed.eq(Mux(release, 1 << head, 0)),
+            self.holding.eq(held.any()),
+        ]
+        m.d.sync += held.eq((held & ~freed) | added)
         m.d.sync += decided.eq(decided + matched - release)
         with m.If(release):
             m.d.sync += head.eq(head + 1)

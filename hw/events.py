@@ -20,6 +20,7 @@ ControllerEvents = data.StructLayout(
         "forced": unsigned(1),
         "occupancy": unsigned(7),
         "threshold": Threshold,
+        "unsettled": unsigned(1),
         "idle": unsigned(1),
     }
 )
@@ -27,7 +28,8 @@ ControllerEvents = data.StructLayout(
 issued, `row_hit` when it needed no ACT of its own; `held_*`: the stream had a request the arbiter did not take;
 `passed_over`: communication could have been taken and was not; `took_communication`: it was; `forced`: the starvation
 limit let it through; `occupancy`: requests in the DRAM queue; `threshold`: the
-limit in force; `idle`: nothing queued or in flight."""
+limit in force; `unsettled`: a write that belongs to an epoch has no column command yet, or a commit was not taken;
+`idle`: nothing queued or in flight."""
 
 TrackerEvents = data.StructLayout(
     {
@@ -58,9 +60,13 @@ LinkEvents = data.StructLayout(
         "received_packets": unsigned(1),
         "no_credit": unsigned(1),
         "no_grant": unsigned(1),
+        "discarded_packets": unsigned(2),
+        "writing": unsigned(1),
         "all_sent": unsigned(1),
         "idle": unsigned(1),
     }
 )
-"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `all_sent`: no packet is
-queued or being sent; `idle`: nor is one buffered on the receive side, and no write of one waits to enter a queue."""
+"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `discarded_packets`: packets of
+an epoch that is not armed, thrown away instead of sent; `writing`: an accepted packet has writes that wait to enter a
+queue; `all_sent`: no packet is queued or being sent; `idle`: nor is one buffered on the receive side, and no write of
+one waits to enter a queue."""

@@ -34,10 +34,14 @@ _WORDS = [
 class DmaEngine(wiring.Component):
     """Reads the WF tiles of ready blocks and sends them to the peer of their range.
 
-    Ports: `ranges`: programming bus; `epoch`, `rank`: go into the headers; `blocks`; `reads`, `returns`: per channel,
+    Ports: `ranges`: programming bus; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle in which it
+    is taken; `rank`: goes into the headers; `blocks`, taken only while armed; `reads`, `returns`: per channel,
     a read's `id` is {buffer, place}; data of `source` DMA is taken at once; `packets`: header flit (`check` 0) and data
     flits, packets of up to 8 sectors that never cross an 8-sector boundary of the source, in the order of the reads;
     `events`; `idle`; `sent_blocks`: blocks whose last flit has left since `clear`.
+
+    While not armed, a block that waits is dropped, and one being walked ends with the packet that was begun, after 8
+    reads at most; what is in the packet buffers leaves under the epoch in which it was read.
 
     A row, tile or byte count of 0 in the range table acts as 1. Latency: `blocks.valid` to the first read 2 cycles when
     idle; last data to header flit 1 cycle. Rate: one read a cycle without bubbles between packets, rows, tiles, and
@@ -50,6 +54,7 @@ class DmaEngine(wiring.Component):
         super().__init__(
             {
                 "ranges": In(RangeWrite),
+                "armed": In(1),
                 "epoch": In(messages.epoch),
                 "rank": In(6),
                 "clear": In(1),
@@ -72,6 +77,7 @@ class DmaEngine(wiring.Component):
 
         m.submodules.table = table = RangeTable(config, _WORDS)
         waiting_block = Signal(messages.ready_block)
+        waiting_epoch = Signal(messages.epoch)
         block_waits = Signal()
         walk = Signal(self._walk_layout())
         walking = Signal()
@@ -82,19 +88,23 @@ class DmaEngine(wiring.Component):
         m.d.comb += [
             table.write.eq(self.ranges),
             table.index.eq(waiting_block.range),
-            self.blocks.ready.eq(~block_waits),
-            load.eq(block_waits & (~walking | (step & block_end))),
+            self.blocks.ready.eq(~block_waits & self.armed),
+            load.eq(block_waits & self.armed & (~walking | (step & block_end))),
         ]
-        with m.If(load):
+        with m.If(load | ~self.armed):
             m.d.sync += block_waits.eq(0)
         with m.If(self.blocks.valid & self.blocks.ready):
-            m.d.sync += [block_waits.eq(1), waiting_block.eq(self.blocks.payload)]
+            m.d.sync += [
+                block_waits.eq(1),
+                waiting_block.eq(self.blocks.payload),
+                waiting_epoch.eq(self.epoch),
+            ]
 
         self._walk(m, walk, walking, step, block_end)
         with m.If(load):
             self._load(m, walk, waiting_block, table)
-            m.d.sync += walking.eq(1)
-        with m.Elif(step & block_end):
+            m.d.sync += [walking.eq(1), walk.epoch.eq(waiting_epoch)]
+        with m.Elif(step & (block_end | (buffer.closing.valid & ~self.armed))):
             m.d.sync += walking.eq(0)
         self._read(m, walk, walking, step, block_end, buffer)
 
@@ -138,6 +148,7 @@ class DmaEngine(wiring.Component):
                 "wf": messages.wf,
                 "range": unsigned(self._config.range_bits),
                 "wg": messages.wg,
+                "epoch": messages.epoch,
                 "bottom": unsigned(1),
                 "bottom_full": unsigned(4),
                 "rows_full": unsigned(16),
@@ -246,7 +257,7 @@ class DmaEngine(wiring.Component):
             request.range.eq(walk.range),
             request.wg.eq(walk.wg),
             request.wf.eq(walk.wf),
-            request.epoch.eq(self.epoch),
+            request.epoch.eq(walk.epoch),
             request.va.eq(walk.va),
             request.mask.eq(Const(0xFFFFFFFF, 32)),
         ]
@@ -272,7 +283,7 @@ class DmaEngine(wiring.Component):
             header.alu.eq(walk.control.alu),
             header.dtype.eq(walk.control.dtype),
             header.phase.eq(walk.control.phase),
-            header.epoch.eq(self.epoch),
+            header.epoch.eq(walk.epoch),
             header.length.eq(walk.place),
             header.source.eq(self.rank),
             header.destination.eq(walk.control.peer),

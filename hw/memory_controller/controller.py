@@ -157,6 +157,22 @@ class MemoryController(wiring.Component):
                     self.communication.ready.eq(communication.i.ready & commit_queue.i.ready & ~accept_compute),
                 ]
 
+        # Writes that belong to an epoch, those of the neighbours all: the next one must find them at their banks.
+        unsettled = Signal(range(config.compute_queue_depth + config.communication_queue_depth + depth + 1))
+        settles = Signal()
+        starts_compute = Signal()
+        starts_communication = Signal()
+        compute_item, communication_item = self.compute.payload, self.communication.payload
+        m.d.comb += [
+            starts_compute.eq(
+                accept_compute
+                & (compute_item.access != Access.READ)
+                & (compute_item.tracked | compute_item.first_touch)
+            ),
+            starts_communication.eq(accept_communication & (communication_item.access != Access.READ)),
+        ]
+        m.d.sync += unsettled.eq(unsettled + starts_compute + starts_communication - settles)
+
         # One request a cycle is taken; its reservations are made at once.
         room = Signal()
         take_spill = Signal()
@@ -203,7 +219,13 @@ class MemoryController(wiring.Component):
         index = Signal.like(free_list.index)
         carried = {name: shape for name, shape in messages.memory_request.members.items() if name != "data"}
         entering = Signal(data.StructLayout(carried))
-        m.d.sync += insert.eq(take)
+        entering_settles = Signal()
+        m.d.sync += [
+            insert.eq(take),
+            entering_settles.eq(
+                (request.access != Access.READ) & (arbiter.take_communication | request.tracked | request.first_touch)
+            ),
+        ]
         with m.If(take):
             m.d.sync += [index.eq(free_list.index), *(entering[name].eq(request[name]) for name in carried)]
         local = Cat(entering.va[:3], entering.va[3 + config.channel_bits :])
@@ -220,7 +242,13 @@ class MemoryController(wiring.Component):
         # Payload memories, by index.
         slot = slot_layout(config)
         identity = data.StructLayout(
-            {"commit": messages.commit, "tracked": unsigned(1), "source": Source, "id": messages.memory_id}
+            {
+                "commit": messages.commit,
+                "tracked": unsigned(1),
+                "settles": unsigned(1),
+                "source": Source,
+                "id": messages.memory_id,
+            }
         )
         m.submodules.slots = slots = Memory(shape=slot, depth=memory_depth(depth), init=[])
         m.submodules.identities = identities = Memory(shape=identity, depth=memory_depth(depth), init=[])
@@ -242,6 +270,7 @@ class MemoryController(wiring.Component):
         m.d.comb += [
             identity_write.data.commit.bytes.eq(count_ones(entering.mask)),
             identity_write.data.tracked.eq(entering.tracked & (entering.access != Access.READ)),
+            identity_write.data.settles.eq(entering_settles),
             identity_write.data.source.eq(entering.source),
             identity_write.data.id.eq(entering.id),
             sector_write.addr.eq(free_list.index),
@@ -292,6 +321,7 @@ class MemoryController(wiring.Component):
                 m.d.comb += self.column.command.eq(ColumnCommand.UPDATE)
 
         m.d.comb += [
+            settles.eq(banks.issue.valid & identity_of_issue.settles),
             commit_queue.i.valid.eq(banks.issue.valid & identity_of_issue.tracked),
             commit_queue.i.payload.eq(identity_of_issue.commit),
         ]
@@ -377,6 +407,7 @@ class MemoryController(wiring.Component):
             self.events.forced.eq(arbiter.forced),
             self.events.occupancy.eq(occupancy),
             self.events.threshold.eq(arbiter.threshold),
+            self.events.unsettled.eq((unsettled != 0) | (commit_queue.level != 0)),
             self.events.idle.eq(~empty.any()),
         ]
         return m
