@@ -103,10 +103,11 @@ class LookedUp(NamedTuple):
 class AddressMap(wiring.Component):
     """The address map of one channel.
 
-    Ports: `ranges`, the programming bus; `epoch`, the armed collective's number; `armed`; `requests`, accesses of the
-    GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer (`va` moved by the range's OFFSET, access,
-    reduction and accounting class as the range says); `refused_reads`, answers with `error` and data 0; `faults`, the
-    record of a refused access; `refused`, one pulse per refused access.
+    Ports: `ranges`, the programming bus; `epoch`, the armed collective's number, which an access keeps from its
+    decision on; `armed`; `holding`, an access that only an armed node accepts, or a first touch, was accepted and has
+    not left; `requests`, accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer (`va`
+    moved by the range's OFFSET, access, reduction and accounting class as the range says); `refused_reads`, answers
+    with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access.
 
     Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
@@ -128,6 +129,7 @@ class AddressMap(wiring.Component):
                 "ranges": In(RangeWrite),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
+                "holding": Out(1),
                 "requests": In(stream.Signature(messages.compute_request)),
                 "local": Out(stream.Signature(messages.memory_request)),
                 "remote": Out(stream.Signature(messages.remote_store)),
@@ -166,11 +168,22 @@ class AddressMap(wiring.Component):
         m.d.sync += occupancy.eq(occupancy + accept - release)
 
         looked_up = self._look_up(m, *self._compare(m, accept, tail))
-        self._decide(m, looked_up, decision_write)
+        belongs = self._decide(m, looked_up, decision_write)
         self._hand_over(m, decision_read, payload_read, head, decided, release)
         m.d.sync += decided.eq(decided + looked_up.matched - release)
         with m.If(release):
             m.d.sync += head.eq(head + 1)
+
+        # Which slots hold an access that belongs to an epoch.
+        held = Signal(SLOTS)
+        added = Signal(SLOTS)
+        freed = Signal(SLOTS)
+        m.d.comb += [
+            added.eq(Mux(belongs, 1 << looked_up.found.slot, 0)),
+            freed.eq(Mux(release, 1 << head, 0)),
+            self.holding.eq(held.any()),
+        ]
+        m.d.sync += held.eq((held & ~freed) | added)
         return m
 
     def _compare(self, m: Module, accept: Signal, tail: Signal) -> tuple[Signal, data.View, RangeMatch]:
@@ -227,8 +240,9 @@ class AddressMap(wiring.Component):
             ]
         return LookedUp(matched, found, hit, index, control, relative, workgroups, wfs, offset)
 
-    def _decide(self, m: Module, looked_up: LookedUp, decision_write: WritePort) -> None:
-        """Cycle c + 2: decide, by the rules in the order of the class's description."""
+    def _decide(self, m: Module, looked_up: LookedUp, decision_write: WritePort) -> Signal:
+        """Cycle c + 2: decide, by the rules in the order of the class's description. Returns "an accepted write that
+        only an armed node accepts, or a first touch"."""
         matched, found, hit, index, control, relative, workgroups, wfs, offset = looked_up
         read = Signal()
         remote = Signal()
@@ -292,6 +306,9 @@ class AddressMap(wiring.Component):
         with m.Else():
             m.d.comb += [decision.va.eq(found.va), decision.phase.eq(found.phase)]
         self._record(m, found, matched & refuse, fault)
+        belongs = Signal()
+        m.d.comb += belongs.eq(matched & ~refuse & ~read & (counted | control.first_touch))
+        return belongs
 
     def _record(self, m: Module, found: data.View, refused: Value, fault: Signal) -> None:
         """Leave a record of what was refused. One that waits is kept: the first fault is the one worth reading."""
@@ -339,6 +356,7 @@ class AddressMap(wiring.Component):
             self.local.payload.tracked.eq(chosen.tracked),
             self.local.payload.epoch.eq(chosen.epoch),
             self.remote.payload.peer.eq(chosen.peer),
+            self.remote.payload.epoch.eq(chosen.epoch),
             self.refused_reads.payload.id.eq(carried.id),
             self.refused_reads.payload.error.eq(1),
             self.refused_reads.payload.data.eq(0),

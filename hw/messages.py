@@ -271,13 +271,15 @@ class Messages:
 
     @cached_property
     def remote_store(self) -> data.StructLayout:
-        """A GEMM store to a remote-mapped range, `va` already moved to the peer's address."""
+        """A GEMM store to a remote-mapped range, `va` already moved to the peer's address, `epoch` that in which it was
+        accepted."""
         return data.StructLayout(
             {
                 "access": Access,
                 "alu": AluOperation,
                 "dtype": DataType,
                 "phase": Phase,
+                "epoch": self.epoch,
                 "peer": unsigned(6),
                 "wg": self.wg,
                 "wf": self.wf,

@@ -14,11 +14,12 @@ from .config import Configuration
 from .dma.engine import DmaEngine
 from .dma.events import DMA_COUNTERS
 from .interfaces import AxiLite, DramBus, HomesPort, LinkPort, gathered, gathered_ports
-from .link.events import link_counters
+from .link.events import LINK_COUNTERS, link_counters
 from .link.link_unit import LinkUnit
 from .link.packetizer import StorePacketizer
 from .memory_controller.controller import MemoryController
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
+from .memory_sweep import MemorySweep
 from .messages import Access, Messages, Phase
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.stream_arbiter import StreamArbiter
@@ -75,6 +76,7 @@ class Node(wiring.Component):
         dma = DmaEngine(config)
         packetizer = StorePacketizer(config)
         m.submodules.links = links = LinkUnit(config)
+        sweep = MemorySweep(config)
         axi = AxiLite(ADDRESS_BITS)
         connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
@@ -83,11 +85,13 @@ class Node(wiring.Component):
         returned = Cat(port.valid for port in dma.returns).any()
         stored = Cat(port.valid for port in packetizer.stores).any()
         gated_submodule(m, "dma", dma, dma.blocks.valid | returned | programming | ~dma.idle, config.gated_clocks)
+        sweeping = registers.range_write.valid | registers.control_arm | state.clear | ~sweep.finished
+        gated_submodule(m, "memory_sweep", sweep, sweeping, config.gated_clocks)
         gated_submodule(m, "packetizer", packetizer, stored | ~packetizer.idle, config.gated_clocks)
         for channel in range(config.channels):
             m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
             m.submodules[f"controller_{channel}"] = controller = MemoryController(config)
-            m.submodules[f"communication_{channel}"] = merge = StreamArbiter(messages.memory_request, 2)
+            m.submodules[f"communication_{channel}"] = merge = StreamArbiter(messages.memory_request, 3)
             m.submodules[f"responses_{channel}"] = answers = StreamArbiter(messages.compute_response, 2)
             maps.append(address_map)
             controllers.append(controller)
@@ -96,6 +100,7 @@ class Node(wiring.Component):
             connect(m, address_map.remote, packetizer.stores[channel])
             connect(m, links.requests[channel], merge.inputs[0])
             connect(m, dma.reads[channel], merge.inputs[1])
+            connect(m, sweep.memory[channel], merge.inputs[2])
             connect(m, merge.output, controller.communication)
             connect(m, spill.memory[channel], controller.spill)
             connect(m, controller.commits, tracker.commits[channel])
@@ -118,7 +123,7 @@ class Node(wiring.Component):
                 controller.control.boundary_30.eq(registers.detector_boundary_30),
                 controller.control.boundary_none.eq(registers.detector_boundary_none),
                 address_map.ranges.eq(registers.range_write),
-                address_map.epoch.eq(registers.epoch),
+                address_map.epoch.eq(state.epoch),
                 address_map.armed.eq(state.armed),
             ]
 
@@ -139,15 +144,39 @@ class Node(wiring.Component):
             links.route.eq(Cat(registers.route_low, registers.route_high)),
             links.armed.eq(state.armed),
             links.arm.eq(state.grant),
+            links.epoch.eq(state.called),
+            tracker.epoch.eq(state.epoch),
+            dma.epoch.eq(state.epoch),
+            dma.armed.eq(state.armed),
             tracker.clear.eq(state.clear),
+            sweep.ranges.eq(registers.range_write),
+            sweep.home_base.eq(spill.base),
+            sweep.arm.eq(registers.control_arm),
+            sweep.initialised.eq(registers.control_initialised),
+            sweep.start.eq(state.clear),
+            sweep.settled.eq(~Cat(controller.events.unsettled for controller in controllers).any()),
             dma.clear.eq(state.clear),
         ]
         for block in (tracker, dma, links):
             m.d.comb += block.ranges.eq(registers.range_write)
-        for block in (tracker, dma, packetizer, links):
-            m.d.comb += block.epoch.eq(registers.epoch)
         for block in (dma, packetizer, links):
             m.d.comb += block.rank.eq(registers.rank)
+
+        # Whatever moves from one of these to the next is seen in one of them in every cycle; with `armed` low nothing
+        # new comes in, so once it is over it stays so.
+        left_over = Signal()
+        drained = Signal()
+        m.d.comb += left_over.eq(
+            Cat(
+                *(address_map.holding for address_map in maps),
+                *(controller.events.unsettled for controller in controllers),
+                *(event.writing | ~event.all_sent for event in links.events),
+                ~dma.idle,
+                ~packetizer.idle,
+                tracker.waiting,
+            ).any()
+        )
+        m.d.sync += drained.eq(~left_over & ~state.armed)
 
         idle = Signal()
         m.d.comb += [
@@ -160,7 +189,9 @@ class Node(wiring.Component):
             state.ranges.eq(registers.range_write),
             state.arm.eq(registers.control_arm),
             state.disarm.eq(registers.control_disarm),
-            state.cleared.eq(tracker.cleared),
+            state.number.eq(registers.epoch),
+            state.drained.eq(drained),
+            state.cleared.eq(tracker.cleared & sweep.finished),
             state.range_done.eq(tracker.done),
             state.sent_blocks.eq(dma.sent_blocks),
             state.expected_blocks.eq(registers.expected_blocks),
@@ -170,6 +201,8 @@ class Node(wiring.Component):
             self.range_done.eq(tracker.done),
             self.irq.eq(registers.interrupt_request),
             registers.status_armed.eq(state.armed),
+            registers.status_arming.eq(state.arming),
+            registers.status_drained.eq(drained),
             registers.status_cleared.eq(tracker.cleared),
             registers.status_kernel_active.eq(self.kernel_active),
             registers.status_idle.eq(idle),
@@ -216,6 +249,7 @@ class Node(wiring.Component):
             *((link_counters(port), [links.events[port]]) for port in range(self._config.links)),
             (ADDRESS_MAP_COUNTERS, [item.refused for item in maps]),
             (LATENCY_COUNTERS, [latency.value]),
+            (LINK_COUNTERS, list(links.events)),
         ):
             for counter in counters:
                 values = [counter.value(source) for source in sources]

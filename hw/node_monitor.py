@@ -24,10 +24,14 @@ LATENCY_COUNTERS = (
 class CollectiveState(wiring.Component):
     """Takes a node through one epoch.
 
-    A pulse on `arm` clears the Tracker (`clear`, until `cleared`), then sets `armed` and pulses `grant`, which lets
-    the neighbours send in the new epoch. `done` when every range programmed with a WF_TOTAL is in `range_done`, the
-    DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out (`idle`);
-    `done_rises` is its first cycle; `running` from arming to done. `disarm` ends the epoch in any state.
+    A pulse on `arm` ends the epoch that is armed and calls for epoch `number`: it waits until nothing of an older epoch
+    is left in the node (`drained`, which must be low while `armed`), clears the Tracker (`clear`, until `cleared`),
+    then sets `armed` and pulses `grant`, which lets the neighbours send in the new epoch; `arming` meanwhile. `epoch`
+    is the number of the epoch that is or was armed last; it changes with `armed` and at no other time. `called` is the
+    number last called for, the same as `epoch` while armed. `done` when every range programmed with a WF_TOTAL is in
+    `range_done`, the DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out
+    (`idle`); `done_rises` is its first cycle; `running` from arming to done. `disarm` ends the epoch in any state, and
+    an arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
     """
 
     def __init__(self, config: MessageParameters):
@@ -36,6 +40,8 @@ class CollectiveState(wiring.Component):
                 "ranges": In(RangeWrite),
                 "arm": In(1),
                 "disarm": In(1),
+                "number": In(config.epoch_bits),
+                "drained": In(1),
                 "cleared": In(1),
                 "range_done": In(config.ranges),
                 "sent_blocks": In(20),
@@ -44,6 +50,9 @@ class CollectiveState(wiring.Component):
                 "clear": Out(1),
                 "grant": Out(1),
                 "armed": Out(1),
+                "arming": Out(1),
+                "epoch": Out(config.epoch_bits),
+                "called": Out(config.epoch_bits),
                 "running": Out(1),
                 "done": Out(1),
                 "done_rises": Out(1),
@@ -69,27 +78,47 @@ class CollectiveState(wiring.Component):
             self.running.eq(self.armed & ~self.done),
             self.done_rises.eq(finished & ~self.done),
         ]
+        take_effect = Signal()
         with m.FSM(name="collective"):
             with m.State("IDLE"):
                 with m.If(self.arm):
-                    m.d.sync += [self.armed.eq(0), self.done.eq(0)]
+                    m.next = "DRAIN"
+                    with m.If(self.drained):
+                        m.next = "CLEAR"
+            with m.State("DRAIN"):
+                with m.If(~self.arming):
+                    m.next = "IDLE"
+                with m.Elif(self.drained):
                     m.next = "CLEAR"
+                self._anew(m)
             with m.State("CLEAR"):
                 m.d.comb += self.clear.eq(1)
                 m.next = "SWEEP"
+                self._anew(m)
             with m.State("SWEEP"):
                 # `cleared` falls in the cycle after `clear`.
                 m.next = "WAIT"
+                self._anew(m)
             with m.State("WAIT"):
                 with m.If(self.cleared):
-                    m.d.comb += self.grant.eq(1)
-                    m.d.sync += self.armed.eq(1)
+                    m.d.comb += take_effect.eq(self.arming & ~self.disarm & ~self.arm)
                     m.next = "IDLE"
+                self._anew(m)
+        m.d.comb += self.grant.eq(take_effect)
+        with m.If(take_effect):
+            m.d.sync += [self.armed.eq(1), self.arming.eq(0), self.epoch.eq(self.called)]
         with m.If(self.done_rises):
             m.d.sync += self.done.eq(1)
-        with m.If(self.disarm):
-            m.d.sync += [self.armed.eq(0), self.done.eq(0)]
+        with m.If(self.disarm | self.arm):
+            m.d.sync += [self.armed.eq(0), self.done.eq(0), self.arming.eq(self.arm)]
+        with m.If(self.arm):
+            m.d.sync += self.called.eq(self.number)
         return m
+
+    def _anew(self, m: Module) -> None:
+        """Called for in the middle of an arming: ranges may have been programmed since it began."""
+        with m.If(self.arm):
+            m.next = "DRAIN"
 
 
 class TriggerLatency(wiring.Component):

@@ -40,10 +40,14 @@ class DmaParameters(ChannelParameters):
 class DmaEngine(wiring.Component):
     """Reads the WF tiles of ready blocks and sends them to the peer of their range.
 
-    Ports: `ranges`: programming bus; `epoch`, `rank`: go into the headers; `blocks`; `reads`, `returns`: per channel,
-    a read's `id` is {buffer, place}; data of `source` DMA is taken at once; `packets`: header flit (`check` 0) and data
+    Ports: `ranges`: programming bus; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle in which it
+    is taken; `rank`: goes into the headers; `blocks`, taken only while armed; `reads`, `returns`: per channel, a read's
+    `id` is {buffer, place}; data of `source` DMA is taken at once; `packets`: header flit (`check` 0) and data
     flits, packets of up to 8 sectors that never cross an 8-sector boundary of the source, in the order of the reads;
     `events`; `idle`; `sent_blocks`: blocks whose last flit has left since `clear`.
+
+    While not armed, a block that waits is dropped, and one being walked ends with the packet that was begun, after 8
+    reads at most; what is in the packet buffers leaves under the epoch in which it was read.
 
     A row, tile or byte count of 0 in the range table acts as 1. Latency: `blocks.valid` to the first read 2 cycles when
     idle; last data to header flit 1 cycle. Rate: one read a cycle without bubbles between packets, rows, tiles, and
@@ -56,6 +60,7 @@ class DmaEngine(wiring.Component):
         super().__init__(
             {
                 "ranges": In(RangeWrite),
+                "armed": In(1),
                 "epoch": In(messages.epoch),
                 "rank": In(6),
                 "clear": In(1),
@@ -79,17 +84,24 @@ class DmaEngine(wiring.Component):
         m.submodules.walker = walker = Walker(config)
 
         waiting_block = Signal(messages.ready_block)
+        waiting_epoch = Signal(messages.epoch)
         block_waits = Signal()
         m.d.comb += [
             table.write.eq(self.ranges),
             table.index.eq(waiting_block.range),
-            self.blocks.ready.eq(~block_waits),
-            walker.transfers.valid.eq(block_waits),
+            self.blocks.ready.eq(~block_waits & self.armed),
+            walker.transfers.valid.eq(block_waits & self.armed),
+            walker.transfers.payload.label.epoch.eq(waiting_epoch),
+            walker.stop.eq(~self.armed),
         ]
-        with m.If(walker.transfers.valid & walker.transfers.ready):
+        with m.If((walker.transfers.valid & walker.transfers.ready) | ~self.armed):
             m.d.sync += block_waits.eq(0)
         with m.If(self.blocks.valid & self.blocks.ready):
-            m.d.sync += [block_waits.eq(1), waiting_block.eq(self.blocks.payload)]
+            m.d.sync += [
+                block_waits.eq(1),
+                waiting_block.eq(self.blocks.payload),
+                waiting_epoch.eq(self.epoch),
+            ]
         self._describe(m, walker.transfers.payload, waiting_block, table)
         step = self._read(m, walker, buffer)
 
@@ -163,7 +175,7 @@ class DmaEngine(wiring.Component):
             request.range.eq(label.range),
             request.wg.eq(label.wg),
             request.wf.eq(sector.tile),
-            request.epoch.eq(self.epoch),
+            request.epoch.eq(label.epoch),
             request.va.eq(sector.va),
             request.mask.eq(Const(0xFFFFFFFF, 32)),
             step.eq(walker.sectors.valid & walker.sectors.ready),
@@ -188,7 +200,7 @@ class DmaEngine(wiring.Component):
             header.alu.eq(label.control.alu),
             header.dtype.eq(label.control.dtype),
             header.phase.eq(label.control.phase),
-            header.epoch.eq(self.epoch),
+            header.epoch.eq(label.epoch),
             header.length.eq(sector.place),
             header.mask.eq(sector.mask),
             header.source.eq(self.rank),

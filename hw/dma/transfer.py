@@ -32,12 +32,13 @@ tile; tiles are `stride` sectors apart. With `ragged`, tile number `ragged_tile`
 
 
 def label_layout(parameters: MessageParameters) -> data.StructLayout:
-    """What a transfer is for: its range and WG, where the range lies at the peer, and how it is stored there."""
+    """What a transfer is for: its range, WG and epoch, where the range lies at the peer, how it is stored there."""
     messages = Messages(parameters)
     return data.StructLayout(
         {
             "range": unsigned(parameters.range_bits),
             "wg": messages.wg,
+            "epoch": messages.epoch,
             "offset": messages.va,
             "control": Control,
         }

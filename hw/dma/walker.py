@@ -12,8 +12,9 @@ from .transfer import ROW_SECTORS_BITS, TILES_BITS, Geometry, label_layout, sect
 class Walker(wiring.Component):
     """Turns transfers into their sectors: along the row, to the next row, to the next tile.
 
-    Ports: `transfers`; `sectors`, in order; `label`: of the transfer that they belong to. Latency: a transfer taken in
-    cycle c has its first sector in c + 1. Rate: one sector a cycle, without bubbles between rows, tiles and transfers;
+    Ports: `transfers`; `sectors`, in order; `label`: of the transfer that they belong to; `stop`: the transfer ends
+    with the packet that is begun. Latency: a transfer taken in cycle c has its first sector in c + 1. Rate: one sector
+    a cycle, without bubbles between rows, tiles and transfers;
     `transfers.ready` therefore depends on `sectors.ready`.
     """
 
@@ -24,6 +25,7 @@ class Walker(wiring.Component):
                 "transfers": In(stream.Signature(transfer_layout(config))),
                 "sectors": Out(stream.Signature(sector_layout(config))),
                 "label": Out(label_layout(config)),
+                "stop": In(1),
             }
         )
 
@@ -77,7 +79,7 @@ class Walker(wiring.Component):
         with m.If(load):
             self._load(m, walk, geometry, label)
             m.d.sync += walking.eq(1)
-        with m.Elif(step & sector.end):
+        with m.Elif(step & (sector.end | (sector.packet_end & self.stop))):
             m.d.sync += walking.eq(0)
         return m
 

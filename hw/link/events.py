@@ -12,12 +12,25 @@ LinkEvents = data.StructLayout(
         "received_packets": unsigned(1),
         "no_credit": unsigned(1),
         "no_grant": unsigned(1),
+        "discarded_packets": unsigned(2),
+        "writing": unsigned(1),
         "all_sent": unsigned(1),
         "idle": unsigned(1),
     }
 )
-"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `all_sent`: no packet is
-queued or being sent; `idle`: nor is one buffered on the receive side, and no write of one waits to enter a queue."""
+"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `discarded_packets`: packets of
+an epoch that is not armed, thrown away instead of sent; `writing`: an accepted packet has writes that wait to enter a
+queue; `all_sent`: no packet is queued or being sent; `idle`: nor is one buffered on the receive side, and no write of
+one waits to enter a queue."""
+
+LINK_COUNTERS = (
+    total(
+        "discarded_packets",
+        "packets of an epoch that was ended, thrown away instead of sent",
+        lambda event: event.discarded_packets,
+    ),
+)
+"""Of :data:`LinkEvents`, over all link ports."""
 
 
 def link_counters(port: int) -> tuple[Counter, ...]:

@@ -17,11 +17,12 @@ from .transmitter import Transmitter
 class LinkUnit(wiring.Component):
     """`links` ports, each a :class:`Transmitter` and a :class:`Receiver`.
 
-    Ports: `ranges`: programming bus; `route`: bit p is the link port that leads to peer p; `rank`, `epoch`, `armed`;
-    `arm`: pulse, grants `epoch` to the neighbour of every port; `dma_packets`, `store_packets`: packets to send; per
-    link port `tx`, `tx_control`, `rx`, `rx_control`; `requests`: writes of received packets, per channel; `faults`;
-    `events`. A fault that comes while others still wait replaces the last one of its port that was not yet offered:
-    refused packets never hold up the link. Latency: packet in to `tx` 2 cycles, `rx` last flit to first write 4.
+    Ports: `ranges`: programming bus; `route`: bit p is the link port that leads to peer p; `rank`; `armed`, `epoch`:
+    the armed epoch, whose packets are sent and accepted, all others discarded and refused; `arm`: pulse, grants `epoch`
+    to the neighbour of every port; `dma_packets`, `store_packets`: packets to send; per link port `tx`, `tx_control`,
+    `rx`, `rx_control`; `requests`: writes of received packets, per channel; `faults`; `events`. A fault that comes
+    while others still wait replaces the last one of its port that was not yet offered: refused packets never hold up
+    the link. Latency: packet in to `tx` 2 cycles, `rx` last flit to first write 4.
     """
 
     def __init__(self, config: LinkParameters):
@@ -57,7 +58,7 @@ class LinkUnit(wiring.Component):
             receiver = Receiver(config)
             sending = Cat(source.valid for source in transmitter.sources).any() | transmitter.active
             signalled = self.tx_control[port].credit | self.tx_control[port].grant
-            receiving = self.rx[port].valid | self.arm | self.ranges.valid | receiver.active
+            receiving = self.rx[port].valid | self.arm | ~self.armed | self.ranges.valid | receiver.active
             gated_submodule(m, f"transmitter_{port}", transmitter, sending | signalled, config.gated_clocks)
             gated_submodule(m, f"receiver_{port}", receiver, receiving, config.gated_clocks)
             transmitters.append(transmitter)
@@ -66,6 +67,8 @@ class LinkUnit(wiring.Component):
             connect(m, flipped(self.rx[port]), receiver.rx)
             events = self.events[port]
             m.d.comb += [
+                transmitter.armed.eq(self.armed),
+                transmitter.epoch.eq(self.epoch),
                 transmitter.control.eq(self.tx_control[port]),
                 self.rx_control[port].eq(receiver.control),
                 receiver.ranges.eq(self.ranges),
@@ -78,6 +81,8 @@ class LinkUnit(wiring.Component):
                 events.received_packets.eq(receiver.received),
                 events.no_credit.eq(transmitter.no_credit),
                 events.no_grant.eq(transmitter.no_grant),
+                events.discarded_packets.eq(transmitter.discarded),
+                events.writing.eq(receiver.writing),
                 events.all_sent.eq(transmitter.idle),
                 events.idle.eq(transmitter.idle & receiver.idle),
             ]

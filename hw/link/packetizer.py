@@ -23,6 +23,7 @@ _SAME = {
     "peer": "destination",
     "wg": "wg",
     "wf": "wf",
+    "epoch": "epoch",
 }
 """Fields of a store, and of the header, that all sectors of a packet have in common."""
 
@@ -39,7 +40,7 @@ class StorePacketizer(wiring.Component):
     mask. It is closed by the eighth place, by a partial mask, by a store that does not continue it, or by patience. One
     channel is served until its packet closes, then the next one with a store.
 
-    Ports: `epoch`, `rank`: go into the headers; `stores`: per channel, behind a FIFO of `remote_queue_depth`;
+    Ports: `rank`: goes into the headers; `stores`: per channel, behind a FIFO of `remote_queue_depth`;
     `packets`: header flit (`check` 0) and data flits; `idle`. Rate: one store a cycle, one cycle lost per packet that
     ends in a store which does not continue it. Latency: store to its header 3 cycles if its packet closes with it.
     """
@@ -49,7 +50,6 @@ class StorePacketizer(wiring.Component):
         self._messages = messages = Messages(config)
         super().__init__(
             {
-                "epoch": In(messages.epoch),
                 "rank": In(6),
                 "stores": In(stream.Signature(messages.remote_store)).array(config.channels),
                 "packets": Out(stream.Signature(messages.link_flit)),
@@ -129,7 +129,6 @@ class StorePacketizer(wiring.Component):
         with m.If(merge & ~opened):
             m.d.comb += [
                 header.va.eq(store.va),
-                header.epoch.eq(self.epoch),
                 header.source.eq(self.rank),
                 *(header[name].eq(store[field]) for field, name in _SAME.items()),
             ]

@@ -36,11 +36,13 @@ class Receiver(wiring.Component):
 
     A packet is dropped whole, its credit returned and `fault` reported when its check or its length is wrong (CHECK),
     it is for another rank (DESTINATION), this node is not armed or the epoch differs (EPOCH), or its first and last
-    sector are not in one range (OUTSIDE); the first of these is reported.
+    sector are not in one range (OUTSIDE); the first of these is reported. So is one that was arriving when the node was
+    disarmed (EPOCH), even if it ends in another epoch.
 
     Ports: `rx`, always ready; `control`: credits and, after `arm`, the grant of `epoch`; `requests`: STORE or UPDATE as
     the header says, `first_touch`, `tracked` from the range, in the order received; `fault_valid`, `fault`: one cycle;
-    `received`: a packet was accepted; `idle`;
+    `received`: a packet was accepted; `idle`; `writing`: a packet was accepted, or may be in this cycle, whose writes
+    have not all been taken;
     `active`: its state may change though nothing arrives. Latency: last flit to first request 4 cycles. Rate: one
     sector a cycle, no bubble between packets. Reset frees all buffers; the transmitter at the other end starts
     with as many credits, so both ends of a link are reset together.
@@ -63,6 +65,7 @@ class Receiver(wiring.Component):
                 "fault": Out(messages.fault_record),
                 "received": Out(1),
                 "idle": Out(1),
+                "writing": Out(1),
                 "active": Out(1),
             }
         )
@@ -136,6 +139,7 @@ class Receiver(wiring.Component):
         answering = self._control(m, drop, freed)
         m.d.comb += [
             self.idle.eq(~receiving & ~ending & ~draining),
+            self.writing.eq(ending | draining),
             self.active.eq(ending | draining | checking | answering),
         ]
         return m
@@ -179,6 +183,8 @@ class Receiver(wiring.Component):
                 m.d.sync += fault.eq(Fault.OUTSIDE)
             with m.Else():
                 m.d.sync += bad.eq(0)
+        with m.If(~self.armed & ~check_first & ~bad):
+            m.d.sync += [bad.eq(1), fault.eq(Fault.EPOCH)]
         with m.If(check_last & ~bad & ~(match.hit & (match.index == index))):
             m.d.sync += [bad.eq(1), fault.eq(Fault.OUTSIDE)]
         return bad, fault, index, check_first | check_last

@@ -14,12 +14,15 @@ class Transmitter(wiring.Component):
     """Sends whole packets of `sources` sources over one link, least recently served first.
 
     A packet starts only with a credit (a free packet buffer at the receiver; `link_receive_packets` at reset) and when
-    the peer's last grant is for the epoch of its header, so nothing reaches a neighbour that is not armed.
+    the peer's last grant is for the epoch of its header, so nothing reaches a neighbour that is not armed. A packet
+    that has not started and is not of the armed epoch is discarded, a flit a cycle, without credit, grant or the link:
+    so an aborted epoch drains though its neighbour takes nothing.
 
-    Ports: `sources`: header flit, then data flits; `tx`: the same with `check` filled in; `control`: credits and grants
-    from the receiver; `no_credit`, `no_grant`: a packet waits for that; `sent_flit`, `sent_packet`: taken by the link;
-    `idle`; `active`: its state may change though nothing arrives. Latency 2 cycles, one flit a cycle, no bubble between
-    packets. `ready` of a source depends on `tx.ready`.
+    Ports: `armed`, `epoch`: the armed epoch; `sources`: header flit, then data flits; `tx`: the same with `check`
+    filled in; `control`: credits and grants from the receiver; `no_credit`, `no_grant`: a packet waits for that;
+    `sent_flit`, `sent_packet`: taken by the link; `discarded`: how many packets were, this cycle; `idle`; `active`: its
+    state may change though nothing arrives. Latency 2 cycles, one flit a cycle, no bubble between packets. `ready` of a
+    source depends on `tx.ready`.
     """
 
     def __init__(self, config: LinkParameters, sources: int = 2):
@@ -28,6 +31,8 @@ class Transmitter(wiring.Component):
         self._messages = messages = Messages(config)
         super().__init__(
             {
+                "armed": In(1),
+                "epoch": In(messages.epoch),
                 "sources": In(stream.Signature(messages.link_flit)).array(sources),
                 "tx": Out(stream.Signature(messages.link_flit)),
                 "control": In(messages.link_control),
@@ -35,6 +40,7 @@ class Transmitter(wiring.Component):
                 "no_grant": Out(1),
                 "sent_flit": Out(1),
                 "sent_packet": Out(1),
+                "discarded": Out(range(sources + 1)),
                 "idle": Out(1),
                 "active": Out(1),
             }
@@ -54,12 +60,20 @@ class Transmitter(wiring.Component):
 
         waiting = Signal(count)
         allowed = Signal(count)
+        discard = Signal(count)
+        discarding = Signal(count)
+        ends = Signal(count)
         for index, source in enumerate(self.sources):
             epoch = messages.link_header(source.payload.data[: messages.link_header.size]).epoch
+            ended = source.payload.header & ~(self.armed & (epoch == self.epoch))
             m.d.comb += [
                 waiting[index].eq(source.valid),
-                allowed[index].eq(source.valid & granted & (epoch == grant_epoch)),
+                discard[index].eq(source.valid & (discarding[index] | ended)),
+                ends[index].eq(discard[index] & source.payload.last),
+                allowed[index].eq(source.valid & granted & (epoch == grant_epoch) & ~discard[index]),
             ]
+        m.d.sync += discarding.eq((discarding | discard) & ~ends)
+        m.d.comb += self.discarded.eq(sum(ends))
 
         sending = Signal()
         owner = Signal(range(count))
@@ -100,6 +114,10 @@ class Transmitter(wiring.Component):
                     message = first.data[:bits]
                     m.d.sync += second.data.eq(Cat(message, header_check(message)))
 
+        for index, source in enumerate(self.sources):
+            with m.If(discard[index]):
+                m.d.comb += source.ready.eq(1)
+
         start = Signal()
         m.d.comb += start.eq(take & ~sending)
         with m.If(self.control.credit != start):
@@ -109,10 +127,10 @@ class Transmitter(wiring.Component):
             self.tx.payload.eq(second),
             self.tx.valid.eq(second_valid),
             self.no_credit.eq(~sending & allowed.any() & (credits == 0)),
-            self.no_grant.eq(~sending & (waiting & ~allowed).any()),
+            self.no_grant.eq(~sending & (waiting & ~allowed & ~discard).any()),
             self.sent_flit.eq(second_valid & self.tx.ready),
             self.sent_packet.eq(self.sent_flit & second.last),
             self.active.eq(first_valid | second_valid),
-            self.idle.eq(~sending & ~first_valid & ~second_valid & ~waiting.any()),
+            self.idle.eq(~sending & ~first_valid & ~second_valid & ~waiting.any() & ~discarding.any()),
         ]
         return m

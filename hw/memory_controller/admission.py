@@ -43,9 +43,10 @@ class Admission(wiring.Component):
 
     Ports: `compute`, `communication`: the streams between which the arbiter chooses; `spill`, which goes before both;
     `control`, `kernel_active`, `occupancy`: of the :class:`Arbiter`; `room`: a request can go on in this cycle; `take`
-    with `request`: it does (0 cycles); `commit_given`, `response_given`: a reserved place is free again; `decision`:
-    see :data:`Decision`; `empty`: no request waits in a queue. Latency 1 cycle; one request a cycle. `ready` of a
-    stream depends on registers only.
+    with `request`: it does (0 cycles); `commit_given`, `response_given`: a reserved place is free again; `settles`:
+    what is taken is a write that belongs to an epoch (those of the neighbours all), `settled`: one of these is at its
+    bank, `unsettled`: one was accepted and is not; `decision`: see :data:`Decision`; `empty`: no request waits in a
+    queue. Latency 1 cycle; one request a cycle. `ready` of a stream depends on registers only.
     """
 
     def __init__(self, config: ControllerParameters):
@@ -65,6 +66,9 @@ class Admission(wiring.Component):
                 "request": Out(messages.memory_request),
                 "commit_given": In(1),
                 "response_given": In(1),
+                "settles": Out(1),
+                "settled": In(1),
+                "unsettled": Out(1),
                 "decision": Out(Decision),
                 "empty": Out(1),
             }
@@ -118,6 +122,7 @@ class Admission(wiring.Component):
         with m.Else():
             m.d.comb += [self.request.eq(compute.o.payload), reserved.eq(compute.o_mark)]
 
+        self._settle(m, arbiter.take_communication)
         m.d.comb += [
             self.empty.eq(~Cat(compute.level.any(), communication.level.any(), spill.level.any()).any()),
             self.decision.held_compute.eq(arbiter.held_compute),
@@ -128,3 +133,29 @@ class Admission(wiring.Component):
             self.decision.threshold.eq(arbiter.threshold),
         ]
         return m
+
+    def _settle(self, m: Module, take_communication: Signal) -> None:
+        """Count the writes that belong to an epoch: the next one must find them at their banks."""
+        config = self._config
+        places = config.compute_queue_depth + config.communication_queue_depth + config.dram_queue_depth
+        unsettled = Signal(range(places + 1))
+        starts_compute = Signal()
+        starts_communication = Signal()
+        compute, communication = self.compute, self.communication
+        m.d.comb += [
+            starts_compute.eq(
+                compute.valid
+                & compute.ready
+                & (compute.payload.access != Access.READ)
+                & (compute.payload.tracked | compute.payload.first_touch)
+            ),
+            starts_communication.eq(
+                communication.valid & communication.ready & (communication.payload.access != Access.READ)
+            ),
+            self.settles.eq(
+                (self.request.access != Access.READ)
+                & (take_communication | self.request.tracked | self.request.first_touch)
+            ),
+            self.unsettled.eq(unsettled != 0),
+        ]
+        m.d.sync += unsettled.eq(unsettled + starts_compute + starts_communication - self.settled)

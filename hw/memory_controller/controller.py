@@ -83,6 +83,7 @@ class MemoryController(wiring.Component):
             admission.response_given.eq(self.compute_response.valid & self.compute_response.ready),
             store.take.eq(admission.take),
             store.request.eq(admission.request),
+            store.settles.eq(admission.settles),
             queue.insert.eq(store.inserted),
             queue.insert_bank.eq(store.bank),
             queue.insert_row.eq(store.row),
@@ -114,6 +115,7 @@ class MemoryController(wiring.Component):
             self.write_data.eq(store.write_data),
             commits.i.valid.eq(banks.issue.valid & identity.tracked),
             commits.i.payload.eq(identity.commit),
+            admission.settled.eq(banks.issue.valid & identity.settles),
             reads.issued.eq(banks.issue.valid & (issued.access == Access.READ)),
             reads.source.eq(identity.source),
             reads.id.eq(identity.id),
@@ -151,6 +153,7 @@ class MemoryController(wiring.Component):
             events.row_hit.eq(banks.issue.valid & banks.issue_hit),
             *(events[name].eq(admission.decision[name]) for name in admission.decision.shape().members),
             events.occupancy.eq(occupancy),
+            events.unsettled.eq(admission.unsettled | (commits.level != 0)),
             events.idle.eq(~busy.any()),
         ]
         return m

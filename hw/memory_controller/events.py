@@ -24,6 +24,7 @@ ControllerEvents = data.StructLayout(
         "forced": unsigned(1),
         "occupancy": unsigned(7),
         "threshold": Threshold,
+        "unsettled": unsigned(1),
         "idle": unsigned(1),
     }
 )
@@ -31,7 +32,8 @@ ControllerEvents = data.StructLayout(
 issued, `row_hit` when it needed no ACT of its own; `held_*`: the stream had a request the arbiter did not take;
 `passed_over`: communication could have been taken and was not; `took_communication`: it was; `forced`: the starvation
 limit let it through; `occupancy`: requests in the DRAM queue; `threshold`: the
-limit in force; `idle`: nothing queued or in flight."""
+limit in force; `unsettled`: a write that belongs to an epoch has no column command yet, or a commit was not taken;
+`idle`: nothing queued or in flight."""
 
 
 def _sectors(phase: Phase, access: Access) -> Callable[[Any], Value]:

@@ -25,19 +25,25 @@ def count_ones(mask: Value) -> Value:
 
 
 def identity_layout(config: ControllerParameters) -> data.StructLayout:
-    """Who a request is from: its `commit` if it is `tracked` (and writes), the reader and its tag."""
+    """Who a request is from: its `commit` if it is `tracked`, if it `settles`, the reader and its tag."""
     messages = Messages(config)
     return data.StructLayout(
-        {"commit": messages.commit, "tracked": unsigned(1), "source": Source, "id": messages.memory_id}
+        {
+            "commit": messages.commit,
+            "tracked": unsigned(1),
+            "settles": unsigned(1),
+            "source": Source,
+            "id": messages.memory_id,
+        }
     )
 
 
 class PayloadStore(wiring.Component):
     """`dram_queue_depth` places.
 
-    Ports: `room`: a place is free; `take` with `request`: it gets one, and in the next cycle `inserted` with its
-    `bank`, `row` and `index` goes to the DRAM queue. `dispatch_index`: `slot`, what its bank machine is told (0
-    cycles). `select` with `select_index`: `identity` in the next cycle and until the next one. `issued` with
+    Ports: `room`: a place is free; `take` with `request` and `settles`: it gets one, and in the next cycle `inserted`
+    with its `bank`, `row` and `index` goes to the DRAM queue. `dispatch_index`: `slot`, what its bank machine is told
+    (0 cycles). `select` with `select_index`: `identity` in the next cycle and until the next one. `issued` with
     `issued_index`: its column command is on the bus; WL cycles later its `write_data` is, and the place is free a cycle
     before.
 
@@ -55,6 +61,7 @@ class PayloadStore(wiring.Component):
                 "room": Out(1),
                 "take": In(1),
                 "request": In(messages.memory_request),
+                "settles": In(1),
                 "inserted": Out(1),
                 "bank": Out(BANK_SHAPE),
                 "row": Out(ROW_BITS),
@@ -86,7 +93,8 @@ class PayloadStore(wiring.Component):
             self.bank.eq(Cat(local[0:2], local[8:10])),
             self.row.eq(local[10 : 10 + ROW_BITS]),
         ]
-        m.d.sync += self.inserted.eq(self.take)
+        entering_settles = Signal()
+        m.d.sync += [self.inserted.eq(self.take), entering_settles.eq(self.settles)]
         with m.If(self.take):
             m.d.sync += [
                 self.index.eq(free_list.index),
@@ -113,6 +121,7 @@ class PayloadStore(wiring.Component):
         m.d.comb += [
             identity_write.data.commit.bytes.eq(count_ones(entering.mask)),
             identity_write.data.tracked.eq(entering.tracked & (entering.access != Access.READ)),
+            identity_write.data.settles.eq(entering_settles),
             identity_write.data.source.eq(entering.source),
             identity_write.data.id.eq(entering.id),
             sector_write.addr.eq(free_list.index),

@@ -12,7 +12,8 @@ class StreamArbiter(wiring.Component):
     """Merges `inputs` streams fairly: after a payload is taken, its input has the lowest priority.
 
     Ports: `inputs`, `output`. Latency 0 cycles. A payload once offered stays until it is taken. One input costs
-    nothing. `output.valid` does not depend on `output.ready`.
+    nothing. Inputs that withdraw what they offer must all do so in one cycle. `output.valid` does not depend on
+    `output.ready`.
     """
 
     def __init__(self, payload: ShapeLike, inputs: int):
@@ -43,5 +44,6 @@ class StreamArbiter(wiring.Component):
                 with m.Case(index):
                     m.d.comb += [self.output.payload.eq(port.payload), port.ready.eq(self.output.ready)]
         with m.If(self.output.valid):
-            m.d.sync += [last.eq(choice), locked.eq(~self.output.ready)]
+            m.d.sync += last.eq(choice)
+        m.d.sync += locked.eq(self.output.valid & ~self.output.ready)
         return m

@@ -15,7 +15,7 @@ from ..address_map import ADDRESS_MAP_COUNTERS
 from ..counters import Counter, Counting
 from ..dma.events import DMA_COUNTERS
 from ..dram_timing import DramParameters
-from ..link.events import link_counters
+from ..link.events import LINK_COUNTERS, link_counters
 from ..link.parameters import MAX_LINKS, LinkParameters
 from ..memory_controller.events import CONTROLLER_COUNTERS
 from ..messages import Access, Fault, Policy, Threshold
@@ -120,6 +120,7 @@ def counters() -> tuple[Counter, ...]:
         *(counter for port in range(MAX_LINKS) for counter in link_counters(port)),
         *ADDRESS_MAP_COUNTERS,
         *LATENCY_COUNTERS,
+        *LINK_COUNTERS,
     )
 
 
@@ -177,13 +178,34 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     single("rank", 6, Kind.READ_WRITE, "this GPU's number in the system")
     single("route_low", 32, Kind.READ_WRITE, "bit p: link port that reaches peer p, peers 0 to 31")
     single("route_high", 32, Kind.READ_WRITE, "bit p - 32: link port that reaches peer p, peers 32 to 63")
-    single("epoch", config.epoch_bits, Kind.READ_WRITE, "number of the collective to arm; 0 is never armed")
+    single(
+        "epoch",
+        config.epoch_bits,
+        Kind.READ_WRITE,
+        "number of the collective to arm, taken with `control.arm`; 0 is never armed, nor the last number again",
+    )
     add(
         "control",
         "commands; reads as 0",
-        Field("arm", 0, 1, Kind.PULSE, "start the epoch: clear the Tracker, then accept and grant tracked traffic"),
-        Field("disarm", 1, 1, Kind.PULSE, "end the epoch: tracked traffic is refused"),
+        Field(
+            "arm",
+            0,
+            1,
+            Kind.PULSE,
+            "end the epoch that is armed; when nothing of it is left, clear the Tracker and start epoch `epoch`: "
+            "accept and grant tracked traffic",
+        ),
+        Field("disarm", 1, 1, Kind.PULSE, "end the epoch: tracked traffic is refused, what waits to be sent discarded"),
         Field("clear_counters", 2, 1, Kind.PULSE, "set every counter to 0"),
+        Field(
+            "initialised",
+            3,
+            1,
+            Kind.PULSE,
+            "with `arm`: no sector of a first-touch range has a tag, and no home of a counter a record, from before "
+            "the last reset; without, the node sweeps what it has not swept since (all sectors from base to limit "
+            "become 0)",
+        ),
     )
     add(
         "status",
@@ -193,6 +215,10 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         Field("kernel_active", 2, 1, Kind.READ_ONLY, "the GEMM kernel runs"),
         Field("idle", 3, 1, Kind.READ_ONLY, "nothing is queued or in flight in this node"),
         Field("done", 4, 1, Kind.READ_ONLY, "this node's part of the collective is complete"),
+        Field(
+            "arming", 5, 1, Kind.READ_ONLY, "an epoch was called for; its predecessors drain, or sweeps have not ended"
+        ),
+        Field("drained", 6, 1, Kind.READ_ONLY, "no epoch is armed, and nothing of an older one is left in this node"),
     )
     add(
         "arbiter",
@@ -208,7 +234,12 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     single("detector_boundary_10", 16, Kind.READ_WRITE, "threshold 5 at or above this many requests", 3840)
     single("detector_boundary_30", 16, Kind.READ_WRITE, "threshold 10 at or above this many requests", 3584)
     single("detector_boundary_none", 16, Kind.READ_WRITE, "threshold 30 at or above this many requests", 256)
-    single("spill_base_low", low_bits, Kind.READ_WRITE, "sector address of the Tracker's home table, bits 31:0")
+    single(
+        "spill_base_low",
+        low_bits,
+        Kind.READ_WRITE,
+        "sector address of the Tracker's home table, bits 31:0; a table at 0 is not swept when an epoch is armed",
+    )
     single("spill_base_high", high_bits, Kind.READ_WRITE, "sector address of the Tracker's home table, from bit 32")
     single("expected_blocks", 20, Kind.READ_WRITE, "DMA blocks this node sends in the epoch")
     single("done_ranges_low", min(config.ranges, 32), Kind.READ_ONLY, "bit i: range i is complete, ranges 0 to 31")

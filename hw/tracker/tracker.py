@@ -76,7 +76,9 @@ class Tracker(wiring.Component):
     Ports: `ranges`, `epoch`; `clear` (pulse) at the start of an epoch sweeps all state, `cleared` is high when that is
     done (max(sets, trigger_blocks) / banks cycles; also after reset; nothing is accepted meanwhile). `commits` per
     channel; `blocks` to the DMA engine, `launches` to the GPU; `done`, bit per range: all its WF_TOTAL WF tiles are
-    complete. `spill_requests`, `spill_response`: overflow to memory. `faults`: TILE, EPOCH, PAST_THRESHOLD, and
+    complete. `waiting`: a commit is offered, or was
+    taken and has not reached its bank. Blocks and launches that were offered when the sweep starts are withdrawn.
+    `spill_requests`, `spill_response`: overflow to memory. `faults`: TILE, EPOCH, PAST_THRESHOLD, and
     LEFT_OVER once for a sweep that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does
     not say), commits merged while they waited are refused together, and what a bank refuses while its last fault still
     waits leaves no record. `events`: see TrackerEvents, one cycle late;
@@ -98,6 +100,7 @@ class Tracker(wiring.Component):
                 "blocks": Out(stream.Signature(messages.ready_block)),
                 "launches": Out(stream.Signature(messages.launch_event)),
                 "done": Out(config.ranges),
+                "waiting": Out(1),
                 "spill_requests": Out(stream.Signature(messages.spill_request)),
                 "spill_response": In(messages.spill_response),
                 "faults": Out(stream.Signature(messages.fault_record)),
@@ -111,11 +114,15 @@ class Tracker(wiring.Component):
         messages = Messages(config)
         count = config.tracker_banks
         m.submodules.crossbar = crossbar = Crossbar(config)
+        coalescers = []
         for channel in range(config.channels):
             coalescer = Coalescer(config)
             m.submodules[f"coalescer_{channel}"] = coalescer
+            coalescers.append(coalescer)
             wiring.connect(m, wiring.flipped(self.commits[channel]), coalescer.commits)
             wiring.connect(m, coalescer.messages, crossbar.inputs[channel])
+
+        m.d.comb += self.waiting.eq(Cat(coalescer.messages.valid for coalescer in coalescers).any())
 
         banks = []
         for number in range(count):
@@ -138,6 +145,13 @@ class Tracker(wiring.Component):
             m.submodules[name] = arbiter
             for bank, port in zip(banks, arbiter.inputs, strict=True):
                 wiring.connect(m, getattr(bank, name), port)
+                if name != "spill_requests":
+                    # Banks empty their queues one after the other, the arbiter must lose what it holds on to at once.
+                    queue = getattr(bank, name)
+                    m.d.comb += [
+                        port.valid.eq(queue.valid & self.cleared),
+                        queue.ready.eq(port.ready & self.cleared),
+                    ]
             wiring.connect(m, arbiter.output, wiring.flipped(getattr(self, name)))
 
         fetch_bits = (config.tracker_fetches - 1).bit_length()

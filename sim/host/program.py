@@ -36,7 +36,8 @@ def host_program(
 
     def arm(chosen: list[int]) -> list[int]:
         return [
-            *(command(1, rank, *write) for rank in chosen for write in arm_writes(config)),
+            # Tags of the simulated memory start as 0, and nothing is reset in mid-run.
+            *(command(1, rank, *write) for rank in chosen for write in arm_writes(config, initialised=True)),
             *(command(3, rank, status.address, armed) for rank in chosen),
         ]
 

@@ -66,6 +66,7 @@ def arbiter_writes(
     return writes
 
 
-def arm_writes(config: Configuration) -> list[Write]:
-    """The write that starts the programmed epoch."""
-    return [register_write(config, "control", arm=1)]
+def arm_writes(config: Configuration, initialised: bool = False) -> list[Write]:
+    """The write that starts the programmed epoch; `initialised`: memory holds no tag and no record from before the
+    reset, so the node need not sweep it."""
+    return [register_write(config, "control", arm=1, initialised=int(initialised))]

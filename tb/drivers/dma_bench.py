@@ -41,6 +41,7 @@ class DmaBench:
         self.controls = {}
         dut.ranges.value = 0
         dut.clear.value = 0
+        dut.armed.value = 1
         self.call(random.getrandbits(config.epoch_bits), random.getrandbits(6))
         self.event_cycles = Counter()
         """Cycles by what the engine did in them."""
@@ -54,6 +55,10 @@ class DmaBench:
         """What the headers of packets from now on say of the collective and of their sender."""
         self.epoch, self.rank = epoch, rank
         self.dut.epoch.value, self.dut.rank.value = epoch, rank
+
+    def lapse(self, epoch: int):
+        """The epoch register holds something else, while packets still have the number of `epoch`."""
+        self.dut.epoch.value = epoch
 
     async def reset(self):
         self.dut.rst.value = 1

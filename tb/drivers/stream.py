@@ -91,6 +91,17 @@ class StreamSource(_StreamPort):
         while self.queue:
             await self.progress()
 
+    def drop(self) -> None:
+        """Forget what is queued, but for a payload that is being offered."""
+        while len(self.queue) > self._offered:
+            self.queue.pop()
+
+    def withdraw(self) -> None:
+        """Forget everything, in reset: nothing offered need be taken then."""
+        self.queue.clear()
+        self._offered = False
+        self._valid.value = 0
+
     async def _run(self) -> None:
         while True:
             await RisingEdge(self._clk)

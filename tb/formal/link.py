@@ -1,6 +1,6 @@
 """Proofs of the link: credits, and that ingress never waits on egress."""
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 
 from hw.config import Configuration
@@ -32,7 +32,7 @@ class WaitingForEgress(wiring.Component):
         return m
 
 
-def _packet_source(b: Bench, port: stream.Interface, name: str) -> Signal:
+def packet_source(b: Bench, port: stream.Interface, name: str) -> Signal:
     """Assume packets: a header, then one or more sectors, of which one is the last; high inside a packet."""
     inside = Signal(name=f"inside_{name}")
     with b.m.If(port.valid & port.ready):
@@ -44,8 +44,8 @@ def _packet_source(b: Bench, port: stream.Interface, name: str) -> Signal:
 
 @proof(
     block="transmitter",
-    claim="never more packets under way than the receiver has buffers; a packet starts only in the granted epoch; "
-    "packets are not mixed; a flit once offered stays until it is taken",
+    claim="never more packets under way than the receiver has buffers; a packet starts only in the epoch that is "
+    "granted and armed; packets are not mixed; a flit once offered stays until it is taken",
     scope="4 receive buffers, 2 sources, any packets",
     bug="start stuck at 0: credits are never used up",
     bug_depth=16,
@@ -56,8 +56,10 @@ def link_transmit_credits(b: Bench) -> None:
     m = b.m
     dut = Transmitter(Configuration(link_receive_packets=PACKETS))
     block = b.open_block(dut, stuck={"start": 0})
-    inside = [_packet_source(b, source, str(n)) for n, source in enumerate(dut.sources)]
-    taken = [source.valid & source.ready for source in dut.sources]
+    inside = [packet_source(b, source, str(n)) for n, source in enumerate(dut.sources)]
+    discard, discarding = block.signal("discard"), block.signal("discarding")
+    taken = [source.valid & source.ready & ~discard[n] for n, source in enumerate(dut.sources)]
+    sent = [inside[n] & ~discarding[n] for n in range(2)]
     starts = [take & source.payload.header for take, source in zip(taken, dut.sources, strict=True)]
     started = Signal()
     m.d.comb += started.eq(starts[0] | starts[1])
@@ -67,20 +69,21 @@ def link_transmit_credits(b: Bench) -> None:
     b.claim(outstanding <= PACKETS)
     b.claim(implies(started, outstanding != PACKETS))
     b.claim(~(taken[0] & taken[1]))
-    b.claim(implies(inside[0], ~taken[1]) & implies(inside[1], ~taken[0]))
+    b.claim(implies(sent[0], ~taken[1]) & implies(sent[1], ~taken[0]))
     granted, epoch = Signal(), Signal.like(dut.control.epoch)
     with m.If(dut.control.grant):
         m.d.sync += [granted.eq(1), epoch.eq(dut.control.epoch)]
     layout = dut._messages.link_header
     for start, source in zip(starts, dut.sources, strict=True):
         header = layout(source.payload.data[: layout.size])
-        b.claim(implies(start, granted & (header.epoch == epoch)))
+        b.claim(implies(start, granted & (header.epoch == epoch) & dut.armed & (header.epoch == dut.epoch)))
     b.claim_offers_stay(dut.tx)
 
     sending, owner = block.signal("sending"), block.signal("owner")
     b.invariant(block.signal("credits") == PACKETS - outstanding)
-    b.invariant(~(inside[0] & inside[1]) & (sending == (inside[0] | inside[1])))
-    b.invariant(implies(sending, owner == inside[1]))
+    b.invariant(~(sent[0] & sent[1]) & (sending == (sent[0] | sent[1])))
+    b.invariant(implies(sending, owner == sent[1]))
+    b.invariant((discarding & ~Cat(inside)) == 0)
     b.invariant((block.signal("granted") == granted) & implies(granted, block.signal("grant_epoch") == epoch))
     b.cover((outstanding == PACKETS) & dut.no_credit)
 
@@ -88,7 +91,7 @@ def link_transmit_credits(b: Bench) -> None:
 def _sender(b: Bench, rx: stream.Interface, credit: Value, packets: int) -> tuple[Signal, Signal]:
     """Packets of a sender that keeps to its credits; how many have not got it back, and whether one is arriving."""
     m = b.m
-    inside = _packet_source(b, rx, "rx")
+    inside = packet_source(b, rx, "rx")
     starts = rx.valid & rx.payload.header
     outstanding = Signal(range(packets + 2))
     m.d.sync += outstanding.eq(outstanding + starts - credit)

@@ -79,6 +79,7 @@ MODULES = (
     "coalescer",
     "refresh",
     "link",
+    "epochs",
     "tracker_sweep",
     "packet_buffer",
     "trigger_table",

@@ -59,8 +59,9 @@ BLOCKS = {
     "store_packetizer": Block(("hw/link/packetizer.py",), ("tb/unit/test_packetizer.py",)),
     "link_unit": Block(
         ("hw/link/link_unit.py", "hw/link/receiver.py", "hw/link/transmitter.py", "hw/link/check.py"),
-        ("tb/unit/test_link.py",),
+        ("tb/unit/test_link.py", "tb/unit/test_link_epochs.py"),
     ),
+    "memory_sweep": Block(("hw/memory_sweep.py",), ("tb/unit/test_memory_sweep.py",)),
     "register_file": Block(
         ("hw/registers/register_file.py",),
         ("tb/unit/test_registers.py", "tb/unit/test_registers_interrupts.py"),

@@ -120,7 +120,7 @@ def golden(ranges, request, armed, epoch, va_bits):
     kept["alu"], kept["dtype"] = found.alu, found.dtype
     if write and found.mapping == REMOTE:
         kept["va"] = (request["va"] + found.offset) % (1 << va_bits)
-        return "remote", {**kept, "phase": found.phase, "peer": found.peer}, None
+        return "remote", {**kept, "phase": found.phase, "epoch": epoch, "peer": found.peer}, None
     kept.update(va=request["va"], phase=request["phase"], source=0, id=request["id"], range=index, epoch=epoch)
     kept.update(first_touch=found.first_touch * write, tracked=found.tracked * write)
     return "local", kept, None
@@ -279,6 +279,7 @@ async def every_access_goes_where_the_rules_say(dut):
                 assert got == expected[name], f"{name}: {len(got)} of {len(expected[name])}"
             assert [unpack(messages.fault_record, payload) for payload in faults.received] == expected_faults
             assert refused == len(expected_faults)
+            assert int(dut.holding.value) == 0
             faults.received.clear()
             refused = 0
 

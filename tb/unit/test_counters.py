@@ -8,7 +8,7 @@ from hw.address_map import ADDRESS_MAP_COUNTERS
 from hw.config import preset
 from hw.counters import Counter, Counting, total
 from hw.dma.events import DMA_COUNTERS, DmaEvents
-from hw.link.events import LinkEvents, link_counters
+from hw.link.events import LINK_COUNTERS, LinkEvents, link_counters
 from hw.link.parameters import MAX_LINKS
 from hw.memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
 from hw.node_monitor import LATENCY_COUNTERS
@@ -22,6 +22,7 @@ DECLARED = (
     (DMA_COUNTERS, DmaEvents),
     *((link_counters(port), LinkEvents) for port in range(MAX_LINKS)),
     (LATENCY_COUNTERS, 16),
+    (LINK_COUNTERS, LinkEvents),
 )
 
 

@@ -84,6 +84,55 @@ async def random_blocks(dut):
 
 
 @cocotb.test()
+async def a_walk_ends_with_its_epoch(dut):
+    """Disarmed at any cycle, the engine takes no block, ends its walk with the packet that it began, and hands out what
+    it read under the epoch in which its block was taken; the next epoch's blocks are sent whole under their own."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, 20, 12)
+    await bench.reset()
+    for index in range(config.ranges):
+        await bench.program(index, random_tile(), 8, random.getrandbits(6))
+    for _ in range(12):
+        ended = bench.epoch
+        for _ in range(6):
+            index = random.randrange(config.ranges)
+            bench.block(index, random.getrandbits(16), 0, random.getrandbits(40), 0, 0)
+        for _ in range(random.randrange(150)):
+            await RisingEdge(dut.clk)
+        dut.armed.value = 0
+        bench.lapse(random.getrandbits(config.epoch_bits))
+        # A read offered, 8 of a packet, twice as many places of buffers: each within what the bench makes it wait.
+        for _ in range(400 + 150 * config.dma_packets):
+            await RisingEdge(dut.clk)
+        assert int(dut.idle.value), "the walk goes on without its epoch"
+        bench.blocks.drop()
+        flits = [unpack(bench.messages.link_flit, bits) for bits in bench.packets.received]
+        headers = [unpack(bench.messages.link_header, flit["data"]) for flit in flits if flit["header"]]
+        assert all(header["epoch"] == ended for header in headers)
+        assert len(flits) == sum(header["length"] + 2 for header in headers)
+        assert sum(header["length"] + 1 for header in headers) == len(bench.reads)
+        taken = len(bench.blocks.queue)
+        dut.clear.value = 1
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
+        bench.forget()
+        bench.call(ended + 1 & 0xFF, bench.rank)
+        dut.armed.value = 1
+        # What was offered stays offered in this bench: it is the new epoch's first block.
+        queued = [unpack(bench.messages.ready_block, bits) for bits in bench.blocks.queue]
+        blocks = [tuple(block[name] for name in ("range", "wg", "wf", "va", "bottom", "right")) for block in queued]
+        for _ in range(3):
+            blocks.append((random.randrange(config.ranges), random.getrandbits(16), 0, random.getrandbits(40), 0, 0))
+            bench.block(*blocks[-1])
+        await bench.finish(3 + taken)
+        bench.check(blocks)
+        dut.clear.value = 1
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
+        bench.forget()
+
+
+@cocotb.test()
 async def reset_ends_any_walk(dut):
     """Blocks of geometries as large as the words can say, or invalid, are left by a reset; the next one is right."""
     config = SIZES[os.environ["SIZE"]]
@@ -270,6 +319,14 @@ class ForgetsRaggedRows(DmaEngine):
         super()._describe(m, transfer, block, *rest)
         geometry = transfer.geometry
         m.d.comb += geometry.ragged.eq(block.bottom & (geometry.ragged_tile == transfer.tile))
+
+
+@pytest.mark.parametrize("size", ["paper", "tiny"])
+def test_a_walk_ends_with_its_epoch(size):
+    environment = {"SIZE": size}
+    simulate(
+        checked(DmaEngine(SIZES[size])), "dma_engine", __name__, "a_walk_ends_with_its_epoch", environment=environment
+    )
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,7 @@ def test_register_writes():
         (find_register(PAPER, "route_high").address, 1 << 8),
     ]
     assert arm_writes(PAPER)[0][1] == 1
+    assert arm_writes(PAPER, initialised=True)[0][1] == 9
     arbiter, limit = arbiter_writes(PAPER, Policy.COMPUTE_FIRST, Threshold.OCCUPANCY_30, 77, False)
     assert arbiter[1] == 1 | 2 << 4 and limit[1] == 77
     with pytest.raises(DriverError, match=r"rank.rank must be a whole number from 0 to 63, got 64"):

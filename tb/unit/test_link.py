@@ -154,44 +154,45 @@ async def nothing_is_sent_without_grant(dut):
     await bench.reset(armed=False)
     bench.fix_routes(int(os.environ["PORT"]))
 
-    async def set_epochs(epoch: int, armed: bool = True) -> None:
-        for side in SIDES:
-            getattr(dut, f"{side}_epoch").value = epoch
-            getattr(dut, f"{side}_armed").value = armed
+    def set_epoch(side: str, epoch: int, armed: bool = True) -> None:
+        getattr(dut, f"{side}_epoch").value = epoch
+        getattr(dut, f"{side}_armed").value = armed
 
-    async def nothing_is_sent() -> None:
-        before = {side: bench.counted(side)["sent_flits"] for side in SIDES}
+    async def nothing_is_sent(sides: tuple[str, ...]) -> None:
+        before = {side: bench.counted(side)["sent_flits"] for side in sides}
         await ClockCycles(dut.clk, 2 * config.link_latency)
-        assert before == {side: bench.counted(side)["sent_flits"] for side in SIDES}
-        assert int(dut.a_no_grant.value) == int(dut.b_no_grant.value) == 1
+        assert before == {side: bench.counted(side)["sent_flits"] for side in sides}
+        assert all(int(getattr(dut, f"{side}_no_grant").value) == 1 for side in sides)
 
     # The epoch that a port's registers hold after reset is granted no more than others.
     later, bench.epoch = bench.epoch, 0
-    await set_epochs(0)
     for side in SIDES:
+        set_epoch(side, 0)
         bench.packet(side, "dma")
-    await nothing_is_sent()
+    await nothing_is_sent(("a", "b"))
     await bench.arm()
     await bench.finish()
     bench.epoch = later
-    for side in SIDES:
+    for side, peer in SIDES.items():
+        bench.epoch = (bench.epoch + 1) % (1 << config.epoch_bits)
+        set_epoch(side, bench.epoch)
         bench.packet(side, "dma")
-    await nothing_is_sent()
-    for bit in range(config.epoch_bits):
-        await set_epochs(bench.epoch ^ 1 << bit)
+        await nothing_is_sent((side,))
+        for bit in range(config.epoch_bits):
+            set_epoch(peer, bench.epoch ^ 1 << bit)
+            await bench.arm()
+            await nothing_is_sent((side,))
+        set_epoch(peer, bench.epoch)
         await bench.arm()
-        await nothing_is_sent()
-    await set_epochs(bench.epoch)
-    await bench.arm()
-    await bench.finish()
-    for side in SIDES:
-        assert bench.received(side) == bench.expected[side]
-    assert int(dut.a_no_grant.value) == int(dut.b_no_grant.value) == 0
-    for change in (0, *(1 << bit for bit in random.sample(range(config.epoch_bits), 3))):
-        await set_epochs(bench.epoch ^ change, armed=change != 0)
-        for side in SIDES:
-            bench.packet(side, "store", Fault.EPOCH)
         await bench.finish()
+        assert bench.received(peer) == bench.expected[peer]
+    assert int(dut.a_no_grant.value) == int(dut.b_no_grant.value) == 0
+    for side, peer in SIDES.items():
+        for change in (0, *(1 << bit for bit in random.sample(range(config.epoch_bits), 3))):
+            set_epoch(peer, bench.epoch ^ change, armed=change != 0)
+            bench.packet(side, "store", Fault.EPOCH)
+            await bench.finish()
+        set_epoch(peer, bench.epoch)
     bench.check(ordered=True)
 
 

@@ -4,7 +4,7 @@ import random
 
 import cocotb
 import pytest
-from amaranth import Module
+from amaranth import Const, Module
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
@@ -16,6 +16,10 @@ from tb.runner import simulate
 
 RANGES = preset("paper").ranges
 FULL = 0xFFFF
+INPUTS = (
+    *("ranges", "arm", "disarm", "number", "drained", "cleared"),
+    *("range_done", "sent_blocks", "expected_blocks", "idle"),
+)
 
 
 async def start(dut, inputs):
@@ -45,8 +49,8 @@ def tell(dut, **values):
 @cocotb.test()
 async def epochs(dut):
     """Random epochs: granted once per arming, armed from then on, done exactly when everything is."""
-    inputs = ("ranges", "arm", "disarm", "cleared", "range_done", "sent_blocks", "expected_blocks", "idle")
-    await start(dut, inputs)
+    await start(dut, INPUTS)
+    number = 0
     for _ in range(30):
         totals = {index: random.choice([0, random.randrange(1, 1 << 16)]) for index in range(RANGES)}
         for index, total in totals.items():
@@ -54,9 +58,19 @@ async def epochs(dut):
             await program(dut, index, random.choice([word for word in Word if word != Word.WF_TOTAL]), total)
         needed = sum(1 << index for index, total in totals.items() if total)
         blocks = random.randrange(1 << 20)
+        before, number = number, random.randrange(1, 256)
+        drained = random.random() < 0.5
         tell(dut, arm=1, range_done=0, sent_blocks=0, expected_blocks=blocks, idle=1, cleared=1)
+        tell(dut, number=number, drained=drained)
         await RisingEdge(dut.clk)
-        tell(dut, arm=0)
+        tell(dut, arm=0, number=random.randrange(256))
+        for wait in range(0 if drained else random.randrange(1, 20), 0, -1):
+            tell(dut, drained=wait == 1)
+            await ReadOnly()
+            assert (int(dut.clear.value), int(dut.armed.value), int(dut.arming.value)) == (0, 0, 1)
+            assert (int(dut.epoch.value), int(dut.called.value)) == (before, number)
+            await RisingEdge(dut.clk)
+        tell(dut, drained=0)
         await ReadOnly()
         assert (int(dut.clear.value), int(dut.armed.value), int(dut.done.value)) == (1, 0, 0)
         await RisingEdge(dut.clk)
@@ -64,6 +78,7 @@ async def epochs(dut):
         for _ in range(random.randrange(1, 20)):
             await ReadOnly()
             assert (int(dut.clear.value), int(dut.grant.value), int(dut.armed.value)) == (0, 0, 0)
+            assert (int(dut.arming.value), int(dut.epoch.value)) == (1, before)
             await RisingEdge(dut.clk)
         tell(dut, cleared=1)
         await ReadOnly()
@@ -77,7 +92,8 @@ async def epochs(dut):
             tell(dut, range_done=ranges, sent_blocks=sent, idle=idle)
             await ReadOnly()
             finished = ranges & needed == needed and sent == blocks and idle
-            assert (int(dut.armed.value), int(dut.grant.value)) == (1, 0)
+            assert (int(dut.armed.value), int(dut.arming.value), int(dut.grant.value)) == (1, 0, 0)
+            assert int(dut.epoch.value) == int(dut.called.value) == number
             assert int(dut.done.value) == was_done
             assert int(dut.running.value) == (not was_done)
             assert int(dut.done_rises.value) == (finished and not was_done), (step, ranges, needed)
@@ -90,6 +106,47 @@ async def epochs(dut):
             await ReadOnly()
             assert (int(dut.armed.value), int(dut.done.value), int(dut.running.value)) == (0, 0, 0)
             await RisingEdge(dut.clk)
+
+
+@cocotb.test()
+async def commands_at_any_time(dut):
+    """`arm` and `disarm` in any cycle, both at once included: the last of them counts, with the number that came with
+    it; a clear only when drained after the last epoch ended, armed only when swept after that."""
+    await start(dut, INPUTS)
+    armed, wanted, current = False, None, 0
+    clears = swept = was_drained = False
+    for _ in range(6000):
+        arm, disarm = random.random() < 0.03, random.random() < 0.03
+        number, drained = random.randrange(1, 256), not armed and random.random() < 0.2
+        sweeping = clears and not swept
+        cleared = not sweeping and random.random() < 0.5
+        tell(dut, arm=arm, disarm=disarm, number=number, drained=drained, cleared=cleared)
+        await ReadOnly()
+        assert (int(dut.armed.value), int(dut.epoch.value)) == (armed, current)
+        assert int(dut.arming.value) == (wanted is not None)
+        if armed:
+            assert int(dut.called.value) == current
+        grant = int(dut.grant.value)
+        if grant:
+            assert wanted is not None and clears and cleared and not (arm or disarm)
+            armed, current, wanted, clears = True, wanted, None, False
+        if int(dut.clear.value):
+            assert not armed and was_drained
+            clears = True
+            swept = False
+        elif clears:
+            swept = True
+        if arm or disarm:
+            armed, wanted = False, number if arm else None
+            # What is programmed between two calls must be swept too.
+            clears = clears and not arm
+        was_drained = drained
+        await RisingEdge(dut.clk)
+    for _ in range(20):
+        tell(dut, arm=0, disarm=0, drained=not armed, cleared=1)
+        await RisingEdge(dut.clk)
+    await ReadOnly()
+    assert int(dut.armed.value) == (armed or wanted is not None)
 
 
 @cocotb.test()
@@ -124,8 +181,23 @@ class Hasty(CollectiveState):
         return m
 
 
-def test_epochs():
-    simulate(CollectiveState(preset("paper")), "collective_state", __name__, "epochs")
+class Rash(CollectiveState):
+    """Does not wait for what is left of an older epoch."""
+
+    def elaborate(self, platform: object) -> Module:
+        self.drained = Const(1)
+        return super().elaborate(platform)
+
+
+@pytest.mark.parametrize("case", ["epochs", "commands_at_any_time"])
+def test_epochs(case):
+    simulate(CollectiveState(preset("paper")), "collective_state", __name__, case)
+
+
+@pytest.mark.parametrize("case", ["epochs", "commands_at_any_time"])
+def test_arming_that_does_not_wait_is_noticed(case):
+    with pytest.raises(SimulationError):
+        simulate(Rash(preset("paper")), "rash_state", __name__, case)
 
 
 def test_a_hasty_end_is_noticed():

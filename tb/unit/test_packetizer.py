@@ -33,15 +33,15 @@ class PacketizerBench:
     def __init__(self, dut, config: Configuration, source_pause, sink_pause):
         self.dut, self.config, self.messages = dut, config, Messages(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
-        self.call(random.getrandbits(8), random.getrandbits(6))
+        self.call(random.getrandbits(6))
         self.sources = [StreamSource(dut, f"stores__{c}", dut.clk, source_pause) for c in range(config.channels)]
         self.sink = StreamSink(dut, "packets", dut.clk, sink_pause)
         self.expected = [[] for _ in range(config.channels)]
 
-    def call(self, epoch: int, rank: int):
-        """What the headers of packets from now on say of the collective and of their sender."""
-        self.epoch, self.rank = epoch, rank
-        self.dut.epoch.value, self.dut.rank.value = epoch, rank
+    def call(self, rank: int):
+        """What the headers of packets from now on say of their sender."""
+        self.rank = rank
+        self.dut.rank.value = rank
 
     async def reset(self):
         self.dut.rst.value = 1
@@ -73,9 +73,9 @@ class PacketizerBench:
             flit = flits.pop(0)
             assert flit["header"] and not flit["last"]
             header = unpack(self.messages.link_header, flit["data"])
-            assert (header["epoch"], header["source"], header["check"]) == (self.epoch, self.rank, 0)
+            assert (header["source"], header["check"]) == (self.rank, 0)
             assert header["va"] % 8 + header["length"] < 8, "packet crosses 256 B"
-            names = ("access", "alu", "dtype", "phase", "wg", "wf")
+            names = ("access", "alu", "dtype", "phase", "wg", "wf", "epoch")
             packets.append([])
             for place in range(header["length"] + 1):
                 flit = flits.pop(0)
@@ -115,6 +115,7 @@ def run_of_stores(bench: PacketizerBench, length: int, **changes):
         "peer": random.getrandbits(6),
         "wg": random.getrandbits(16),
         "wf": random.getrandbits(3),
+        "epoch": random.getrandbits(8),
     } | changes
     for place in range(length):
         if random.random() < 0.1 and "peer" not in changes:
@@ -129,7 +130,7 @@ def run_of_stores(bench: PacketizerBench, length: int, **changes):
 def greedy(stores: list[dict]) -> int:
     """Packets of one channel's stores when each continues the open packet as long as it may."""
     packets, before = 0, None
-    names = ("access", "alu", "dtype", "phase", "peer", "wg", "wf")
+    names = ("access", "alu", "dtype", "phase", "peer", "wg", "wf", "epoch")
     for store in stores:
         continues = (
             before is not None
@@ -156,7 +157,7 @@ async def random_stores(dut):
         count = bench.check()
         if config.channels == 1 and not pause:
             assert count == greedy(bench.expected[0])
-        bench.call(~bench.epoch & 0xFF, ~bench.rank & 0x3F)
+        bench.call(~bench.rank & 0x3F)
         bench.sink.received.clear()
         bench.expected = [[] for _ in range(config.channels)]
 
@@ -167,7 +168,17 @@ async def store_rate(dut):
     config = SIZES["paper"]
     bench = PacketizerBench(dut, config, None, None)
     await bench.reset()
-    attributes = {"access": 1, "alu": 0, "dtype": 0, "phase": 0, "peer": 1, "wg": 2, "wf": 3, "mask": 0xFFFFFFFF}
+    attributes = {
+        "access": 1,
+        "alu": 0,
+        "dtype": 0,
+        "phase": 0,
+        "peer": 1,
+        "wg": 2,
+        "wf": 3,
+        "epoch": 9,
+        "mask": 0xFFFFFFFF,
+    }
     for place in range(512):
         bench.store(va=place, **attributes)
     cycles = 0
@@ -186,7 +197,17 @@ async def patience_of_an_open_packet(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = PacketizerBench(dut, config, None, None)
     await bench.reset()
-    attributes = {"access": 1, "alu": 0, "dtype": 0, "phase": 0, "peer": 1, "wg": 2, "wf": 3, "mask": 0xFFFFFFFF}
+    attributes = {
+        "access": 1,
+        "alu": 0,
+        "dtype": 0,
+        "phase": 0,
+        "peer": 1,
+        "wg": 2,
+        "wf": 3,
+        "epoch": 9,
+        "mask": 0xFFFFFFFF,
+    }
     channels = range(config.channels)
     for own, other in [(own, other) for own in channels for other in channels if own != other or config.channels == 1]:
         limit = PATIENCE if own == other else PATIENCE_OTHERS
