@@ -13,13 +13,14 @@ from hw.dma import DmaEngine, DmaParameters
 from hw.dram_timing import Timing
 from hw.link import LinkParameters, LinkUnit, PacketizerParameters, StorePacketizer
 from hw.memory_controller import ControllerParameters, MemoryController
+from hw.memory_sweep import MemorySweep
 from hw.near_bank import BankGroupUnit, NearBankParameters
 from hw.registers import RegisterFile, RegisterParameters
 from hw.tracker import SpillParameters, SpillPort, Tracker, TrackerParameters, TriggerTable
 from sim.simulator.sources import modules_reached
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("address_map", "dma", "link", "memory_controller", "near_bank", "registers", "tracker")
+PACKAGES = ("address_map", "dma", "link", "memory_controller", "memory_sweep", "near_bank", "registers", "tracker")
 WIDTHS = {"va_bits": 40, "wg_bits": 12, "count_bits": 14, "epoch_bits": 4, "ranges": 4}
 TRACKER = {**WIDTHS, "channels": 2, "tracker_sets": 16, "tracker_ways": 2, "tracker_banks": 2, "trigger_blocks": 32}
 BLOCKS: dict[str, tuple] = {
@@ -29,6 +30,7 @@ BLOCKS: dict[str, tuple] = {
         ControllerParameters,
         {**WIDTHS, "channels": 4, "dram_queue_depth": 4, "spill_queue_depth": 1, "timing": Timing(cl=16, faw=20)},
     ),
+    "memory sweep": (MemorySweep, TrackerParameters, TRACKER),
     "near bank": (BankGroupUnit, NearBankParameters, {"epoch_bits": 4, "timing": Timing(cl=16)}),
     "tracker": (Tracker, TrackerParameters, TRACKER),
     "tracker without tags": (Tracker, TrackerParameters, {**TRACKER, "tracker_tags": False, "tracker_ways": 8}),
