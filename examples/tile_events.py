@@ -9,7 +9,8 @@ from hw.config import Configuration
 from hw.messages import Mapping
 from hw.range_table import RangeWrite
 from hw.tracker.tracker import Tracker
-from sim.host.driver import Tiling, range_words
+from sim.host.range_entries import range_words
+from sim.host.tiling import Tiling
 
 TILES, WORDS = 16, 8
 CONFIG = Configuration(gpus=2, ranges=4, tracker_sets=16, tracker_ways=4, trigger_blocks=64)

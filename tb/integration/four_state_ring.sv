@@ -6,7 +6,7 @@
 // expected.hex ({rank, sector, sum} a line). Widths are those of one channel, two link ports, preset "tiny".
 `timescale 1ns/1ps
 
-// One channel's DRAM array: SECTORS sectors of garbage (X) with an epoch tag that is never armed. Write-first; data of a
+// One channel's DRAM array: SECTORS sectors of garbage (X), epoch tags too: the node sweeps what needs it. Write-first; data of a
 // read comes a cycle later.
 module bench_dram #(parameter SECTORS = 4096) (
     input  wire         clk, rst,
@@ -26,7 +26,6 @@ module bench_dram #(parameter SECTORS = 4096) (
     integer n, b;
     genvar group;
 
-    initial for (n = 0; n < SECTORS; n = n + 1) tags[n] = 0;
 
     generate for (group = 0; group < 4; group = group + 1) begin : unit
         t3_near_bank near_bank (
