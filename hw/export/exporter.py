@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,35 +11,15 @@ from amaranth.hdl import Shape, ShapeCastable
 from amaranth.lib import data, enum, wiring
 
 from .. import messages
-from ..address_map import AddressMap
+from ..blocks import BLOCKS as INVENTORY
 from ..config import Configuration
-from ..dma.engine import DmaEngine
-from ..link.link_unit import LinkUnit
-from ..link.packetizer import StorePacketizer
-from ..memory_controller.controller import MemoryController
-from ..near_bank.bank_group import BankGroupUnit
-from ..node import Node
 from ..registers.documents import c_header, markdown
 from ..registers.map import counters, register_map
-from ..registers.register_file import RegisterFile
 from ..registers.systemrdl import systemrdl
-from ..tracker.spill import SpillPort
-from ..tracker.tracker import Tracker
 from .files import fusesoc_core, lint_waivers
 from .verilog import to_systemverilog
 
-BLOCKS: dict[str, Callable[[Configuration], wiring.Component]] = {
-    "t3_node": Node,
-    "t3_near_bank": BankGroupUnit,
-    "t3_address_map": AddressMap,
-    "t3_memory_controller": MemoryController,
-    "t3_tracker": Tracker,
-    "t3_spill_port": SpillPort,
-    "t3_dma_engine": DmaEngine,
-    "t3_store_packetizer": StorePacketizer,
-    "t3_link_unit": LinkUnit,
-    "t3_register_file": RegisterFile,
-}
+BLOCKS = {f"t3_{name}": block.make for name, block in INVENTORY.items() if block.make and block.exported}
 """Modules of an export. `t3_node` and `t3_near_bank` are the hardware; the others are blocks of the node on their own,
 for who wants one of them in another design."""
 
@@ -89,8 +69,9 @@ def export(config: Configuration, out: Path) -> list[Path]:
     """Write the export of `config` into folder `out`; returns the files. Nothing is written unless all of it can be.
 
     `t3.f` lists the Verilog files of the node with its near-bank unit, `t3.json` the parameters, ports, enumerations
-    and counters, `t3_registers.md`, `.h` and `.rdl` (SystemRDL) the register map; `t3.core` describes the node for
-    FuseSoC, `t3_lint.vlt` waives what Verilator's -Wall says of it, with reasons.
+    and counters, `t3_registers.md`, `.h` and `.rdl` (SystemRDL) the register map; `t3.core` describes the node with its
+    near-bank unit for FuseSoC, `t3_<block>.core` a block alone; `t3_lint.vlt` waives what Verilator's -Wall says, with
+    reasons.
     """
     texts = {}
     description: dict[str, Any] = {"parameters": asdict(config), "modules": {}}
@@ -103,7 +84,11 @@ def export(config: Configuration, out: Path) -> list[Path]:
     description["registers"] = {register.name: register.address for register in register_map(config)}
     texts["t3.f"] = "t3_near_bank.sv\nt3_node.sv\n"
     texts["t3.json"] = json.dumps(description, indent=1, default=str) + "\n"
-    texts["t3.core"] = fusesoc_core(["t3_near_bank.sv", "t3_node.sv"], "t3_node")
+    texts["t3.core"] = fusesoc_core("t3", "node and near-bank unit", ["t3_near_bank.sv", "t3_node.sv"], "t3_node")
+    for name in BLOCKS:
+        if name != "t3_node":
+            title = name.removeprefix("t3_").replace("_", " ")
+            texts[f"{name}.core"] = fusesoc_core(name, title, [f"{name}.sv"], name)
     texts["t3_lint.vlt"] = lint_waivers()
     texts["t3_registers.md"] = markdown(config)
     texts["t3_registers.rdl"] = systemrdl(config)

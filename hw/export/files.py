@@ -31,12 +31,12 @@ def lint_waivers() -> str:
     return "\n".join(lines) + "\n"
 
 
-def fusesoc_core(sources: Sequence[str], toplevel: str) -> str:
-    """A FuseSoC core (CAPI 2) of `sources` with a target that lints `toplevel`."""
-    files = "\n".join(f"      - {name}" for name in sources)
+def fusesoc_core(name: str, title: str, sources: Sequence[str], toplevel: str) -> str:
+    """A FuseSoC core (CAPI 2) `name` of `sources`, with a target that lints `toplevel`."""
+    files = "\n".join(f"      - {source}" for source in sources)
     return f"""CAPI=2:
-name: ::t3:0.1.0
-description: T3 (Track & Trigger) node and near-bank unit
+name: ::{name}:0.1.0
+description: T3 (Track & Trigger) {title}
 filesets:
   rtl:
     files:

@@ -16,12 +16,18 @@ from amaranth.lib import wiring
 from pyosys import libyosys
 
 from .netlist_names import merge_modules
+from .processes import change_once
 
 _MODULES = re.compile(r"^module .*?^endmodule$", re.MULTILINE | re.DOTALL)
 _CONNECTIONS = re.compile(r"(.*?\n)((?:  assign [^\n]*;\n)*)(endmodule)", re.DOTALL)
 _NAMELESS = re.compile(r"\\(\$\S*) ")
 """A name made up by a tool, `\\$auto$...$1234 `."""
 _PLAIN_NUMBER = re.compile(r"\b_\d+_\b")
+_RTLIL_MODULE = re.compile(r"^module .*?^end\n", re.MULTILINE | re.DOTALL)
+_CONTENTS = re.compile(
+    r'^  cell \$meminit_v2 [^\n]*\n    parameter \\MEMID ("[^"]*").*?^  end\n', re.MULTILINE | re.DOTALL
+)
+_WRITTEN = re.compile(r'^  cell \$memwr_v2 [^\n]*\n    parameter \\MEMID ("[^"]*")', re.MULTILINE)
 _NUMBERED = re.compile(r"\\([A-Za-z_]\w*\$[\w$]*) ")
 """A name with a number, `\\port$1 `, which Verilog takes without the backslash as well."""
 
@@ -54,7 +60,29 @@ def _same_every_time(module: re.Match[str]) -> str:
         while f"_{number}_" in taken:
             number += 1
         names[name] = f"_{number}_"
-    return _NUMBERED.sub(r"\1", _NAMELESS.sub(lambda match: names[match[1]], text))
+    return change_once(_NUMBERED.sub(r"\1", _NAMELESS.sub(lambda match: names[match[1]], text)))
+
+
+def _without_contents(module: re.Match[str]) -> str:
+    """RTLIL of one module whose memories start with anything, as in hardware; a memory that is only read is a ROM.
+
+    IEEE 1800 9.2.2.4 forbids to write in an `initial` process what an `always_ff` process writes.
+    """
+    written = set(_WRITTEN.findall(module[0]))
+
+    def contents(cell: re.Match[str]) -> str:
+        if cell[1] not in written:
+            return cell[0]
+        if re.search(r"connect \\DATA \d+'0*[^0\n]", cell[0]):
+            raise ValueError(f"memory {cell[1]} is written and has initial contents, which hardware cannot give it")
+        return ""
+
+    return _CONTENTS.sub(contents, module[0])
+
+
+def run_pass(design: libyosys.Design, command: str) -> None:
+    """Run a yosys command, without its log on standard output."""
+    libyosys.Pass.call(design, f"tee -q {command}")
 
 
 def to_rtlil(component: wiring.Component, name: str, sources: bool = False) -> str:
@@ -68,15 +96,15 @@ def to_systemverilog(component: wiring.Component, name: str, locations: bool = F
 
     Submodules that are equal up to numbers in names are written once, under the name of the first. The same component
     gives the same text, every time. Ports are `clk`, `rst` and the members of its signature, flattened with double
-    underscores. With `locations`, attributes `src` tell which line of Python a signal or an expression comes from.
+    underscores. A memory that is written starts with anything; :class:`ValueError` when it is given contents.
+    With `locations`, attributes `src` tell which line of Python a signal or an expression comes from.
     """
-    text = to_rtlil(component, name, sources=locations)
+    text = _RTLIL_MODULE.sub(_without_contents, to_rtlil(component, name, sources=locations))
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "design.il"
         target = Path(folder) / "design.sv"
         source.write_text(text)
         design = libyosys.Design()
-        # `tee` keeps each pass from writing its log to standard output.
         for command in (
             f"read_rtlil {source}",
             # Wires of no width (a field with only one value) are `[-1:0]` in Verilog.
@@ -85,5 +113,5 @@ def to_systemverilog(component: wiring.Component, name: str, locations: bool = F
             "memory_collect",
             f"write_verilog -sv -norename {'' if locations else '-noattr '}{target}",
         ):
-            libyosys.Pass.call(design, f"tee -q {command}")
+            run_pass(design, command)
         return _MODULES.sub(_same_every_time, target.read_text())

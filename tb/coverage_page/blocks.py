@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+from hw.blocks import paths_of
+
 BLOCKS = Path(__file__).with_name("blocks.toml")
 
 
 @dataclass(frozen=True)
 class Block:
-    """`files`, `tests`: patterns of paths. `known_as`: names the block goes by in proofs, mutants and cover points.
+    """`files`: paths; `tests`: patterns of paths. `known_as`: names it goes by in proofs, mutants and cover points.
     `no_functional`: why it has no functional coverage of its own."""
 
     key: str
@@ -22,7 +24,7 @@ class Block:
 
     def has_file(self, path: str) -> bool:
         """Whether source file `path` belongs to the block."""
-        return any(fnmatch(path, pattern) for pattern in self.files)
+        return path in self.files
 
     def has_test(self, path: str) -> bool:
         """Whether test file `path` is one of the block's."""
@@ -39,7 +41,7 @@ def read_blocks(path: Path = BLOCKS) -> list[Block]:
         Block(
             key,
             entry["title"],
-            tuple(entry["files"]),
+            paths_of(*entry["blocks"]),
             tuple(entry["tests"]),
             tuple(entry.get("known_as", ())),
             entry.get("no_functional", ""),

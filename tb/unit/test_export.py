@@ -98,15 +98,19 @@ def test_no_memory_has_a_reset_and_nothing_is_a_primitive(exported):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("fusesoc") is None, reason="fusesoc is not installed (extra [synth])")
-def test_fusesoc_takes_the_core(exported, tmp_path):
+@pytest.mark.parametrize("name", BLOCKS)
+def test_fusesoc_takes_the_core_of_each_block(exported, name):
     from fusesoc.capi2.coreparser import Core2Parser
     from fusesoc.core import Core
 
-    core = Core(Core2Parser(), str(exported / "t3.core"))
-    files = [item["name"] for item in core.get_files({"tool": "verilator", "target": "lint", "is_toplevel": True})]
-    assert files == ["t3_lint.vlt", "t3_near_bank.sv", "t3_node.sv"]
-    assert all((exported / name).exists() for name in files)
-    assert core.get_toplevel({"tool": "verilator", "target": "lint", "is_toplevel": True}) == "t3_node"
+    whole = name == "t3_node"
+    core = Core(Core2Parser(), str(exported / ("t3.core" if whole else f"{name}.core")))
+    assert core.name.name == ("t3" if whole else name)
+    lint_flags = {"tool": "verilator", "target": "lint", "is_toplevel": True}
+    files = [item["name"] for item in core.get_files(lint_flags)]
+    assert files == ["t3_lint.vlt", *(["t3_near_bank.sv"] if whole else []), f"{name}.sv"]
+    assert all((exported / file).exists() for file in files)
+    assert core.get_toplevel(lint_flags) == name
 
 
 @pytest.mark.skipif(importlib.util.find_spec("systemrdl") is None, reason="systemrdl-compiler is not installed")

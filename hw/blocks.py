@@ -1,0 +1,113 @@
+"""The blocks of the hardware: one list, from which export, synthesis, mutation and the coverage page take theirs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from amaranth.lib import wiring
+
+from .address_map import AddressMap
+from .config import Configuration
+from .dma.engine import DmaEngine
+from .link.link_unit import LinkUnit
+from .link.packetizer import StorePacketizer
+from .memory_controller.arbiter import Arbiter
+from .memory_controller.bank_machine import BankMachines
+from .memory_controller.controller import MemoryController
+from .memory_controller.dram_queue import DramQueue
+from .near_bank.alu import Alu
+from .near_bank.bank_group import BankGroupUnit
+from .node import Node
+from .registers.register_file import RegisterFile
+from .tracker.spill import SpillPort
+from .tracker.tracker import Tracker
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block. Every file of `hw` with logic is in the `files` (below `hw`) of exactly one.
+
+    `make` makes the component; None: it is made inside of others only, with parameters of theirs. `part_of` names the
+    block that holds it; a part is not placed on an FPGA by itself. `exported`: also written as a module `t3_<name>`,
+    for who wants it in another design. `synthesized`: area and timing are measured.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    make: Callable[[Configuration], wiring.Component] | None = None
+    part_of: str = ""
+    exported: bool = False
+    synthesized: bool = True
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """`files` as seen from the root of the repository."""
+        return tuple(f"{FOLDER.name}/{file}" for file in self.files)
+
+
+def _in(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/{name}.py" for name in names)
+
+
+BLOCKS = {
+    block.name: block
+    for block in (
+        Block("address_map", ("address_map.py", "range_table.py"), AddressMap, exported=True),
+        Block("arbiter", _in("memory_controller", "arbiter"), lambda config: Arbiter(), "memory_controller"),
+        Block("intensity", _in("memory_controller", "intensity"), part_of="memory_controller", synthesized=False),
+        Block("dram_queue", _in("memory_controller", "dram_queue"), DramQueue, "memory_controller"),
+        Block(
+            "bank_machines",
+            ("memory_controller/bank_machine.py", "primitives/lane_timers.py"),
+            BankMachines,
+            "memory_controller",
+        ),
+        Block(
+            "memory_controller",
+            (
+                *_in("memory_controller", "admission", "controller", "payload_store", "read_return", "refresh"),
+                *_in("primitives", "places", "queue"),
+            ),
+            MemoryController,
+            exported=True,
+        ),
+        Block("alu", _in("near_bank", "alu", "float_add"), lambda config: Alu(), "near_bank"),
+        Block("near_bank", _in("near_bank", "bank_group"), BankGroupUnit, exported=True),
+        Block("coalescer", _in("tracker", "coalescer"), part_of="tracker", synthesized=False),
+        Block("trigger_table", _in("tracker", "ready_queue", "trigger_table"), part_of="tracker", synthesized=False),
+        Block(
+            "tracker",
+            _in(
+                "tracker",
+                "bank",
+                "count_stage",
+                "direct_select",
+                "fetch_buffers",
+                "storage",
+                "tile_geometry",
+                "tracker",
+                "way_select",
+            ),
+            Tracker,
+            exported=True,
+        ),
+        Block("spill_port", _in("tracker", "crossbar", "spill"), SpillPort, exported=True),
+        Block("dma_engine", ("dma/engine.py", "dma/walker.py", "link/packet_buffer.py"), DmaEngine, exported=True),
+        Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),
+        Block("link_unit", _in("link", "check", "link_unit", "receiver", "transmitter"), LinkUnit, exported=True),
+        Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),
+        Block("memory_sweep", ("memory_sweep.py",), part_of="node", synthesized=False),
+        Block("stream_arbiter", _in("primitives", "round_robin", "stream_arbiter"), part_of="node", synthesized=False),
+        Block(
+            "node", ("clock_gate.py", "messages.py", "node.py", "node_monitor.py", "seeded_bug.py"), Node, exported=True
+        ),
+    )
+}
+"""Along the path of a sector, the parts of a block before it; the node, which holds all but `near_bank`, last."""
+
+
+def paths_of(*names: str) -> tuple[str, ...]:
+    """Files of the blocks `names`, as seen from the root of the repository; :class:`KeyError` when one is unknown."""
+    return tuple(path for name in names for path in BLOCKS[name].paths)

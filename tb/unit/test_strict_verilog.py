@@ -1,0 +1,78 @@
+"""The export against a strict front end, slang: every block, at three sizes, without an error."""
+
+from pathlib import Path
+
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from pyslang.driver import Driver
+
+from hw.config import PRESETS
+from hw.export.exporter import BLOCKS
+from hw.export.verilog import to_systemverilog
+
+
+def errors(folder: Path, text: str, top: str) -> int:
+    """How many errors slang finds in `text`, its analysis of who drives what included; it prints them."""
+    source = folder / f"{top}.sv"
+    source.write_text(text)
+    driver = Driver()
+    driver.addStandardArgs()
+    driver.parseCommandLine(f'slang "{source}" --top {top} -Werror')
+    driver.processOptions()
+    driver.parseAllSources()
+    driver.reportParseDiags()
+    compilation = driver.createCompilation()
+    driver.reportCompilation(compilation, True)
+    driver.runAnalysis(compilation)
+    driver.reportDiagnostics(True)
+    return driver.diagEngine.numErrors
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("preset", ["paper", "quad", "tiny"])
+def test_slang_finds_no_error(preset: str, name: str, tmp_path: Path) -> None:
+    assert errors(tmp_path, to_systemverilog(BLOCKS[name](PRESETS[preset]), name), name) == 0
+
+
+def test_slang_finds_a_memory_written_by_two_processes(tmp_path: Path) -> None:
+    text = """module twice(input clk, input [1:0] d, output [1:0] q);
+  reg [1:0] memory [3:0];
+  initial memory[0] = 2'd0;
+  always_ff @(posedge clk) memory[d] <= d;
+  assign q = memory[0];
+endmodule
+"""
+    assert errors(tmp_path, text, "twice") == 1
+
+
+class Table(wiring.Component):
+    """A memory of four bytes with initial contents; `written` also has a write port."""
+
+    address: In(2)
+    value: Out(8)
+
+    def __init__(self, contents: list[int], written: bool):
+        self._contents, self._written = contents, written
+        super().__init__()
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.table = table = Memory(shape=8, depth=4, init=self._contents)
+        read = table.read_port(domain="comb")
+        m.d.comb += [read.addr.eq(self.address), self.value.eq(read.data)]
+        if self._written:
+            write = table.write_port()
+            m.d.comb += [write.addr.eq(self.address), write.data.eq(self.value + 1), write.en.eq(1)]
+        return m
+
+
+def test_only_a_memory_that_is_never_written_has_contents(tmp_path: Path) -> None:
+    table = to_systemverilog(Table([1, 2, 3, 4], written=False), "table_of_constants")
+    assert "initial begin" in table
+    assert errors(tmp_path, table, "table_of_constants") == 0
+    assert "initial begin" not in to_systemverilog(Table([], written=True), "counters")
+    with pytest.raises(ValueError, match=r"table.* is written and has initial contents"):
+        to_systemverilog(Table([0, 0, 0, 1], written=True), "counters")
