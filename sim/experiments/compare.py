@@ -14,7 +14,7 @@ from sim.errors import UsageError
 
 WALL_TIME = ("seconds", "simulate_seconds", "total_seconds", "kilocycles_per_second")
 """Figures that no two runs share, whole groups of them too."""
-ABOUT = ("spec", "point", "options", "errors", "complaints", "sources", "broken")
+ABOUT = ("spec", "point", "shape", "options", "errors", "complaints", "sources", "broken")
 """What is no figure: what was run, where it came from, sentences."""
 IDENTITY = ("name", "gpus", "shape", "dtype", "op", "policy", "threshold", "preset")
 """Fields of a scenario of schema 1 that are in the spec of schema 2."""
