@@ -14,6 +14,16 @@ class SimulationError(RuntimeError):
     it."""
 
 
+class MachineError(SimulationError):
+    """Not the result is wrong but the machine failed: the disk is full, memory ran out, the compiler is missing or
+    fails."""
+
+
+def of_the_machine(error: BaseException) -> bool:
+    """Whether `error` says that the machine failed, not what ran on it."""
+    return isinstance(error, MachineError | OSError | MemoryError)
+
+
 def chosen(kind: str, names: Sequence[str], allowed: Sequence[str], default: Sequence[str]) -> list[str]:
     """`names`, each once, or `default` without any. Raises :class:`UsageError` for a name that is not `allowed`."""
     for name in names:

@@ -1,33 +1,65 @@
 """Files that are written whole or not at all."""
 
+import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sim.errors import UsageError
+from sim.errors import MachineError, UsageError
+
+BAD_PATHS = (
+    *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EROFS),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
+)
+"""Errors that another path would not have; all others are the machine's, as a full disk is."""
 
 
 @contextmanager
 def replaced(path: Path, suffix: str = "") -> Iterator[Path]:
-    """A temporary path beside `path` to write to; it becomes `path` at the end, or goes away when something fails."""
+    """A temporary path beside `path` to write to; it becomes `path` at the end, or goes away when something fails.
+
+    Raises :class:`UsageError` when `path` is none to write to, :class:`MachineError` when the machine does not let it
+    be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=suffix)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written ({error.strerror})") from error
+        raise cannot_write(path, error) from error
     os.close(handle)
     draft = Path(name)
     try:
         yield draft
         draft.chmod(0o666 & ~_umask())
-        try:
-            draft.replace(path)
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written ({error.strerror})") from error
+        draft.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
     finally:
         draft.unlink(missing_ok=True)
+
+
+def cannot_write(path: Path, error: OSError) -> UsageError | MachineError:
+    """What to raise when writing `path` ended in `error`."""
+    sentence = f"{path} cannot be written ({error.strerror or error})"
+    return UsageError(sentence) if error.errno in BAD_PATHS else MachineError(sentence)
+
+
+def keep(path: Path, write: Callable[[Path], None]) -> None:
+    """Write what is finished: `write(path)`, or where that fails a file in the folder for temporary files or the home
+    folder, and then raise :class:`MachineError`, which says where it is."""
+    try:
+        write(path)
+    except (UsageError, MachineError, OSError) as error:
+        for folder in (Path(tempfile.gettempdir()), Path.home()):
+            elsewhere = folder / f"t3rtl-{os.getpid()}-{path.name}"
+            try:
+                write(elsewhere)
+            except (UsageError, MachineError, OSError):
+                continue
+            raise MachineError(f"{error}; what was to be written is in {elsewhere}") from error
+        raise MachineError(f"{error}, nor anywhere else") from error
 
 
 def check_writable(path: Path) -> None:

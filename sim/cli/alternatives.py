@@ -8,7 +8,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,16 +15,18 @@ import typer
 
 from hw.config import SECTOR_BYTES
 from hw.synthesis.alternatives import COUNTER_BITS, PAPER, VARIANTS, configurations, measure_variant
+from sim.cli import options
 from sim.cli.sweep import STORE
-from sim.cli.terminal import errors, finish, stages
+from sim.cli.terminal import complain, finish, refuse, stages
 from sim.errors import check_folder, check_processes, chosen
+from sim.experiments.catalogue import layer
 from sim.files import replaced
 from sim.simulator.checkout import commit
 from sim.simulator.prerequisites import require_simulator
 
 WORKLOADS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp16", "mega-gpt-2/fc-1/tp16", "mega-gpt-2/op/tp16", "h200/tnlg_fc2_tp8")
 """GEMM longer than the reduce-scatter, reduce-scatter longer, the largest output twice, and one as a GPU ran it."""
-CONFIGURATION = "t3-mca"
+VARIANT = "t3-mca"
 UNSIMULATED = ("no tags, 256 WGs", *(f"counters of {bits} bits" for bits in COUNTER_BITS[1:]))
 """A table of 256 WGs refuses the tiles of all others: it is there for its area. What the narrowest counter loses, wider
 ones do not."""
@@ -36,54 +37,44 @@ UPDATES = 2
 PAPER_BYTES = 19_456
 
 Losses = dict[str, Any]
-"""cycles, evictions, refetches, stall_cycles, peak_occupancy and complaints of one run."""
+"""cycles, evictions, refetches, stall_cycles, peak_occupancy and errors of one run."""
 
 
 def simulate_variant(name: str, workload: str) -> Losses:
-    """The workload under :data:`CONFIGURATION`, mirrored, on nodes whose Tracker is variant `name`.
+    """The workload under :data:`VARIANT`, mirrored, on nodes whose Tracker is variant `name`.
 
     Other ways alone make a point like those of `t3rtl report`, and are shared with it.
     """
-    from sim.experiments.experiment import closed_forms, simulate_point, source_version, sublayer_task
-    from sim.experiments.grid import points
-    from sim.experiments.point_figures import closed_form_complaints, compare_closed_forms, figures
+    from sim.experiments.experiment import run_experiment, source_version
     from sim.experiments.store import PointStore
-    from sim.experiments.sublayer_run import simulate_sublayer
 
     changes = VARIANTS[name]
-    (point,) = points({"workload": [workload], "configuration": [CONFIGURATION]})
-    if set(changes) <= {"tracker_ways"}:
-        point = replace(point, **changes)
+    ways = {item: value for item, value in changes.items() if item == "tracker_ways"}
+    if changes == ways:
+        spec = layer(workload, VARIANT, **ways)
         store = PointStore(STORE, source_version())
-        kept = store.load(point)
-        answer = kept or simulate_point(point)
-        if kept is None:
-            store.save(point, answer)
-        complaints = answer["complaints"]
+        result = store.load(spec)
+        if result is None:
+            result = run_experiment(spec)
+            store.save(spec, result)
     else:
-        task = sublayer_task(point)
+        others = {item: value for item, value in changes.items() if item not in ways}
         # Room for 16 GPUs, whatever the workload: a variant is compiled once.
-        task = replace(task, config=replace(task.config, gpus=16, ranges=32, **changes))
-        outcome = simulate_sublayer(task)
-        forms = compare_closed_forms(closed_forms(point, task.layer, task.kernels[0]), outcome.ranks)
-        complaints = outcome.faults + closed_form_complaints(forms)
-        answer = figures(point, task, outcome)
-    counts = {key: answer["tracker"][key] for key in ("evictions", "refetches", "stall_cycles", "peak_occupancy")}
-    return {"cycles": answer["cycles"], **counts, "complaints": complaints}
+        result = run_experiment(layer(workload, VARIANT, **ways, settings=(("ranges", 32), *others.items())))
+    counts = {key: result["tracker"][key] for key in ("evictions", "refetches", "stall_cycles", "peak_occupancy")}
+    return {"cycles": result["cycles"], **counts, "errors": result["errors"]}
 
 
 def tile_bytes(workload: str) -> tuple[int, int, int, int]:
     """(largest, smallest) bytes of a WF tile of the whole GPU's GEMM, the bytes in a row of the smallest, and its
     workgroups in all."""
-    from sim.experiments.experiment import sublayer_of
-    from sim.experiments.grid import points
+    from sim.experiments.kernel_model import sublayer_of
     from sim.workloads.sublayer import ELEMENT_BYTES, TILE, WFS
 
-    (point,) = points({"workload": [workload], "configuration": [CONFIGURATION]})
-    layer = sublayer_of(point)
+    sublayer = sublayer_of(layer(workload, VARIANT))
     rows = TILE // WFS
-    narrow = (layer.n % TILE or TILE) * ELEMENT_BYTES
-    return TILE * ELEMENT_BYTES * rows, narrow * rows, narrow, layer.gpus * layer.workgroups
+    narrow = (sublayer.n % TILE or TILE) * ELEMENT_BYTES
+    return TILE * ELEMENT_BYTES * rows, narrow * rows, narrow, sublayer.gpus * sublayer.workgroups
 
 
 def area_table(figures: dict[str, dict[str, Any]]) -> list[str]:
@@ -200,11 +191,12 @@ def measure_one(names: Sequence[str], out: Path) -> dict[str, Any]:
 
 
 def alternatives(
+    context: typer.Context,
     variant: Annotated[list[str] | None, typer.Option(help="Only this Tracker; repeatable.", metavar="NAME")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Only on this one; repeatable.", metavar="NAME")] = None,
     area: Annotated[bool, typer.Option(help="Synthesize.")] = True,
     simulate: Annotated[bool, typer.Option(help="Simulate the workloads.")] = True,
-    processes: Annotated[int, typer.Option(help="Syntheses and simulations at once.", metavar="COUNT")] = 2,
+    processes: options.Processes = 2,
     out: Annotated[Path, typer.Option(help="Folder of what was measured; nothing is measured twice.")] = Path(
         "build/alternatives"
     ),
@@ -220,6 +212,10 @@ def alternatives(
     workloads = chosen("workload", workload or (), WORKLOADS, WORKLOADS)
     check_processes(processes)
     check_folder(out)
+    if not simulate:
+        refuse(context, "nothing is simulated", "workload")
+        if not area:
+            refuse(context, "nothing is measured", "variant", "processes")
     if simulate:
         require_simulator()
     from hw.synthesis.mapping import SynthesisError
@@ -236,7 +232,7 @@ def alternatives(
                 measured.keep(future.result(), *work[future])
             except SynthesisError as error:
                 pool.shutdown(cancel_futures=True)
-                errors.print(str(error), style="red", markup=False, soft_wrap=True)
+                complain(str(error))
                 finish(False)
             progress(f"{number} of {len(work)} measured, the last: {' on '.join(work[future][1:])}")
     figures = {name: found for name in VARIANTS if (found := measured.get("area", name))}
@@ -250,12 +246,12 @@ def alternatives(
         lines += ["", f"Not measured: {'; '.join(lacking)}."]
     for line in lines:
         typer.echo(line)
-    complaints = [f"{' on '.join(key)}: {text}" for key, run in losses.items() for text in run["complaints"]]
-    for text in complaints:
-        errors.print(text, style="red", markup=False, soft_wrap=True)
-    if record and not complaints:
+    wrong = [f"{' on '.join(key)}: {text}" for key, run in losses.items() for text in run["errors"]]
+    for text in wrong:
+        complain(text)
+    if record and not wrong:
         record_tables(lines)
-    finish(not complaints)
+    finish(not wrong)
 
 
 BEGIN, END = "<!-- measured by `t3rtl alternatives --record` -->", "<!-- end of what was measured -->"

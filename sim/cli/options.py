@@ -1,5 +1,4 @@
-"""Options that commands of `t3rtl` share. Values are checked by :class:`sim.experiments.request.RingRequest`, not
-here."""
+"""Options that commands of `t3rtl` share. Values are checked by :class:`sim.experiments.spec.Spec`, not here."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from hw.config import PRESETS
-from sim.experiments.request import BUGS, DIRECTIONS, INITIALS, OPERATIONS, POLICIES, SCHEDULES, THRESHOLDS
-from sim.experiments.user_arrays import DTYPES
+from sim.experiments.hardware import BUGS
+from sim.experiments.spec import DIRECTIONS, DTYPES, INITIALS, MODES, OPERATIONS, SCHEDULES, TILE_ORDERS
+from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS
 
 
 def _named(text: str, values: Sequence[str], hidden: bool = False) -> Any:
@@ -18,9 +18,10 @@ def _named(text: str, values: Sequence[str], hidden: bool = False) -> Any:
 
 
 Preset = Annotated[str, _named("Configuration of the hardware", list(PRESETS))]
-Policy = Annotated[str, _named("Arbiter between compute and communication", POLICIES)]
+Policy = Annotated[str, _named("Arbiter between compute and communication", list(POLICIES))]
 Threshold = Annotated[
-    str, _named("DRAM-queue occupancy below which MCA admits communication (auto: the hardware chooses)", THRESHOLDS)
+    str,
+    _named("DRAM-queue occupancy below which mca admits communication (auto: the hardware chooses)", list(THRESHOLDS)),
 ]
 Dtype = Annotated[str, _named("Element type", DTYPES)]
 Operation = Annotated[str, _named("Reduction", OPERATIONS)]
@@ -38,10 +39,10 @@ Wavefronts = Annotated[
     int, typer.Option(help="Wavefronts of a workgroup, 1 to 8; they share a tile by rows.", metavar="COUNT")
 ]
 DmaBlock = Annotated[int, typer.Option(help="WF tiles in a DMA block, 1 to 8; 0: all of a workgroup.", metavar="COUNT")]
-Pauses = Annotated[
+Stalls = Annotated[
     int, typer.Option(help="Idle cycles forced on every interface, percent, 0 to 90.", metavar="PERCENT")
 ]
-Seed = Annotated[int, typer.Option(help="Of the matrices and of every random choice.", metavar="NUMBER")]
+Seed = Annotated[int, typer.Option(help="Of the operands and of every random choice.", metavar="NUMBER")]
 StarvationLimit = Annotated[
     int, typer.Option(help="Cycles communication may be held back; 0: no limit.", metavar="CYCLES")
 ]
@@ -52,9 +53,17 @@ Set = Annotated[
         "--set", help="Change a configuration field; repeatable; DRAM timing is timing.FIELD.", metavar="FIELD=VALUE"
     ),
 ]
-Trace = Annotated[str, typer.Option(help="Recorded GEMM, see sim/workloads/recorded_trace.py.", metavar="FILE.npz:KEY")]
-Tp = Annotated[int, typer.Option(help="GPUs of a recorded GEMM's ring.", metavar="N")]
 Waves = Annotated[
     Path | None, typer.Option(help="Write waves to this FST file, and a GTKWave view beside it.", metavar="FILE.fst")
 ]
 Results = Annotated[Path, typer.Option(help="File of the results.", metavar="FILE.json")]
+
+Variant = Annotated[str, _named("What runs and who reduces", list(VARIANTS))]
+Mode = Annotated[str, _named("One node, its neighbour's traffic mirrored, or all nodes and their data", MODES)]
+LinkBandwidth = Annotated[float, typer.Option(help="Of a link, per direction, of the whole GPU.", metavar="GB/S")]
+ComputeUnits = Annotated[int, typer.Option(help="CUs: workgroups at a time.", metavar="COUNT")]
+Channels = Annotated[int, typer.Option(help="Channels simulated, of 32: 1, 2 or 4.", metavar="COUNT")]
+TrackerWays = Annotated[int, typer.Option(help="Ways of the Tracker's 256 sets: 1, 2, 4, 8 or 16.", metavar="COUNT")]
+TileOrder = Annotated[str, _named("Tiles as a library orders them, or row by row", TILE_ORDERS)]
+Tp = Annotated[int, typer.Option(help="GPUs that share the GEMM.", metavar="N")]
+Processes = Annotated[int, typer.Option("--processes", "-j", help="At a time, on this machine.", metavar="COUNT")]

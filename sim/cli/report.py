@@ -6,22 +6,23 @@ from typing import Annotated, Any
 
 import typer
 
+from sim.cli import options
 from sim.cli.sweep import (
     MOST_PROCESSES,
     STORE,
-    Processes,
     Scheduler,
     Store,
     progress_of,
     require_report_packages,
     show_failures,
 )
-from sim.cli.terminal import finish
+from sim.cli.terminal import leave, refuse
 from sim.errors import check_folder, check_processes
 from sim.simulator.prerequisites import require_simulator
 
 
 def report(
+    context: typer.Context,
     only: Annotated[
         list[str] | None, typer.Option(help="Only sub-layers that match; repeatable.", metavar="PATTERN")
     ] = None,
@@ -33,7 +34,7 @@ def report(
         ),
     ] = None,
     run: Annotated[bool, typer.Option(help="Run points that are missing, or draw what is there.")] = True,
-    processes: Processes = 2,
+    processes: options.Processes = 2,
     scheduler: Scheduler = "",
     store: Store = STORE,
     out: Annotated[Path, typer.Option(help="Folder of the page and the charts.", metavar="FOLDER")] = Path(
@@ -47,10 +48,14 @@ def report(
     Example: t3rtl report --only 't-nlg/*/tp8' --section layers
     """
     check_processes(processes, MOST_PROCESSES)
+    if not run:
+        refuse(context, "nothing is run", "processes", "scheduler")
+    if scheduler:
+        refuse(context, "the scheduler's workers do it", "processes")
     require_report_packages("matplotlib", "jinja2", "distributed")
-    from sim.experiments.experiment import simulate_point, source_version
+    from sim.experiments.experiment import run_experiment, source_version
     from sim.experiments.store import PointStore
-    from sim.experiments.sweep import Outcome, run_points
+    from sim.experiments.sweep import Outcome, exit_code, run_points
     from sim.report.evaluation import Evaluation
     from sim.report.page import Run, write_report
     from sim.report.plan import SECTIONS, needed_points
@@ -63,8 +68,8 @@ def report(
         require_simulator()
         found = {}
         with progress_of("points", len(points)) as advance:
-            for outcome in run_points(points, kept, simulate_point, processes, scheduler):
-                found[outcome.point] = outcome
+            for outcome in run_points(points, kept, run_experiment, processes, scheduler):
+                found[outcome.spec] = outcome
                 advance(outcome)
     else:
         stored = ((point, kept.load(point)) for point in points)
@@ -73,7 +78,7 @@ def report(
     seconds = time.monotonic() - started
     summary = write_report(out, Evaluation(outcomes), Run(kept.version, len(points), seconds))
     failed = [outcome for outcome in outcomes.values() if not outcome.passed]
-    show_failures(failed)
+    show_failures(list(outcomes.values()))
     for line in _headline(summary["headline"]["paper"]):
         typer.echo(line)
     typer.echo(f"page: {out / 'index.html'}, figures as data: {out / 'summary.json'}")
@@ -81,7 +86,7 @@ def report(
         f"{len(outcomes) - len(failed)} of {len(points)} points pass, {len(failed)} failed, "
         f"{sum(outcome.reused for outcome in outcomes.values())} run before, in {seconds:.0f} s"
     )
-    finish(not failed)
+    leave(exit_code(list(outcomes.values())))
 
 
 def _headline(headline: dict[str, Any]) -> list[str]:

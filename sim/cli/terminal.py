@@ -1,7 +1,10 @@
-"""What every command of `t3rtl` shows on the terminal: progress, complaints, the exit code."""
+"""What every command of `t3rtl` shows on the terminal, how it refuses options, and how it ends."""
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -15,7 +18,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from sim.experiments.results import ScenarioResult
+from sim.errors import MachineError, UsageError
+from sim.experiments.results import Result, as_text, write_results
+from sim.files import keep
 
 errors = Console(stderr=True, highlight=False)
 
@@ -35,13 +40,61 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
         yield lambda stage: bar.update(task, description=f"{title}: {stage}")
 
 
-def show_complaints(results: Sequence[ScenarioResult]) -> None:
-    """What the checkers had to say of `results`, on standard error."""
+def say(text: str) -> None:
+    """A remark on standard error, where it is no terminal too."""
+    errors.print(text, style="dim", markup=False, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """What is wrong, on standard error."""
+    errors.print(text, style="red", markup=False, soft_wrap=True)
+
+
+def show_errors(results: Sequence[Result]) -> None:
+    """What is wrong with `results`, on standard error."""
     for result in results:
-        for complaint in result.complaints:
-            errors.print(f"{result.name}: {complaint}", style="red", markup=False, soft_wrap=True)
+        for text in result["errors"]:
+            complain(f"{result['spec']['name']}: {text}")
+
+
+def refuse(context: typer.Context, reason: str, *names: str) -> None:
+    """Refuse the options with parameters `names`, of the command that runs in `context`, if the user wrote one of them:
+    there is no use for them, for `reason`."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = next(item.opts[0] for item in context.command.params if item.name == name)
+            raise UsageError(f"{option} has no effect here: {reason}")
+
+
+def keep_results(path: Path, results: Sequence[Result]) -> None:
+    """Write finished `results` to `path`; where that fails somewhere else, or on standard output, and then raise
+    :class:`sim.errors.MachineError`."""
+    kept = False
+
+    def write(place: Path) -> None:
+        nonlocal kept
+        write_results(place, results)
+        kept = True
+
+    try:
+        keep(path, write)
+    except MachineError:
+        if not kept:
+            sys.stdout.write(as_text(results))
+        raise
 
 
 def finish(passed: bool) -> None:
     """Leave with exit code 0 when everything was right, else 1."""
-    raise typer.Exit(0 if passed else 1)
+    leave(0 if passed else 1)
+
+
+def leave(code: int) -> None:
+    """Leave with exit code `code`."""
+    raise typer.Exit(code)
+
+
+def silence_broken_pipe() -> None:
+    """Let the interpreter end quietly after the reader of standard output has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

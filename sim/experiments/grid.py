@@ -1,27 +1,37 @@
-"""A grid of points: every combination of the values that were given for the fields of a point."""
+"""A grid of full-size specs: every combination of the values that were given for their fields."""
 
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from fnmatch import fnmatchcase
-from functools import cache
-from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from sim.errors import UsageError
-from sim.experiments.experiment import Point
-from sim.workloads.recorded_trace import H200_TRACES, shipped_traces
-from sim.workloads.table import WORKLOADS
+from sim.experiments.catalogue import layer, matching, own, trace_file
+from sim.experiments.spec import Spec
 
-FIELDS = tuple(field.name for field in fields(Point))
+KINDS: dict[str, type] = {
+    "workload": str,
+    "variant": str,
+    "link_bandwidth": float,
+    "compute_units": int,
+    "channels": int,
+    "mode": str,
+    "starvation_limit": int,
+    "tracker_ways": int,
+    "seed": int,
+    "trace": str,
+    "shape": tuple,
+    "tile_order": str,
+}
+"""What can be varied: names of :mod:`sim.experiments.catalogue`, shapes as MxNxKxTP, and fields of a full-size spec."""
+FIELDS = tuple(KINDS)
 
 
-def grid(varied: Sequence[str]) -> list[Point]:
-    """Points of the grid that texts `field=a,b,c` span, in the order given, the last field varying fastest.
+def grid(varied: Sequence[str]) -> list[Spec]:
+    """Specs of the grid that texts `field=a,b,c` span, in the order given, the last field varying fastest.
 
-    Fields not named keep the defaults of :class:`sim.experiments.experiment.Point`; `workload` takes patterns, unless
-    `trace` is varied: then it is a name of one's own. Bad input raises :class:`sim.errors.UsageError`.
+    Fields not named are machine PAPER's; `workload` takes patterns, unless `shape` is varied: then it is a name of
+    one's own. Bad input raises :class:`sim.errors.UsageError`.
     """
     axes: dict[str, list[Any]] = {}
     for text in varied:
@@ -37,71 +47,37 @@ def grid(varied: Sequence[str]) -> list[Point]:
         if not all(values):
             raise UsageError(f"field {name} needs values, separated by commas; got {text!r}")
         axes[name] = [_value(name, value) for value in values]
-    if "workload" in axes and "trace" not in axes:
-        axes["workload"] = _workloads(axes["workload"])
+    if "trace" in axes and "shape" not in axes:
+        raise UsageError("a trace needs a shape: vary shape too, MxNxKxTP")
     for trace in axes.get("trace", ()):
         trace_file(trace)
-    return points(axes)
+    if "workload" in axes and "shape" not in axes:
+        axes["workload"] = matching(axes["workload"])
+    return specs(axes)
 
 
-def points(axes: Mapping[str, Sequence[Any]]) -> list[Point]:
-    """Every combination of the values of `axes`, without repetitions. `workload` has to be among them; of one that
-    :func:`recorded` knows, trace and shape are filled in."""
-    if "workload" not in axes:
-        raise UsageError("the grid needs values for workload, patterns of the names `t3rtl list` shows")
-    traces = recorded()
-    combinations = (dict(zip(axes, values)) for values in itertools.product(*axes.values()))
-    return list(dict.fromkeys(Point(**(traces.get(fields["workload"], {}) | fields)) for fields in combinations))
+def specs(axes: Mapping[str, Sequence[Any]]) -> list[Spec]:
+    """Every combination of the values of `axes`, without repetitions. `workload` has to be among them, or `shape`,
+    M, N, K and TP, of which `workload` then is a name."""
+    if not {"workload", "shape"} & set(axes):
+        raise UsageError("the grid needs values for workload, patterns of the names `t3rtl list` shows, or for shape")
+    combinations = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    return list(dict.fromkeys(_spec(**fields) for fields in combinations))
 
 
-@cache
-def recorded() -> dict[str, dict[str, Any]]:
-    """The GEMMs recorded on an H200 that come with the project: name -> fields `trace` and `shape` of a point."""
-    return {f"h200/{key}": {"trace": f"{H200_TRACES}:{key}", "shape": shape} for key, shape in shipped_traces().items()}
-
-
-def trace_file(trace: str) -> tuple[Path, str]:
-    """File, and key in it, of the trace FILE.npz:KEY or FILE.npz. Raises :class:`UsageError` without such a file."""
-    path, _, key = trace.partition(".npz:")
-    file = Path(f"{path}.npz" if key else path)
-    if not file.is_file():
-        raise UsageError(f"trace {file} does not exist or is not a file")
-    return file, key
-
-
-def _workloads(patterns: Sequence[str]) -> list[str]:
-    """Names of Table 2's sub-layers and of recorded GEMMs that match the shell-like `patterns`, in the order given."""
-    chosen: list[str] = []
-    for pattern in patterns:
-        names = (*(work.name for work in WORKLOADS), *recorded())
-        matching = [name for name in names if fnmatchcase(name, pattern.lower())]
-        if not matching:
-            raise UsageError(
-                f"workload {pattern!r} matches none of those `t3rtl list` shows, nor a recorded one (h200/*)"
-            )
-        chosen += matching
-    return list(dict.fromkeys(chosen))
+def _spec(workload: str = "", shape: tuple[int, ...] = (), **fields: Any) -> Spec:
+    return own(shape[:3], shape[3], name=workload, **fields) if shape else layer(workload, **fields)  # type: ignore[arg-type]
 
 
 def _value(name: str, text: str) -> Any:
     """`text` as a value of field `name`; a shape is written MxNxKxTP."""
-    if name == "shape":
+    kind = KINDS[name]
+    if kind is tuple:
         if not re.fullmatch(r"\d+(x\d+){3}", text):
             raise UsageError(f"field shape takes MxNxKxTP, four whole numbers; got {text!r}")
         return tuple(map(int, text.split("x")))
-    kind = get_type_hints(Point)[name]
     try:
         return kind(text)
     except ValueError:
         word = {int: "whole numbers", float: "numbers"}[kind]
         raise UsageError(f"field {name} takes {word}; got {text!r}") from None
-
-
-def label(point: Any) -> str:
-    """Short name of a point for people: its workload, its configuration, and whatever is not the default."""
-    changed = [
-        f"{field.name}={getattr(point, field.name)}"
-        for field in fields(point)
-        if field.name not in ("workload", "configuration") and getattr(point, field.name) != field.default
-    ]
-    return " ".join([point.workload, point.configuration, *changed])

@@ -1,26 +1,38 @@
-"""Runs many ring requests in processes of their own and hands over each result as it comes."""
+"""Runs many specs in processes of their own and hands over each result as it comes."""
 
 import multiprocessing
 import os
+import signal
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, redirect_stdout
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
+from multiprocessing.queues import SimpleQueue
 
-from sim.experiments.request import RingRequest
-from sim.experiments.results import ScenarioResult
+from sim.errors import MachineError, SimulationError, of_the_machine
+from sim.experiments.experiment import run_experiment
+from sim.experiments.results import Result, broken_down
+from sim.experiments.run import BUILDING, Progress, silent
+from sim.experiments.spec import Spec
+from sim.simulator.verilator import BUILD
+
+NOTICED = 2.0
+"""Seconds from which on a build is worth a word: a simulator that is there takes less."""
+PATIENCE = 5
+"""How much nicer than the first spec all others are: its row appears sooner, and together they take no longer."""
+_announcements: "SimpleQueue[str] | None" = None
+_niceness = 0
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Drop what the tools under a simulation print to standard output; their log files have it too.
 
-    A failed build is SystemExit or a plain RuntimeError of cocotb's runner; it becomes a SimulationError.
+    A failed build is SystemExit or a plain RuntimeError of cocotb's runner; it becomes a MachineError.
     """
-    from sim.errors import SimulationError
-    from sim.simulator.verilator import BUILD
-
     sys.stdout.flush()
     with redirect_stdout(StringIO()):
         saved = os.dup(1)
@@ -31,7 +43,7 @@ def quiet() -> Iterator[None]:
         except SimulationError:
             raise
         except (SystemExit, RuntimeError) as error:
-            raise SimulationError(f"the simulator does not build: build.log under {BUILD} says why") from error
+            raise MachineError(f"the simulator does not build: build.log under {BUILD} says why") from error
         finally:
             sys.stdout.flush()
             os.dup2(saved, 1)
@@ -39,40 +51,101 @@ def quiet() -> Iterator[None]:
             os.close(null)
 
 
-def failed_result(request: RingRequest, complaint: str) -> ScenarioResult:
-    """The result of a run whose simulator broke down."""
-    return ScenarioResult(
-        **request.identity(),
-        passed=False,
-        cycles=0,
-        complaints=(complaint,),
-    )
+@contextmanager
+def announced(tell: Progress) -> Iterator[Progress]:
+    """A progress that passes a build on to `tell` when it takes longer than :data:`NOTICED`, and nothing else."""
+    timer: list[threading.Timer] = []
 
+    def stop() -> None:
+        while timer:
+            timer.pop().cancel()
 
-def run_one(request: RingRequest) -> ScenarioResult:
-    """One request, never raising for what the simulator does: a breakdown is a failed result."""
-    from sim.errors import SimulationError
-    from sim.experiments.run import run_ring
+    def progress(stage: str) -> None:
+        stop()
+        if stage.startswith(BUILDING):
+            timer.append(threading.Timer(NOTICED, tell, [stage]))
+            timer[0].daemon = True
+            timer[0].start()
 
     try:
-        with quiet():
-            return run_ring(request)
-    except SimulationError as error:
-        return failed_result(request, str(error))
+        yield progress
+    finally:
+        stop()
 
 
-def run_all(requests: Sequence[RingRequest], processes: int) -> Iterator[tuple[int, ScenarioResult]]:
-    """(Index of the request, its result), as they finish."""
+def run_one(spec: Spec, tell: Progress = silent) -> Result:
+    """One spec, never raising for what simulator and machine do: a breakdown is a failed result."""
+    try:
+        with quiet(), announced(tell) as progress:
+            return run_experiment(spec, progress)
+    except (SimulationError, OSError, MemoryError) as error:
+        return broken_down(spec, str(error) or "out of memory", of_the_machine(error))
+
+
+def _begin(queue: "SimpleQueue[str]") -> None:
+    """A worker leads a session of its own, so that it can be ended with all that it has started."""
+    global _announcements, _niceness
+    _announcements, _niceness = queue, os.nice(0) + PATIENCE
+    os.setsid()
+
+
+def _work(spec: Spec, index: int) -> Result:
+    if index:
+        os.nice(_niceness - os.nice(0))
+    return run_one(spec, _announcements.put if _announcements else silent)
+
+
+def run_all(specs: Sequence[Spec], processes: int, tell: Progress = silent) -> Iterator[tuple[int, Result]]:
+    """(Index of the spec, its result), as they finish. `tell` hears of builds that take long, each once.
+
+    A worker that dies, as when memory runs out, fails what was not finished. When the caller leaves, by Ctrl-C too,
+    what still runs is ended.
+    """
+    tell_once = _once(tell)
     if processes == 1:
-        for index, request in enumerate(requests):
-            yield index, run_one(request)
+        for index, spec in enumerate(specs):
+            yield index, run_one(spec, tell_once)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        waiting = {pool.submit(run_one, request): index for index, request in enumerate(requests)}
-        try:
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        finally:
-            for unfinished in waiting:
-                unfinished.cancel()
+    queue = context.SimpleQueue()
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_begin, initargs=(queue,))
+    complete = False
+    try:
+        waiting: dict[Future[Result], int] = {
+            pool.submit(_work, spec, index): index for index, spec in enumerate(specs)
+        }
+        while waiting:
+            done, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+            while not queue.empty():
+                tell_once(queue.get())
+            for future in done:
+                index = waiting.pop(future)
+                try:
+                    yield index, future.result()
+                except BrokenProcessPool:
+                    yield index, broken_down(specs[index], "a process was killed, or memory ran out", True)
+        complete = True
+    finally:
+        if not complete:
+            _end_workers()
+        pool.shutdown(cancel_futures=True)
+
+
+def _once(tell: Progress) -> Callable[[str], None]:
+    told: set[str] = set()
+
+    def tell_once(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            tell(text)
+
+    return tell_once
+
+
+def _end_workers() -> None:
+    """End the worker processes of this one, with the simulators and compilers that they have started."""
+    for child in multiprocessing.active_children():
+        with suppress(ProcessLookupError, PermissionError):
+            if child.pid is not None and os.getpgid(child.pid) == child.pid:
+                os.killpg(child.pid, signal.SIGTERM)
+        child.terminate()

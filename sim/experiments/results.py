@@ -1,177 +1,183 @@
-"""Figures of a ring run, the JSON they are written in, and the row that a terminal shows of them.
+"""What a result holds, and the JSON file of results: one schema for scenarios, points, sweeps, a single run.
 
-Every time is in cycles of 1 ns. Figures that do not apply (all-gather, or overlap when the GEMM was not run alone) are
-null. The keys of `results.json` are the names of the fields below.
+A file is an object: `schema` (:data:`SCHEMA`), `commit`, `version` and `command` it was made with, `date` (UTC, ISO
+8601), `units` (figure -> unit), and `results`, a list. A result is an object with the figures of :data:`FIGURES`; a
+run whose simulator broke down has `spec`, `passed`, `errors` and `broken` only. Figures that do not apply are null or
+left out.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from sim.errors import UsageError
+from sim.experiments.spec import Spec
 from sim.files import replaced
+from sim.simulator.checkout import commit
+
+SCHEMA = 2
+"""Number of the schema; 1 was a bare list of scenarios, or of points, without a word on where they came from."""
+
+Result = dict[str, Any]
+"""The figures of one experiment, plain values."""
 
 
-@dataclass(frozen=True)
-class ScenarioResult:
-    """One run and its verdict. `passed` only when every element, counter and checker is right; else `complaints`.
+class Figure(NamedTuple):
+    """`unit` ("" for none) and meaning of a figure. A part of its name that is `*` stands for any word."""
 
-    `ideal_speedup` = (GEMM + RS + AG) / (max(GEMM, RS) + AG), where GEMM is `gemm_alone_cycles`, simulated, and RS is
-    `rs_alone_cycles`, computed from link bandwidth and latency: N - 1 steps of one chunk each. `ect_cycles` is the
-    effective communication time, overall - GEMM alone; `overlap_efficiency` = 1 - ECT / ECT of running one after the
-    other; `percent_of_ideal` = 100 (speedup - 1) / (ideal - 1). `sectors` are DRAM sectors of all GPUs by phase and
-    access. `occupancy_over_time`: requests in rank 0's DRAM queues, mean per channel over `occupancy_window` cycles
-    each. `link_utilisation` is per GPU the share of cycles its busiest outgoing link moves flits.
-    """
-
-    name: str
-    gpus: int
-    shape: tuple[int, int, int]
-    dtype: str
-    op: str
-    policy: str
-    threshold: str
-    preset: str
-    passed: bool
-    cycles: int
-    options: dict[str, Any] = field(default_factory=dict)
-    complaints: tuple[str, ...] = ()
-    mismatches: int = 0
-    gemm_cycles: int | None = None
-    gemm_alone_cycles: int | None = None
-    rs_alone_cycles: int | None = None
-    ag_cycles: int | None = None
-    speedup: float | None = None
-    ideal_speedup: float | None = None
-    percent_of_ideal: float | None = None
-    ect_cycles: int | None = None
-    overlap_efficiency: float | None = None
-    sectors: dict[str, int] = field(default_factory=dict)
-    occupancy_mean: float | None = None
-    occupancy_peak: int | None = None
-    occupancy_window: int | None = None
-    occupancy_over_time: list[float] | None = None
-    link_utilisation: list[float] = field(default_factory=list)
-    tracker_accesses: int | None = None
-    tracker_hits: int | None = None
-    tracker_evictions: int | None = None
-    tracker_live_peak: int | None = None
-    trigger_latency_peak: int | None = None
-    held_compute_cycles: int | None = None
-    held_communication_cycles: int | None = None
-    counters: list[dict[str, int]] = field(default_factory=list)
-    kilocycles_per_second: float | None = None
-    simulate_seconds: float | None = None
-    total_seconds: float | None = None
-
-    @property
-    def verdict(self) -> str:
-        """`pass`, or `FAIL`."""
-        return "pass" if self.passed else "FAIL"
+    unit: str
+    text: str
 
 
-def overlap_figures(overall: int, gemm_alone: int, rs_alone: int, ag: int = 0) -> dict[str, float]:
-    """Speedup over running one after the other, and what follows from it (definitions: see above)."""
-    sequential = gemm_alone + rs_alone + ag
-    speedup = sequential / overall if overall else 0.0
-    ideal = sequential / (max(gemm_alone, rs_alone) + ag)
-    ect = overall - gemm_alone
+_CYCLES, _SECTORS, _SECONDS = "cycles of 1 ns", "sectors of 32 B", "s"
+
+FIGURES = {
+    "spec": Figure("", "what was run: the fields of sim.experiments.spec.Spec"),
+    "passed": Figure("", "whether every element, counter and checker is right"),
+    "errors": Figure("", "what is not, a sentence each"),
+    "broken": Figure("", "what kept the run from having any other figure: simulator or machine"),
+    "mismatches": Figure("elements", "elements that differ from the golden model; null without data"),
+    "closed_forms.*.expected": Figure(_SECTORS, "number per GPU that is known beforehand; triggers in WF tiles"),
+    "closed_forms.*.counted": Figure(_SECTORS, "what the counters say; of several GPUs one that is wrong, if any"),
+    "closed_forms.*.matches": Figure("", "whether all GPUs counted what is expected"),
+    "cycles": Figure(_CYCLES, "start of the GEMM to the end of the last phase"),
+    "gemm_cycles": Figure(_CYCLES, "length of the GEMM"),
+    "rs_cycles": Figure(_CYCLES, "length of the reduce-scatter; overlapped, it begins with the GEMM"),
+    "ag_cycles": Figure(_CYCLES, "length of the all-gather"),
+    "spans.*": Figure(_CYCLES, "[begin, end] of a phase: first begin, last end of all GPUs"),
+    "gemm_alone_cycles": Figure(_CYCLES, "the GEMM by itself, simulated (array generator, option alone)"),
+    "rs_alone_cycles": Figure(_CYCLES, "N - 1 steps of a chunk by link bandwidth and latency (array generator)"),
+    "speedup": Figure("", "S = (gemm_alone + rs_alone) / cycles"),
+    "ideal_speedup": Figure("", "(gemm_alone + rs_alone) / max(gemm_alone, rs_alone)"),
+    "percent_of_ideal": Figure("%", "100 (speedup - 1) / (ideal_speedup - 1)"),
+    "ect_cycles": Figure(_CYCLES, "effective communication time: cycles - gemm_alone_cycles"),
+    "overlap_efficiency": Figure("", "1 - ECT / ECT of running one after the other"),
+    "analytic_gemm_cycles": Figure(_CYCLES, "the GEMM by machine PAPER's formula (full size)"),
+    "calibrated": Figure("", "whether the GEMM's lead time was calibrated to that formula (full size)"),
+    "rs_wire_cycles": Figure(_CYCLES, "N - 1 chunks over the link (full size)"),
+    "dram_sectors.*.*": Figure(_SECTORS, "by phase and access, per GPU: the mean of the nodes of a ring"),
+    "link_utilisation": Figure("", "share of rs_cycles in which the outgoing link moves bytes, mean of the GPUs"),
+    "link_utilisation_by_gpu": Figure("", "share of each GPU's cycles in which its busiest link moves flits"),
+    "tracker.accesses": Figure(_SECTORS, "updates that the Tracker counted; of this and the next, the worst GPU's"),
+    "tracker.hits": Figure("", "accesses that found their counter, the fewest"),
+    "tracker.misses": Figure("", "accesses that did not, the most"),
+    "tracker.evictions": Figure("", "counters written to the memory-backed table"),
+    "tracker.refetches": Figure("", "counters fetched from it again"),
+    "tracker.stall_cycles": Figure(_CYCLES, "cycles in which a commit waited for the Tracker"),
+    "tracker.peak_occupancy": Figure("entries", "most counters held at once"),
+    "tracker.triggers": Figure("WF tiles", "tiles that became complete"),
+    "arbiter.held_compute": Figure(_CYCLES, "cycles in which a compute request was held back; the worst GPU's"),
+    "arbiter.held_communication": Figure(_CYCLES, "the same of communication"),
+    "arbiter.forced": Figure("requests", "let through by the starvation limit alone"),
+    "arbiter.communication_wait_peak": Figure(
+        _CYCLES, "most cycles in which one communication request could have been taken and was not"
+    ),
+    "arbiter.threshold": Figure("", "threshold in force on rank 0 when the GEMM ends; null without MCA"),
+    "trigger_latency": Figure(_CYCLES, "longest time from a block's last commit to its first DMA read"),
+    "occupancy_mean": Figure("requests", "in a channel's DRAM queue, over all cycles"),
+    "occupancy_peak": Figure("requests", "the same, the most"),
+    "totals.*": Figure("", "hardware counters summed over all GPUs: Tracker, cycles held back, DRAM sectors"),
+    "counters": Figure("", "every hardware counter of every GPU (hw.registers.map.counters)"),
+    "timeline.window": Figure(_CYCLES, "length of a window of rank 0's timeline"),
+    "timeline.*": Figure(
+        _SECTORS, "DRAM sectors of PHASE_ACCESS by window; occupancy: requests in a channel's DRAM queue, the mean"
+    ),
+    "seconds.build": Figure(_SECONDS, "wall time of building the simulator, 0 when it was there"),
+    "seconds.prepare": Figure(_SECONDS, "wall time before the simulation"),
+    "seconds.simulate": Figure(_SECONDS, "wall time from reset to the dump of the memories"),
+    "seconds.check": Figure(_SECONDS, "wall time after the simulation"),
+    "seconds.total": Figure(_SECONDS, "wall time without the build"),
+    "seconds.python": Figure(_SECONDS, "processor time of everything but build and simulate"),
+    "seconds.python_share": Figure("", "its part of the processor time of all but the build"),
+    "kilocycles_per_second": Figure("kcycles/s", "cycles, of the GEMM alone too, over seconds.simulate"),
+}
+"""Name -> unit and meaning. The paper's sections 5.3 and 6 define speedup, ideal and ECT."""
+WHOLE = ("spec", "errors", "counters")
+"""Figures whose parts have no line of their own."""
+
+
+def described(name: str) -> str | None:
+    """The entry of :data:`FIGURES` that says what figure `name`, its parts joined by dots, is; None without one."""
+    if name in FIGURES:
+        return name
+    parts = name.split(".")
+    if parts[0] in WHOLE:
+        return parts[0]
+    for pattern in FIGURES:
+        words = pattern.split(".")
+        if len(words) == len(parts) and all(word in ("*", part) for word, part in zip(words, parts, strict=True)):
+            return pattern
+    return None
+
+
+def flat(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every figure of `result` under its name, parts joined by dots; lists stay whole."""
+    for name, value in result.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def broken_down(spec: Spec, error: str, machine: bool) -> Result:
+    """The result of a run whose simulator, or `machine`, broke down."""
     return {
-        "speedup": speedup,
-        "ideal_speedup": ideal,
-        "percent_of_ideal": 100 * (speedup - 1) / (ideal - 1) if ideal > 1 else 100.0,
-        "ect_cycles": ect,
-        "overlap_efficiency": 1 - ect / (sequential - gemm_alone) if sequential > gemm_alone else 0.0,
+        "spec": spec.to_json(),
+        "passed": False,
+        "errors": [error],
+        "broken": "machine" if machine else "simulator",
     }
 
 
-def write_results(path: Path, results: Sequence[ScenarioResult]) -> None:
-    """Write the list of results as JSON, all of it or nothing."""
+def exit_code(results: Sequence[Result]) -> int:
+    """0: all are right; 3: the machine failed under one; 1: one is wrong."""
+    if any(result.get("broken") == "machine" for result in results):
+        return 3
+    return 0 if all(result["passed"] for result in results) else 1
+
+
+@cache
+def provenance() -> dict[str, Any]:
+    """Where results of this process come from: all of a file but `results`."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return {
+        "schema": SCHEMA,
+        "commit": commit(),
+        "version": version("t3-rtl"),
+        "command": command,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "units": {name: figure.unit for name, figure in FIGURES.items() if figure.unit},
+    }
+
+
+def as_text(results: Sequence[Result], **others: Any) -> str:
+    """The JSON of a file of `results`; `others` are further entries beside them."""
+    return json.dumps(provenance() | others | {"results": list(results)}, indent=1) + "\n"
+
+
+def write_results(path: Path, results: Sequence[Result], **others: Any) -> None:
+    """Write :func:`as_text`, all of it or nothing."""
     with replaced(path) as draft:
-        draft.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        draft.write_text(as_text(results, **others))
 
 
-def read_results(path: Path) -> list[ScenarioResult]:
-    """Inverse of :func:`write_results`."""
-    answer = []
-    for entry in json.loads(path.read_text()):
-        entry["shape"] = tuple(entry["shape"])
-        entry["complaints"] = tuple(entry["complaints"])
-        answer.append(ScenarioResult(**entry))
-    return answer
-
-
-COLUMNS = (
-    ("scenario", 30),
-    ("gpus", 4),
-    ("shape", 16),
-    ("type", 9),
-    ("policy", 18),
-    ("cycles", 10),
-    ("overlap", 7),
-    ("evicted", 8),
-    ("verdict", 7),
-)
-"""Headings and widths of a row."""
-
-
-def header() -> str:
-    """Headings for the rows of :func:`format_row`."""
-    return _line([title for title, _ in COLUMNS])
-
-
-def format_row(result: ScenarioResult) -> str:
-    """One line of a result."""
-    efficiency = result.overlap_efficiency
-    evictions = result.tracker_evictions
-    threshold = f"/{result.threshold}" if result.policy == "mca" else ""
-    return _line(
-        [
-            result.name,
-            str(result.gpus),
-            "x".join(map(str, result.shape)),
-            f"{result.dtype} {result.op}",
-            f"{result.policy}{threshold}",
-            f"{result.cycles:,}",
-            "-" if efficiency is None else f"{100 * efficiency:.0f} %",
-            "-" if evictions is None else f"{evictions:,}",
-            result.verdict,
-        ]
-    )
-
-
-def figure_lines(result: ScenarioResult) -> list[str]:
-    """The figures of one run that are worth a line on the terminal."""
-    latency = "no trigger" if result.trigger_latency_peak is None else f"at most {result.trigger_latency_peak} cycles"
-    figures = {
-        "GEMM cycles": f"{result.gemm_cycles or 0:,} (alone {result.gemm_alone_cycles or 0:,})",
-        "DRAM sectors": ", ".join(f"{key} {value:,}" for key, value in result.sectors.items() if value),
-        "DRAM-queue occupancy": f"mean {result.occupancy_mean}, peak {result.occupancy_peak}",
-        "link utilisation": ", ".join(f"{100 * share:.0f} %" for share in result.link_utilisation),
-        "Tracker": f"{result.tracker_hits or 0:,} hits, {result.tracker_evictions or 0:,} evictions, "
-        f"peak {result.tracker_live_peak or 0:,} entries",
-        "trigger latency": latency,
-        "simulation speed": f"{result.kilocycles_per_second or 0:,.0f} kcycles/s",
-    }
-    if result.speedup is not None:
-        figures["speedup"] = (
-            f"{result.speedup:.3f} (ideal {result.ideal_speedup:.3f}, {result.percent_of_ideal:.0f} % of it)"
-        )
-    return [f"  {name:<22}{text}" for name, text in figures.items()]
-
-
-def _line(cells: list[str]) -> str:
-    left = {"scenario", "shape", "type", "policy", "verdict"}
-    return "  ".join(
-        cell.ljust(width) if title in left else cell.rjust(width)
-        for cell, (title, width) in zip(cells, COLUMNS, strict=True)
-    ).rstrip()
-
-
-def summary(results: Sequence[ScenarioResult], seconds: float) -> str:
-    """The last line of a regression."""
-    failed = [result.name for result in results if not result.passed]
-    cycles = sum(result.cycles * result.gpus for result in results)
-    text = f"{len(results) - len(failed)} of {len(results)} scenarios pass, {cycles:,} node cycles in {seconds:.0f} s"
-    return text + (f"; FAILED: {', '.join(failed)}" if failed else "")
+def read_results(path: Path) -> list[Result]:
+    """The results in `path`. Raises :class:`sim.errors.UsageError` when it is no file of them."""
+    try:
+        entry = json.loads(path.read_text())
+        if entry["schema"] != SCHEMA:
+            raise UsageError(f"{path} has schema {entry['schema']}, not {SCHEMA}")
+        results: list[Result] = entry["results"]
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError, KeyError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path} is no file of results") from error
+    return results

@@ -1,147 +1,148 @@
-"""From a checked request to a judged result: makes the matrices, runs the ring, compares, gathers the figures."""
+"""Starts the simulator once for a job, and reads what came out."""
 
+import json
+import os
+import resource
+import shutil
+import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hw.config import SECTOR_BYTES
-from hw.messages import AluOperation, DataType, Policy, Threshold
-from sim.experiments.request import DIRECTIONS, WORKGROUP_SLOTS, WRONG_ORDER, RingRequest
-from sim.experiments.results import ScenarioResult, overlap_figures
-from sim.experiments.ring_run import RingOutcome, RingTask, simulate_ring
-from sim.experiments.verdict import judge, overflow_complaints
-from sim.golden.matmul import partial_products
+from sim.experiments.job import Job
+from sim.simulator.fast_model import build_system
+from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
+from sim.simulator.process import record_coverage, run_simulator
+from sim.simulator.samples import read_samples
+from sim.simulator.session_result import read_result
+from sim.simulator.wave_view import write_view
+from sim.topologies.ring import ring
 
-_THRESHOLDS = {
-    "5": Threshold.OCCUPANCY_5,
-    "10": Threshold.OCCUPANCY_10,
-    "30": Threshold.OCCUPANCY_30,
-    "none": Threshold.NONE,
-    "auto": Threshold.AUTO,
-}
-_PHASES = ("gemm", "rs", "ag", "other")
-_ACCESSES = ("read", "store", "update")
+Progress = Callable[[str], None]
+"""Is told what is being done."""
+BUILDING = "building the simulator"
 
 
-def ring_task(request: RingRequest) -> RingTask:
-    """What the simulator is given for `request`: real products of random matrices, or the user's arrays."""
-    m, n, k = request.shape
-    if request.inputs is not None:
-        partials = request.inputs.reshape(request.gpus, m, n)
-    else:
-        partials = partial_products(request.gpus, m, n, max(k, 1), request.dtype, np.random.default_rng(request.seed))
-    tiling = request.tiling()
-    return RingTask(
-        config=request.configuration(),
-        partials=partials,
-        tiling=tiling,
-        dtype=DataType[request.dtype.upper()],
-        op=AluOperation[request.op.upper()],
-        block_wfs=request.dma_block or request.wfs,
-        direction=DIRECTIONS[request.direction],
-        first_touch=request.initial == "first-touch",
-        policy=Policy[request.policy.upper().replace("-", "_")],
-        threshold=_THRESHOLDS[request.threshold],
-        starvation_limit=request.starvation_limit,
-        slots=WORKGROUP_SLOTS if request.schedule == "staggered" else tiling.workgroups,
-        depth=k,
-        pauses=request.pauses / 100,
-        alone=request.alone,
-        seed=request.seed,
-        waves=request.waves,
-        wrong_order=request.bug == WRONG_ORDER,
-        bug=request.bug,
-    )
+def silent(stage: str) -> None:
+    """A :data:`Progress` that tells nobody."""
 
 
-def _figures(task: RingTask, outcome: RingOutcome) -> dict[str, Any]:
-    registers = [status["registers"] for status in outcome.ranks]
-    config = task.config
+@dataclass(frozen=True)
+class Seconds:
+    """Wall time: `build` (0 when cached), `prepare`, `simulate` (reset to the dump of the memories), `check` (what
+    comes after). `python` is processor time of everything but `build` and `simulate`, of which
+    `simulate_processor` is the processor time."""
 
-    def total(name: str) -> int:
-        return sum(counts[name] for counts in registers)
-
-    def peak(name: str) -> int:
-        return max(counts[name] for counts in registers)
-
-    steps = task.program.closed_forms["hardware"].egress
-    chunk_cycles = task.tiling.sectors * SECTOR_BYTES / config.link_bytes_per_cycle
-    rs_alone = round(steps * (chunk_cycles + config.link_latency))
-    counted = total("cycles") * config.channels
-    kilocycles = (outcome.cycles + outcome.alone_cycles) / 1000
-    figures: dict[str, Any] = {
-        "gemm_cycles": outcome.gemm_cycles,
-        "rs_alone_cycles": rs_alone,
-        "sectors": {
-            f"{phase}_{access}": total(f"sectors_{phase}_{access}") for phase in _PHASES for access in _ACCESSES
-        },
-        "occupancy_mean": round(total("occupancy_sum") / counted, 3) if counted else None,
-        "occupancy_peak": peak("occupancy_peak"),
-        "occupancy_window": outcome.window,
-        "occupancy_over_time": outcome.occupancy,
-        "link_utilisation": [
-            round(max(status["link_busy"]) / max(status["done_cycles"], 1), 4) for status in outcome.ranks
-        ],
-        "tracker_accesses": total("tracker_accesses"),
-        "tracker_hits": total("tracker_hits"),
-        "tracker_evictions": total("tracker_evictions"),
-        "tracker_live_peak": peak("tracker_live_peak"),
-        "trigger_latency_peak": peak("trigger_latency_peak"),
-        "held_compute_cycles": total("held_compute"),
-        "held_communication_cycles": total("held_communication"),
-        "counters": registers,
-        "kilocycles_per_second": round(kilocycles / max(outcome.simulate_seconds, 1e-6), 1),
-        "simulate_seconds": round(outcome.simulate_seconds, 3),
-        "total_seconds": round(outcome.total_seconds, 3),
-    }
-    if outcome.alone_cycles and outcome.finished:
-        figures["gemm_alone_cycles"] = outcome.alone_cycles
-        figures |= overlap_figures(outcome.cycles, outcome.alone_cycles, rs_alone)
-    return figures
+    build: float
+    prepare: float
+    simulate: float
+    check: float
+    simulate_processor: float
+    python: float
 
 
-def run_ring_with_output(
-    request: RingRequest, progress: Callable[[str], None] = lambda stage: None
-) -> tuple[ScenarioResult, np.ndarray]:
-    """Run `request`; the result and what every rank holds, shape (gpus, rows, columns), as bit patterns.
+@dataclass(frozen=True)
+class Outcome:
+    """`ranks`: status (:func:`sim.models.gpu.gpu_status`) and `registers` of every simulated rank; `samples`: lines of
+    `sampler.sv` of rank 0; `reduced[r]`: what rank r holds of its result, as bit patterns, None without data;
+    `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator."""
 
-    `progress` is told each stage. Raises :class:`sim.errors.SimulationError` when the simulator itself fails.
+    ranks: list[dict[str, Any]]
+    samples: np.ndarray
+    finished: bool
+    reduced: np.ndarray | None
+    alone_cycles: int
+    seconds: Seconds
+    model: Path
+
+
+def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) -> Outcome:
+    """Build what has to be built and run `job`; with `waves`, an FST file of all signals is left there.
+
+    Raises :class:`sim.errors.SimulationError` when the simulator fails, :class:`sim.errors.MachineError` when the
+    machine does.
     """
-    progress("multiplying the matrices")
-    task = ring_task(request)
-    outcome = simulate_ring(task, progress)
-    progress("comparing with the golden model")
-    verdict = judge(task, outcome)
-    complaints = verdict.complaints + (overflow_complaints(task, outcome) if request.overflow else ())
-    plain = (
-        "tile",
-        "wfs",
-        "dma_block",
-        "direction",
-        "initial",
-        "pauses",
-        "schedule",
-        "seed",
-        "starvation_limit",
-        "bug",
+    began = time.perf_counter()
+    build = job.build
+    progress(f"{BUILDING}: {build.nodes} x preset {build.config.name}")
+    model = build_system(
+        build.config,
+        ring(build.nodes, build.config.links),
+        build.storage_sectors,
+        build.source_sectors,
+        waves=waves is not None,
+        optimize=build.optimize,
     )
-    options = {key: value for key, value in asdict(request).items() if key in (*plain, "settings")}
-    return (
-        ScenarioResult(
-            **request.identity(),
-            passed=not complaints,
-            cycles=outcome.cycles,
-            options=options,
-            complaints=complaints,
-            mismatches=verdict.mismatches,
-            **_figures(task, outcome),
-        ),
-        outcome.reduced,
+    built, worked = time.perf_counter(), processor_seconds()
+    folder = model / "runs" / f"{os.getpid()}-{time.monotonic_ns()}"
+    folder.mkdir(parents=True)
+    try:
+        progress("writing what the GPUs compute")
+        arguments = _write_inputs(job, folder)
+        progress("simulating")
+        started = time.perf_counter()
+        run_simulator(model, folder, job.seed, arguments, waves is not None)
+        simulated = time.perf_counter()
+        progress("reading the result")
+        result = read_result(folder, build.config)
+        if result["finished"]:
+            record_coverage(model, folder)
+        samples = read_samples(folder, 0)
+        reduced = None if job.pattern is None else _reduced(job, folder)
+        if waves is not None:
+            shutil.move(folder / "dump.fst", waves)
+            write_view(waves, build.config, build.nodes)
+    finally:
+        if not os.environ.get("T3_KEEP_RUNS"):
+            shutil.rmtree(folder, ignore_errors=True)
+    inside = sum(result["seconds"].values())
+    seconds = Seconds(
+        build=built - began,
+        prepare=started - built,
+        simulate=inside,
+        check=time.perf_counter() - simulated + (simulated - started - inside),
+        simulate_processor=result["processor_seconds"],
+        python=processor_seconds() - worked - result["processor_seconds"],
     )
+    alone = max(result["alone"], default=0)
+    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model)
 
 
-def run_ring(request: RingRequest, progress: Callable[[str], None] = lambda stage: None) -> ScenarioResult:
-    """Run `request` and judge it; see :func:`run_ring_with_output`."""
-    return run_ring_with_output(request, progress)[0]
+def _write_inputs(job: Job, folder: Path) -> list[str]:
+    """Write what the simulation reads into `folder`; its arguments."""
+    job.write_inputs(folder)
+    session = {"gpus": job.build.nodes, "window": job.window, **job.session}
+    (folder / "job.json").write_text(json.dumps(session))
+    (folder / "program.hex").write_text("".join(f"{command:016x}\n" for command in job.program))
+    held = len(job.results) * job.tiling.sectors if job.pattern is not None else 0
+    plusargs = {
+        "program": Path("program.hex"),
+        "answers": Path("answers.txt"),
+        "samples": Path("samples"),
+        "sample_window": job.window,
+        "hbm_dump": Path("dump"),
+        "hbm_dump_sectors": -(-held // job.build.config.channels // 8) * 8 + 8,
+        **job.plusargs,
+    }
+    return [f"+{name}={folder / value if isinstance(value, Path) else value}" for name, value in plusargs.items()]
+
+
+def _reduced(job: Job, folder: Path) -> np.ndarray:
+    """What each rank holds of its result, shape (gpus, rows, columns)."""
+    assert job.pattern is not None
+    tiling, channels = job.tiling, job.build.config.channels
+    answer = []
+    for rank, chunk in enumerate(job.results):
+        dumps = [read_hex(folder / f"dump{rank * channels + channel}.hex") for channel in range(channels)]
+        sectors = gather_channels(dumps, chunk * tiling.sectors, tiling.sectors)
+        answer.append(from_sectors(sectors, tiling.rows, tiling.columns, np.dtype(job.pattern)))
+    return np.stack(answer)
+
+
+def processor_seconds() -> float:
+    """Of this thread, because a worker of a sweep has others, and of the processes that were waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.thread_time() + children.ru_utime + children.ru_stime

@@ -1,7 +1,7 @@
 """The end-to-end scenarios of `t3rtl regress` (`make sim`): each the smallest run that still shows its point.
 
 Every result is compared with the golden ring reduce-scatter in every bit and every counter with its closed form
-(:mod:`sim.experiments.verdict`). What differs in the hardware costs a build of the GPU, so there are only four: presets
+(:mod:`sim.experiments.check`). What differs in the hardware costs a build of the GPU, so there are only four: presets
 `paper` (up to 8 GPUs), `tiny`, `quad`, and `wide` (16 GPUs, and a Tracker overflow with more blocks than `paper` has
 places for).
 
@@ -11,14 +11,15 @@ long where the figures of overlap are wanted, and 0 (no compute time) where only
 
 from typing import Any
 
-from sim.experiments.request import RingRequest
+from sim.experiments.catalogue import shape as experiment
+from sim.experiments.spec import Spec
 
 
-def _scenario(name: str, gpus: int, shape: tuple[int, int, int], **options: Any) -> RingRequest:
-    return RingRequest(name=name, gpus=gpus, shape=shape, **options)
+def _scenario(name: str, gpus: int, shape: tuple[int, int, int], **options: Any) -> Spec:
+    return experiment(name=name, gpus=gpus, shape=shape, **options)
 
 
-def _plain(name: str, gpus: int, rows: int, columns: int, **options: Any) -> RingRequest:
+def _plain(name: str, gpus: int, rows: int, columns: int, **options: Any) -> Spec:
     """A run of the reduction alone, `rows` rows to a chunk."""
     return _scenario(name, gpus, (gpus * rows, columns, options.pop("depth", 0)), alone=False, **options)
 
@@ -94,16 +95,16 @@ _SHAPE_RUNS = (
     _plain("one-row", 4, 1, 33, tile=(8, 64)),
 )
 
-_PAUSED_RUNS = (
-    _plain("pauses-gpus-2", 2, 64, 128, tile=(32, 64), pauses=30, depth=64),
-    _plain("pauses-gpus-4-ragged", 4, 45, 104, tile=(32, 64), pauses=30, depth=64, policy="round-robin"),
-    _plain("pauses-gpus-8", 8, 32, 64, tile=(32, 64), pauses=30, initial="zeroing", direction="ccw"),
+_STALLED_RUNS = (
+    _plain("pauses-gpus-2", 2, 64, 128, tile=(32, 64), stalls=30, depth=64),
+    _plain("pauses-gpus-4-ragged", 4, 45, 104, tile=(32, 64), stalls=30, depth=64, policy="round-robin"),
+    _plain("pauses-gpus-8", 8, 32, 64, tile=(32, 64), stalls=30, initial="zeroing", direction="ccw"),
 )
 
 _TINY_RUNS = (
     _plain("tiny-gpus-2", 2, 32, 64, preset="tiny", tile=(16, 32), depth=64),
     _plain("tiny-gpus-4", 4, 16, 72, preset="tiny", tile=(16, 32), policy="round-robin", dma_block=1),
-    _plain("tiny-gpus-4-pauses", 4, 16, 64, preset="tiny", tile=(16, 32), pauses=30, depth=16),
+    _plain("tiny-gpus-4-pauses", 4, 16, 64, preset="tiny", tile=(16, 32), stalls=30, depth=16),
 )
 
 _OTHER_RUNS = (
@@ -114,17 +115,18 @@ _OTHER_RUNS = (
     _plain("overflow-gpus-4", 4, 200, 512, preset="wide", tile=(8, 16), schedule="sweep", overflow=True, dma_block=4),
 )
 
-SCENARIOS: tuple[RingRequest, ...] = (
-    # The one build of 16 GPUs and those of other presets first, so that two processes do not wait for one build.
-    _GPU_RUNS[0],
+SCENARIOS: tuple[Spec, ...] = (
+    # The simulator that is built in the shortest time first, so that a row appears soon; then those that take longest,
+    # and one of each hardware before any other, so that two processes do not wait for one build.
     _TINY_RUNS[0],
-    _GPU_RUNS[3],
+    _GPU_RUNS[0],
     _OTHER_RUNS[2],
+    _GPU_RUNS[3],
     *_GPU_RUNS[1:3],
     *_POLICY_RUNS,
     *_TILE_RUNS,
     *_SHAPE_RUNS,
-    *_PAUSED_RUNS,
+    *_STALLED_RUNS,
     *_TINY_RUNS[1:],
     *_OTHER_RUNS[:2],
     *_OTHER_RUNS[3:],

@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import dask
 from distributed import Client, Future, KilledWorker, LocalCluster, as_completed
 
-from sim.errors import UsageError
-from sim.experiments.experiment import Point, source_version
+from sim.errors import MachineError, UsageError, of_the_machine
+from sim.experiments.experiment import source_version
+from sim.experiments.results import Result
+from sim.experiments.spec import Spec
 from sim.experiments.store import PointStore
 
-Simulate = Callable[[Point], dict[str, Any]]
+Simulate = Callable[[Spec], Result]
 DEATHS_ALLOWED = 3
 """Workers that may die under a point before it is given up."""
 RETRIES = 1
@@ -39,40 +40,50 @@ _one_at_a_time = threading.Lock()
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a point: its `result`, or the `error` that kept it from having one. `reused`: it was on disk."""
+    """What became of a spec: its `result`, or the `error` that kept it from having one, and whether that was the
+    `machine`'s. `reused`: it was on disk. `unsaved`: why it could not be kept there."""
 
-    point: Point
-    result: dict[str, Any] | None
+    spec: Spec
+    result: Result | None
     error: str = ""
+    machine: bool = False
     reused: bool = False
+    unsaved: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether there is a result and no checker complained about it."""
+        """Whether there is a result and nothing is wrong with it."""
         return self.result is not None and bool(self.result["passed"])
 
     @property
-    def complaints(self) -> tuple[str, ...]:
+    def errors(self) -> tuple[str, ...]:
         """What speaks against it, a sentence each."""
-        return (self.error,) if self.result is None else tuple(self.result["complaints"])
+        return (self.error,) if self.result is None else tuple(self.result["errors"])
+
+
+def exit_code(outcomes: Sequence[Outcome]) -> int:
+    """0: all are right; 3: the machine failed under one, or did not let its result be kept; 1: one is wrong."""
+    if any(outcome.machine or outcome.unsaved for outcome in outcomes):
+        return 3
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
 def run_points(
-    points: Sequence[Point], store: PointStore, simulate: Simulate, processes: int = 2, scheduler: str = ""
+    specs: Sequence[Spec], store: PointStore, simulate: Simulate, processes: int = 2, scheduler: str = ""
 ) -> Iterator[Outcome]:
-    """The outcome of every point: first those that `store` has, then the others as they finish, kept in `store`.
+    """The outcome of every spec: first those that `store` has, then the others as they finish, kept in `store`.
 
-    `scheduler` is the address of a Dask scheduler; without it `processes` local ones work. Points with a complaint are
-    finished too; points without a result are not kept, and run again next time. Of points that are one simulation one
+    `scheduler` is the address of a Dask scheduler; without it `processes` local ones work. Results that are wrong are
+    finished too; specs without a result are not kept, and run again next time. Of specs that are one simulation one
     runs. Raises :class:`UsageError` when the cluster does not answer or has no worker.
     """
-    waiting: dict[Path, list[Point]] = {}
-    for point in points:
-        result = store.load(point)
+    waiting: dict[Path, list[Spec]] = {}
+    for spec in specs:
+        result = store.load(spec)
         if result is None:
-            waiting.setdefault(store.path(point), []).append(point)
+            waiting.setdefault(store.path(spec), []).append(spec)
         else:
-            yield Outcome(point, result, reused=True)
+            yield Outcome(spec, result, reused=True)
     if not waiting:
         return
     with _client(min(processes, len(waiting)), scheduler) as client:
@@ -86,33 +97,43 @@ def run_points(
                 # Its worker died with the result before it was fetched here; another one is at it.
                 finished.add(future)
                 continue
-            first, *others = futures[future]
-            outcome = _outcome(future, first)
-            if outcome.result is not None:
-                store.save(first, outcome.result)
+            alike = futures[future]
+            outcome = _kept(_outcome(future, alike[0]), store)
             future.release()
-            yield outcome
-            for point in others:
-                yield replace(outcome, point=point, result=store.load(point))
+            for spec in alike:
+                result = outcome.result and outcome.result | {"spec": spec.to_json()}
+                yield replace(outcome, spec=spec, result=result)
 
 
-def measure(simulate: Simulate, point: Point, version: str) -> dict[str, Any]:
-    """Simulate `point` on a worker, one at a time in a process; the worker's sources must be of `version`."""
+def _kept(outcome: Outcome, store: PointStore) -> Outcome:
+    """`outcome`, its result on disk; one that cannot be written is not lost for that."""
+    if outcome.result is None:
+        return outcome
+    try:
+        store.save(outcome.spec, outcome.result)
+    except (UsageError, MachineError, OSError) as error:
+        return replace(outcome, unsaved=str(error))
+    return outcome
+
+
+def measure(simulate: Simulate, spec: Spec, version: str) -> Result:
+    """Simulate `spec` on a worker, one at a time in a process; the worker's sources must be of `version`."""
     if source_version() != version:
         raise RuntimeError("this worker has other sources, or tools of other versions, than the one who asks")
     with _one_at_a_time:
-        return simulate(point)
+        return simulate(spec)
 
 
-def _outcome(future: Future, point: Point) -> Outcome:
+def _outcome(future: Future, spec: Spec) -> Outcome:
     if future.status == "finished":
-        return Outcome(point, future.result())
+        return Outcome(spec, future.result())
     if future.status != "error":
-        return Outcome(point, None, "the scheduler went away before it was finished")
+        return Outcome(spec, None, "the scheduler went away before it was finished", machine=True)
     error = future.exception()
     if isinstance(error, KilledWorker):
-        return Outcome(point, None, f"each of the {DEATHS_ALLOWED + 1} workers that ran it died")
-    return Outcome(point, None, " ".join(f"{type(error).__name__}: {error}".split()))
+        return Outcome(spec, None, f"each of the {DEATHS_ALLOWED + 1} workers that ran it died", machine=True)
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return Outcome(spec, None, text, machine=error is not None and of_the_machine(error))
 
 
 @contextmanager

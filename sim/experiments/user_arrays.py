@@ -13,6 +13,8 @@ from sim.golden.arithmetic import round_to_bf16
 RANKS = (2, 3, 4, 8, 16)
 """Numbers of GPUs a user's arrays may be for."""
 DTYPES = ("fp16", "bf16", "fp32", "int32")
+LONGEST_ROW = 1024
+"""Elements in a row of a chunk, at most."""
 _BITS = {"fp16": 16, "bf16": 16, "fp32": 32, "int32": 32}
 
 
@@ -28,6 +30,38 @@ class UserArray:
         if self.given.itemsize == patterns.dtype.itemsize:
             return patterns.view(self.given)
         return (patterns.astype(np.uint32) << 16).view(np.float32)
+
+
+@dataclass(frozen=True)
+class Padded:
+    """How a user's arrays are laid out: each of `gpus` chunks is `rows` rows of `columns` elements, zeros at the
+    end."""
+
+    gpus: int
+    rows: int
+    columns: int
+
+
+def padding(gpus: int, elements: int) -> Padded:
+    """Rows of at most 1024 elements to a chunk of arrays of `elements`."""
+    chunk = elements // gpus
+    columns = min(chunk, LONGEST_ROW)
+    return Padded(gpus, -(-chunk // columns), columns)
+
+
+def padded(x: np.ndarray) -> np.ndarray:
+    """Bit patterns `x` of shape (N, elements) with every chunk filled up as :func:`padding` says; shape (N, N * rows,
+    columns)."""
+    gpus, elements = x.shape
+    layout = padding(gpus, elements)
+    filled = np.zeros((gpus, gpus, layout.rows * layout.columns), x.dtype)
+    filled[:, :, : elements // gpus] = x.reshape(gpus, gpus, -1)
+    return filled.reshape(gpus, gpus * layout.rows, layout.columns)
+
+
+def chunk_elements(reduced: np.ndarray, elements: int) -> np.ndarray:
+    """The first `elements` of each rank's chunk: without what :func:`padded` added."""
+    return np.ascontiguousarray(reduced.reshape(len(reduced), -1)[:, :elements])
 
 
 def load_inputs(path: Path, dtype: str) -> UserArray:

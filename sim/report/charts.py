@@ -169,7 +169,7 @@ def thresholds(evaluation: Evaluation) -> Figure | None:
         name: [layer["cycles"][name] / least - 1 for layer, least in zip(layers, best)]
         for name in (*FIXED_THRESHOLDS, "t3-mca")
     }
-    series = {f"threshold {name.removeprefix('t3-mca-')}": above[name] for name in FIXED_THRESHOLDS}
+    series = {f"threshold {threshold}": above[name] for name, threshold in FIXED_THRESHOLDS.items()}
     grouped_bars(axis, positions, series, (SKY, GREEN, ORANGE, PALE))
     axis.plot(positions, above["t3-mca"], "D", color="black", markersize=5.5, clip_on=False, label="hardware's choice")
     axis.axhline(0.02, color=VERMILION, linewidth=1.0, linestyle="--", label="2 %")
@@ -254,7 +254,7 @@ def _swept(
     drawing, axes = figure(3.0 * rows + 0.6, rows=rows, columns=columns)
     for axis, (title, quantity) in zip(axes, quantities):
         for (workload, curve), colour, marker in zip(curves.items(), SERIES, "osD^v"):
-            default = evaluation.result(PAPER.point(workload, "t3-mca")) or curve[-1][1]
+            default = evaluation.result(PAPER.spec(workload, "t3-mca")) or curve[-1][1]
             values = [f"{value / 1000:g} k" if value >= 1000 else str(value) for value, _ in curve]
             axis.plot(values, [quantity(run, default) for _, run in curve], color=colour, marker=marker, label=workload)
         axis.set_xlabel(label)

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sim.experiments.experiment import CONFIGURATIONS, Point
+from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome
+from sim.experiments.variants import VARIANTS
 from sim.report import metrics
 from sim.report.plan import (
     COMPARED,
@@ -24,30 +25,35 @@ from sim.report.plan import (
 
 AGREEMENT = 0.02
 """How far apart, as a share, two ways to simulate one thing may be."""
-FIXED_THRESHOLDS = tuple(name for name in CONFIGURATIONS if name.startswith("t3-mca-"))
+FIXED_THRESHOLDS = {
+    name: variant.threshold
+    for name, variant in VARIANTS.items()
+    if variant.policy == "mca" and variant.threshold != "auto"
+}
+"""Variants in which the arbiter does not choose its threshold, and what it is."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """The outcomes of the points that were asked for. A point that was not, or has no result, has no figures."""
 
-    outcomes: Mapping[Point, Outcome]
+    outcomes: Mapping[Spec, Outcome]
 
-    def result(self, point: Point) -> dict[str, Any] | None:
-        """The result of `point`, also one with complaints: the page says so beside it."""
-        outcome = self.outcomes.get(point)
+    def result(self, spec: Spec) -> dict[str, Any] | None:
+        """The result of `spec`, also one that is wrong: the page says so beside it."""
+        outcome = self.outcomes.get(spec)
         return None if outcome is None else outcome.result
 
     def layer(self, machine: Machine, workload: str, **others: object) -> dict[str, Any]:
         """Everything about one sub-layer on one machine that its points give; keys without a figure are left out."""
         runs = {
             name: result
-            for name in CONFIGURATIONS
-            if (result := self.result(machine.point(workload, name, **others))) is not None
+            for name in VARIANTS
+            if (result := self.result(machine.spec(workload, name, **others))) is not None
         }
         figures: dict[str, Any] = {
             "workload": workload,
-            "tp": machine.point(workload, "gemm").sublayer.tp,
+            "tp": machine.spec(workload, "gemm").gpus,
             "machine": machine.name,
             "cycles": {name: run["cycles"] for name, run in runs.items()},
             "dram_sectors": {name: run["dram_sectors"] for name, run in runs.items()},
@@ -65,7 +71,7 @@ class Evaluation:
             best = min(fixed, key=lambda name: fixed[name])
             figures["threshold"] = {
                 "chosen": runs["t3-mca"]["arbiter"]["threshold"],
-                "best": best.removeprefix("t3-mca-"),
+                "best": FIXED_THRESHOLDS[best],
                 "loss": runs["t3-mca"]["cycles"] / fixed[best] - 1,
             }
         return figures
@@ -76,9 +82,9 @@ class Evaluation:
         return [figures for figures in found if "speedup" in figures]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Every point that failed, and what speaks against it."""
+        """Every spec that failed, and what speaks against it."""
         return [
-            {"point": outcome.point, "complaints": outcome.complaints, "has_result": outcome.result is not None}
+            {"spec": outcome.spec, "errors": outcome.errors, "has_result": outcome.result is not None}
             for outcome in self.outcomes.values()
             if not outcome.passed
         ]
@@ -128,26 +134,26 @@ class Evaluation:
         """Tracker and time of the GEMMs that were recorded on a real GPU, under T3-MCA."""
         return [
             {
-                "workload": point.workload,
-                "shape": list(point.shape),
+                "workload": spec.name,
+                "shape": [*spec.shape, spec.gpus],
                 "cycles": outcome.result["cycles"],
                 "tracker": outcome.result["tracker"],
             }
-            for point, outcome in self.outcomes.items()
-            if point.trace and outcome.result is not None
+            for spec, outcome in self.outcomes.items()
+            if spec.trace and outcome.result is not None
         ]
 
     def closed_forms(self) -> list[dict[str, Any]]:
         """By TP: how many points had their sectors compared with the closed forms, and which of them were off."""
         rows: dict[int, dict[str, Any]] = {}
-        for point, outcome in self.outcomes.items():
+        for spec, outcome in self.outcomes.items():
             if outcome.result is not None and outcome.result["closed_forms"]:
-                tp = point.sublayer.tp
+                tp = spec.gpus
                 row = rows.setdefault(tp, {"tp": tp, "points": 0, "counters": 0, "off": []})
                 row["points"] += 1
                 row["counters"] += len(outcome.result["closed_forms"])
                 row["off"] += [
-                    {"point": vars(point), "counter": name}
+                    {"spec": spec.to_json(), "counter": name}
                     for name, form in outcome.result["closed_forms"].items()
                     if not form["matches"]
                 ]
@@ -170,7 +176,7 @@ class Evaluation:
             workload: [
                 (value, result)
                 for value in values
-                if (result := self.result(PAPER.point(workload, "t3-mca", **{field: value}))) is not None
+                if (result := self.result(PAPER.spec(workload, "t3-mca", **{field: value}))) is not None
             ]
             for workload in SWEPT_LAYERS
         }
@@ -182,9 +188,7 @@ class Evaluation:
             "headline": {machine.name: self.headline(machine) for machine in MACHINES}
             | {"tp32": self.headline(PAPER, LARGE_LAYERS), "palm-mt-nlg": self.headline(PAPER, HALF_TRILLION)},
             "points": len(self.outcomes),
-            "failed": [
-                {"point": vars(item["point"]), "complaints": list(item["complaints"])} for item in self.failures()
-            ],
+            "failed": [{"spec": item["spec"].to_json(), "errors": list(item["errors"])} for item in self.failures()],
             "sub_layers": [
                 layer for machine in MACHINES for layer in self.layers(machine, (*MAIN_LAYERS, *LARGE_LAYERS))
             ],

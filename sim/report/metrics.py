@@ -6,11 +6,11 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from sim.experiments.experiment import CONFIGURATIONS
+from sim.experiments.variants import VARIANTS
 
 BASELINE = "sequential"
-OVERLAPPED = tuple(name for name in CONFIGURATIONS if name.startswith("t3"))
-"""Configurations in which the hardware overlaps GEMM and reduce-scatter."""
+OVERLAPPED = tuple(name for name, variant in VARIANTS.items() if variant.overlapped)
+"""Variants in which the hardware overlaps GEMM and reduce-scatter."""
 IDEAL = "ideal"
 """Ideal-GEMM-RS-Overlap: the longer of GEMM and RS, then AG."""
 IDEAL_NMC = "ideal-rs-nmc"

@@ -13,7 +13,7 @@ import jinja2
 import matplotlib as mpl
 
 from sim.errors import UsageError
-from sim.experiments.grid import label
+from sim.experiments.spec import label
 from sim.files import replaced
 from sim.report import metrics
 from sim.report.charts import CHARTS
@@ -101,7 +101,7 @@ def render(
         summary=summary,
         figures=[{**figure, "image": _embedded(images[figure["name"]])} for figure in figures],
         machines=machines,
-        failures=[item | {"name": label(item["point"])} for item in evaluation.failures()],
+        failures=[item | {"name": label(item["spec"])} for item in evaluation.failures()],
         names=NAMES,
         overlapped=metrics.OVERLAPPED,
         ideal=metrics.IDEAL,

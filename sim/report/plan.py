@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from sim.errors import UsageError
-from sim.experiments.experiment import CONFIGURATIONS, Point
-from sim.experiments.grid import points, recorded
+from sim.experiments.catalogue import layer, recorded
+from sim.experiments.grid import specs
+from sim.experiments.spec import Spec
+from sim.experiments.variants import VARIANTS
 from sim.workloads.table import WORKLOADS
 
 
@@ -19,10 +21,10 @@ class Machine:
     link_bandwidth: float
     compute_units: int
 
-    def point(self, workload: str, configuration: str, **others: object) -> Point:
-        """A sub-layer in a configuration on this machine; `others` are further fields of the point."""
+    def spec(self, workload: str, variant: str, **others: object) -> Spec:
+        """A sub-layer in a variant on this machine; `others` are further fields of the spec."""
         fields = {"link_bandwidth": self.link_bandwidth, "compute_units": self.compute_units} | others
-        return Point(workload, configuration, **fields)  # type: ignore[arg-type]
+        return layer(workload, variant, **fields)
 
 
 PAPER = Machine("paper", "80 CUs, 75 GB/s per direction", 75.0, 80)
@@ -33,8 +35,8 @@ MACHINES = (PAPER, LINK_150, TWICE_CUS)
 MAIN_LAYERS = tuple(work.name for work in WORKLOADS if work.tp in (8, 16))
 """The 16 sub-layers of the paper's Figures 15, 16 and 18."""
 LARGE_LAYERS = tuple(work.name for work in WORKLOADS if work.tp == 32)
-LARGE_CONFIGURATIONS = ("sequential", "t3", "t3-mca", "t3-paced", "rs-nmc")
-HALF_TRILLION = tuple(name for name in LARGE_LAYERS if name.startswith(("palm/", "mt-nlg/")))
+LARGE_VARIANTS = ("sequential", "t3", "t3-mca", "t3-paced", "rs-nmc")
+HALF_TRILLION = tuple(work.name for work in WORKLOADS if work.model in ("PALM", "MT-NLG"))
 """The models of about 500 billion parameters that the paper gives a geomean for."""
 FIG_17_LAYER = "t-nlg/fc-2/tp8"
 """The sub-layer whose traffic over time is drawn."""
@@ -53,38 +55,36 @@ RECORDED_LAYERS = tuple(recorded())
 SECTIONS = ("layers", "link-150", "2x-cus", "tp32", "sweeps", "ring", "slices", "recorded")
 
 
-def section_points(section: str) -> list[Point]:
+def section_points(section: str) -> list[Spec]:
     """The points that `section` adds; some are in other sections too."""
     plain = {"link_bandwidth": [PAPER.link_bandwidth]}
     match section:
         case "layers":
-            return points({"workload": MAIN_LAYERS, "configuration": CONFIGURATIONS, **plain})
+            return specs({"workload": MAIN_LAYERS, "variant": tuple(VARIANTS), **plain})
         case "link-150":
-            return points({"workload": MAIN_LAYERS, "configuration": CONFIGURATIONS, "link_bandwidth": [150.0]})
+            return specs({"workload": MAIN_LAYERS, "variant": tuple(VARIANTS), "link_bandwidth": [150.0]})
         case "2x-cus":
-            return points(
-                {"workload": MAIN_LAYERS, "configuration": LARGE_CONFIGURATIONS, **plain, "compute_units": [160]}
-            )
+            return specs({"workload": MAIN_LAYERS, "variant": LARGE_VARIANTS, **plain, "compute_units": [160]})
         case "tp32":
-            return points({"workload": LARGE_LAYERS, "configuration": LARGE_CONFIGURATIONS, **plain})
+            return specs({"workload": LARGE_LAYERS, "variant": LARGE_VARIANTS, **plain})
         case "sweeps":
-            swept = {"workload": SWEPT_LAYERS, "configuration": ["t3-mca"], **plain}
-            return points(swept | {"starvation_limit": STARVATION_LIMITS}) + points(
+            swept = {"workload": SWEPT_LAYERS, "variant": ["t3-mca"], **plain}
+            return specs(swept | {"starvation_limit": STARVATION_LIMITS}) + specs(
                 swept | {"tracker_ways": TRACKER_WAYS}
             )
         case "ring":
-            return points({"workload": RING_LAYERS, "configuration": COMPARED, **plain, "mode": ["mirrored", "ring"]})
+            return specs({"workload": RING_LAYERS, "variant": COMPARED, **plain, "mode": ["mirrored", "ring"]})
         case "slices":
-            return points({"workload": SLICE_LAYERS, "configuration": COMPARED, **plain, "channels": [1, 4]})
+            return specs({"workload": SLICE_LAYERS, "variant": COMPARED, **plain, "channels": [1, 4]})
         case "recorded":
-            return points({"workload": RECORDED_LAYERS, "configuration": ["t3-mca"], **plain})
+            return specs({"workload": RECORDED_LAYERS, "variant": ["t3-mca"], **plain})
     raise UsageError(f"section must be one of {', '.join(SECTIONS)}; got {section!r}")
 
 
-def needed_points(sections: Sequence[str] = SECTIONS, only: Sequence[str] = ()) -> list[Point]:
+def needed_points(sections: Sequence[str] = SECTIONS, only: Sequence[str] = ()) -> list[Spec]:
     """All points of `sections`, each once, of sub-layers that match one of the shell-like patterns `only`, if any."""
     found = [point for section in sections for point in section_points(section)]
-    chosen = [point for point in found if not only or any(fnmatchcase(point.workload, text.lower()) for text in only)]
+    chosen = [point for point in found if not only or any(fnmatchcase(point.name, text.lower()) for text in only)]
     if not chosen:
         raise UsageError(f"no sub-layer of these sections matches {', '.join(only)}; `t3rtl list` shows their names")
     return list(dict.fromkeys(chosen))

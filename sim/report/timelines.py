@@ -17,7 +17,7 @@ SHOWN = ("sequential", "t3", "t3-mca")
 
 def traffic_over_time(evaluation: Evaluation) -> Figure | None:
     """DRAM traffic of one sub-layer in Sequential, T3 and T3-MCA, on one time axis."""
-    runs = {name: run for name in SHOWN if (run := evaluation.result(PAPER.point(FIG_17_LAYER, name))) is not None}
+    runs = {name: run for name in SHOWN if (run := evaluation.result(PAPER.spec(FIG_17_LAYER, name))) is not None}
     if not runs:
         return None
     drawing, axes = figure(3.0 * len(runs) + 0.6, rows=2 * len(runs), sharex=True, height_ratios=[3, 1] * len(runs))

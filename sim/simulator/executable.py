@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from sim.errors import SimulationError
+from sim.errors import MachineError
 from sim.simulator.verilator import BUILD, prepare_environment
 
 FLAGS = ["--build", "-j", "2", "-Wno-lint", "-Wno-style", "-O3", "--x-assign", "fast", "--x-initial", "fast"]
@@ -18,7 +18,7 @@ def build_executable(top: str, texts: Mapping[str, str], arguments: Sequence[str
     """The simulator of module `top` in `texts` (file name -> content), built unless it is there already.
 
     `arguments` are Verilator's. The build is named after all that it is made from. Raises
-    :class:`sim.errors.SimulationError` when Verilator or the C++ compiler fails.
+    :class:`sim.errors.MachineError` when Verilator or the C++ compiler fails.
     """
     prepare_environment(OPTIMIZE)
     digest = hashlib.sha256(repr((sorted(texts.items()), FLAGS, list(arguments), OPTIMIZE)).encode()).hexdigest()
@@ -33,5 +33,5 @@ def build_executable(top: str, texts: Mapping[str, str], arguments: Sequence[str
             command = ["verilator", *FLAGS, *arguments, "--top-module", top, "--Mdir", str(folder), *files]
             outcome = subprocess.run(command, capture_output=True, text=True, check=False)
             if outcome.returncode:
-                raise SimulationError(f"{top} does not build:\n{(outcome.stdout + outcome.stderr)[-2000:]}")
+                raise MachineError(f"{top} does not build:\n{(outcome.stdout + outcome.stderr)[-2000:]}")
     return executable

@@ -23,7 +23,7 @@ from filelock import FileLock
 
 from hw.config import Configuration
 from hw.export.verilog import to_systemverilog
-from sim.errors import SimulationError
+from sim.errors import MachineError
 from sim.models import model_texts
 from sim.models.gpu import Gpu
 from sim.simulator.coverage_hook import MeasuredDesign, installed
@@ -100,7 +100,7 @@ def _build_top(folder: Path, texts: dict[str, str], arguments: list[str], waves:
             )
     except (SystemExit, RuntimeError) as error:
         log = (folder / "build.log").read_text(errors="replace")[-2000:]
-        raise SimulationError(f"the ring model could not be built: {error}\n{log}") from error
+        raise MachineError(f"the ring model could not be built: {error}\n{log}") from error
 
 
 def build_gpu(gpu: Gpu, measured: MeasuredDesign | None, optimize: str, parts: bool) -> Path:
@@ -119,7 +119,7 @@ def build_gpu(gpu: Gpu, measured: MeasuredDesign | None, optimize: str, parts: b
                 command += [str(folder / name) for name in texts]
                 answer = subprocess.run(command, stdout=output, stderr=output, check=False)
             if answer.returncode:
-                raise SimulationError(f"the GPU model could not be built\n{log.read_text()[-2000:]}")
+                raise MachineError(f"the GPU model could not be built\n{log.read_text()[-2000:]}")
     return folder
 
 
@@ -159,7 +159,7 @@ def build_system(
     `source_sectors` as for :class:`sim.models.gpu.Gpu`: 0 for GPUs that run plans. `optimize` is the C++ compiler's
     option: -O2 takes twice as long as -O1 and gains a tenth of speed, which only kernels of full size make up for.
 
-    Raises :class:`sim.errors.SimulationError` when Verilator or the C++ compiler fails.
+    Raises :class:`sim.errors.MachineError` when Verilator or the C++ compiler fails.
     """
     if config.seeded_bug:
         # It runs only until it is seen to fail.

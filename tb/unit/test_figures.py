@@ -14,8 +14,10 @@ import sim.experiments.experiment
 import sim.report.page
 from sim.cli.main import command_line
 from sim.errors import UsageError
-from sim.experiments.experiment import CONFIGURATIONS, Point
+from sim.experiments.results import Result
+from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome, Simulate
+from sim.experiments.variants import VARIANTS
 from sim.report import metrics
 from sim.report.charts import CHARTS
 from sim.report.evaluation import Evaluation
@@ -35,17 +37,17 @@ from sim.report.style import KINDS
 from sim.report.timelines import bandwidth
 from tb.drivers import point_double
 
-ALL = len(CONFIGURATIONS)
+ALL = len(VARIANTS)
 """Points of a sub-layer in the section `layers`."""
 
 
-def evaluated(simulate: Simulate, points: list[Point]) -> Evaluation:
+def evaluated(simulate: Simulate, points: list[Spec]) -> Evaluation:
     return Evaluation({point: Outcome(point, simulate(point)) for point in points})
 
 
 def changed(figures: dict, simulate: Simulate = point_double.analytic) -> Simulate:
-    """`simulate`, but the result of a point whose configuration is a key of `figures` is updated by its value."""
-    return lambda point: simulate(point) | figures.get(point.configuration, {})
+    """`simulate`, but the result of a point whose variant is a key of `figures` is updated by its value."""
+    return lambda point: simulate(point) | figures.get(point.variant.name, {})
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ def test_figures_of_a_sub_layer_follow_from_its_runs() -> None:
             "rs-nmc": {"cycles": 120, "rs_cycles": 120},
         }
     )
-    evaluation = evaluated(simulate, [PAPER.point("t-nlg/op/tp8", name) for name in CONFIGURATIONS])
+    evaluation = evaluated(simulate, [PAPER.spec("t-nlg/op/tp8", name) for name in VARIANTS])
     layer = evaluation.layer(PAPER, "t-nlg/op/tp8")
     assert layer["speedup"]["t3"] == 200 / 160
     assert layer["speedup"][metrics.IDEAL] == 200 / 140
@@ -96,7 +98,7 @@ def test_figures_of_a_sub_layer_follow_from_its_runs() -> None:
     assert layer["gemm_slowdown"] == pytest.approx(layer["gemm_slowdown"] | {"t3": 0.3, "t3-mca": 0.1})
     assert layer["threshold"] == {"chosen": "10", "best": "10", "loss": pytest.approx(150 / 148 - 1)}
     assert layer["rs_reads_saved"] == 2.5
-    gemm, rs, _ = point_double.spans(PAPER.point("t-nlg/op/tp8", "t3").sublayer)
+    gemm, rs, _ = point_double.spans(PAPER.spec("t-nlg/op/tp8", "t3"))
     assert layer["calibration"] == {
         "gemm_cycles": gemm,
         "gemm_deviation": 100 / gemm - 1,
@@ -110,11 +112,11 @@ def test_figures_of_a_sub_layer_follow_from_its_runs() -> None:
 def test_headline_is_geomean_and_maximum_over_the_sub_layers_there_are() -> None:
     cycles = {"mega-gpt-2/op/tp8": 100, "t-nlg/op/tp8": 400}
 
-    def simulate(point: Point) -> dict:
-        taken = 800 if point.configuration == "sequential" else cycles[point.workload]
+    def simulate(point: Spec) -> Result:
+        taken = 800 if point.variant.name == "sequential" else cycles[point.name]
         return point_double.analytic(point) | {"cycles": taken}
 
-    points = [PAPER.point(workload, name) for workload in cycles for name in ("sequential", "t3")]
+    points = [PAPER.spec(workload, name) for workload in cycles for name in ("sequential", "t3")]
     headline = evaluated(simulate, points).headline(PAPER)
     assert headline["sub_layers"] == 2
     assert headline["speedup_geomean"]["t3"] == pytest.approx(4)
@@ -147,9 +149,9 @@ def test_agreement_is_two_percent_in_every_ratio() -> None:
     assert len({row["ratio"] for row in rows}) >= 7
     assert all(row["agrees"] for row in rows)
 
-    def slower_ring(point: Point) -> dict:
+    def slower_ring(point: Spec) -> Result:
         result = point_double.analytic(point)
-        if point.mode == "ring" and point.configuration == "t3":
+        if point.mode == "ring" and point.variant.name == "t3":
             result["cycles"] = round(1.03 * result["cycles"])
         return result
 
@@ -169,11 +171,11 @@ def test_counter_that_misses_its_closed_form_is_counted() -> None:
 def test_report_needs_every_configuration_of_every_sub_layer_on_both_links() -> None:
     points = set(needed_points())
     for machine in (PAPER, LINK_150):
-        assert {machine.point(work, name) for work in MAIN_LAYERS for name in CONFIGURATIONS} <= points
-    assert {TWICE_CUS.point(work, "t3-mca") for work in MAIN_LAYERS} <= points
-    assert {PAPER.point(work, "t3-mca") for work in LARGE_LAYERS} <= points
+        assert {machine.spec(work, name) for work in MAIN_LAYERS for name in VARIANTS} <= points
+    assert {TWICE_CUS.spec(work, "t3-mca") for work in MAIN_LAYERS} <= points
+    assert {PAPER.spec(work, "t3-mca") for work in LARGE_LAYERS} <= points
     assert len(needed_points()) == len(points)
-    assert {point.workload for point in needed_points(only=["T-NLG/FC-?/tp8"])} == {"t-nlg/fc-1/tp8", "t-nlg/fc-2/tp8"}
+    assert {point.name for point in needed_points(only=["T-NLG/FC-?/tp8"])} == {"t-nlg/fc-1/tp8", "t-nlg/fc-2/tp8"}
     with pytest.raises(UsageError, match=f"section must be one of {', '.join(SECTIONS)}; got 'all'"):
         needed_points(["all"])
 
@@ -240,7 +242,7 @@ def test_every_number_of_the_paper_finds_ours(complete: Evaluation) -> None:
 
 
 def run_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulate: Simulate, *options: str) -> int:
-    monkeypatch.setattr(sim.experiments.experiment, "simulate_point", simulate)
+    monkeypatch.setattr(sim.experiments.experiment, "run_experiment", simulate)
     folders = ["--store", str(tmp_path / "points"), "--out", str(tmp_path / "figures")]
     return command_line(["report", "--only", "t-nlg/op/tp8", "--section", "layers", *folders, *options])
 
@@ -248,7 +250,7 @@ def run_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulate: Simula
 def test_report_resumes_and_draws_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_report(tmp_path, monkeypatch, point_double.breaking) == 1
+    assert run_report(tmp_path, monkeypatch, point_double.breaking) == 3
     shown = capsys.readouterr()
     assert f"{ALL - 1} of {ALL} points pass, 1 failed, 0 run before" in shown.out
     assert "t-nlg/op/tp8 t3-mca: OSError: no space left on device" in shown.err
@@ -275,7 +277,7 @@ def test_wrong_result_shows_up_as_failed(
     assert "rank 0 moved a sector too many" in page
     assert "Failed points" in page
     summary = json.loads((tmp_path / "figures" / "summary.json").read_text())
-    assert [item["point"]["configuration"] for item in summary["failed"]] == ["t3"]
+    assert [item["spec"]["variant"]["name"] for item in summary["failed"]] == ["t3"]
 
 
 @pytest.mark.parametrize(

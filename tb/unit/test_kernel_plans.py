@@ -1,7 +1,5 @@
 """Plans of kernels move what the closed forms say, in every shape of Table 2, and their files hold what was planned."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,8 +15,8 @@ from sim.workloads.kernel_plans import (
     all_gather_kernel,
     gemm_kernel,
     near_memory_reduce_scatter_kernel,
+    plan_texts,
     reduce_scatter_kernel,
-    write_plan,
 )
 from sim.workloads.sublayer import SubLayer
 from sim.workloads.table import WORKLOADS
@@ -79,12 +77,12 @@ def test_communication_kernels_move_what_the_closed_forms_say(layer: SubLayer) -
     assert waits[-1] == 5 + (gpus - 2) * chunk
 
 
-def test_a_plan_file_holds_the_fields(tmp_path: Path) -> None:
+def test_a_plan_file_holds_the_fields() -> None:
     layer = SubLayer(512, 256, 192, 4)
     plan = gemm_kernel(layer, ring_reduce_scatter(4), 2, 3, GemmTimes(100, np.arange(8)), overlapped=False)
     gather = all_gather_kernel(layer, ring_all_gather(4), 2, 5, after_done=True, received=77)
-    write_plan(tmp_path, 0, [plan, gather])
-    lines = [int(line, 16) for line in (tmp_path / "plan0.hex").read_text().split()]
+    texts = plan_texts(0, [plan, gather])
+    lines = [int(line, 16) for line in texts["plan0.hex"].split()]
     assert len(lines) == KERNELS + plan.count + gather.count
     second = Kernel.from_bits(lines[1] & (1 << Kernel.size) - 1)
     assert int(second.first) == KERNELS + plan.count
@@ -94,15 +92,15 @@ def test_a_plan_file_holds_the_fields(tmp_path: Path) -> None:
         assert int(record.lead_cycles) == number
         for name in ("a_va", "b_va", "store_va", "wg", "b_last"):
             assert int(record[name]) == column(plan, name)[number]
-    assert len((tmp_path / "steps.hex").read_text().split()) == plan.count * layer.steps
+    assert len(texts["steps.hex"].split()) == plan.count * layer.steps
 
 
-def test_a_value_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_value_that_does_not_fit_is_refused() -> None:
     plan = gemm_kernel(
         SubLayer(512, 256, 192, 4), ring_reduce_scatter(4), 2, 3, GemmTimes(1 << 20, 0), overlapped=False
     )
     with pytest.raises(ValueError, match="step_cycles of a workgroup must be below"):
-        write_plan(tmp_path, 0, [plan])
+        plan_texts(0, [plan])
 
 
 @pytest.mark.parametrize(("m", "n", "gpus"), [(1000, 256, 4), (384, 256, 4), (512, 200, 8)])

@@ -7,7 +7,9 @@ import pytest
 
 from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.errors import UsageError
-from sim.experiments.point import Point
+from sim.experiments.catalogue import own
+from sim.experiments.grid import grid
+from sim.experiments.spec import KERNELS, TRACE, Spec
 from sim.workloads.kernel_plans import gemm_kernel
 from sim.workloads.recorded_trace import H200_TRACES, load_trace, shipped_traces
 from sim.workloads.sublayer import SubLayer
@@ -71,9 +73,16 @@ def test_a_missing_or_broken_file_is_refused(tmp_path: Path) -> None:
             load_trace(str(tmp_path / name), LAYER)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"trace": "x.npz"}, {"shape": (1, 2, 3, 4)}, {"trace": "x", "shape": (1, 2, 3, 99)}]
-)
-def test_a_trace_comes_with_its_shape(changes: dict) -> None:
+@pytest.mark.parametrize("fields", [{"compute": TRACE}, {"compute": KERNELS, "trace": "x.npz"}, {"trace": "x.npz"}])
+def test_a_trace_is_of_its_compute_model(fields: dict) -> None:
     with pytest.raises(UsageError):
-        Point("recorded", "t3", **changes)
+        Spec(**fields)
+
+
+def test_a_trace_comes_with_its_shape_and_order() -> None:
+    with pytest.raises(UsageError, match="tp must be a whole number from 2 to 32"):
+        own((128, 128, 64), 99, trace="x.npz")
+    with pytest.raises(UsageError, match="tile-order is the trace's own"):
+        own((512, 256, 192), 4, trace="x.npz", tile_order="rows")
+    with pytest.raises(UsageError, match="a trace needs a shape"):
+        grid(["workload=mine", "trace=x.npz"])

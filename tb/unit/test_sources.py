@@ -71,5 +71,5 @@ def test_the_ring_model_is_made_from_the_hardware_and_every_model() -> None:
 
 def test_a_point_is_made_from_what_simulates_it_and_no_more() -> None:
     made_from = {str(path.relative_to(ROOT)) for path in sources_of("sim.experiments.experiment")}
-    assert {"sim/__init__.py", "sim/workloads/table.py", "sim/workloads/data/calibration.json"} <= made_from
+    assert {"sim/__init__.py", "sim/workloads/sublayer.py", "sim/workloads/data/calibration.json"} <= made_from
     assert not {path for path in made_from if path.startswith(("tb/", "sim/report", "sim/cli"))}

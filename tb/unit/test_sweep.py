@@ -21,18 +21,21 @@ import sim.experiments.experiment
 from sim.cli.main import command_line
 from sim.cli.sweep import write_sweep
 from sim.errors import UsageError
-from sim.experiments.experiment import Point, source_version
+from sim.experiments.catalogue import layer, own
+from sim.experiments.experiment import source_version
 from sim.experiments.grid import FIELDS, grid
+from sim.experiments.results import read_results
+from sim.experiments.spec import Spec
 from sim.experiments.store import PointStore
 from sim.experiments.sweep import Outcome, run_points
 from tb.drivers import point_double
 
 ONE = "workload=t-nlg/op/tp8"
-GRID = [ONE, "configuration=sequential,t3,t3-mca", "link_bandwidth=75,150"]
+GRID = [ONE, "variant=sequential,t3,t3-mca", "link_bandwidth=75,150"]
 
 
-def outcomes_of(found: Iterator[Outcome]) -> dict[Point, Outcome]:
-    return {outcome.point: outcome for outcome in found}
+def outcomes_of(found: Iterator[Outcome]) -> dict[Spec, Outcome]:
+    return {outcome.spec: outcome for outcome in found}
 
 
 @pytest.fixture
@@ -41,30 +44,30 @@ def store(tmp_path: Path) -> PointStore:
 
 
 def test_grid_is_every_combination_in_order() -> None:
-    points = grid([ONE, "configuration=t3,t3-mca", "link-bandwidth=75,150"])
-    assert [(point.configuration, point.link_bandwidth) for point in points] == [
+    points = grid([ONE, "variant=t3,t3-mca", "link-bandwidth=75,150"])
+    assert [(point.variant.name, point.link_bandwidth) for point in points] == [
         ("t3", 75.0),
         ("t3", 150.0),
         ("t3-mca", 75.0),
         ("t3-mca", 150.0),
     ]
-    assert {point.workload for point in points} == {"t-nlg/op/tp8"}
+    assert {point.name for point in points} == {"t-nlg/op/tp8"}
 
 
 def test_workloads_of_a_grid_are_patterns() -> None:
-    assert len(grid(["workload=*/tp16,*/FC-?/tp8", "configuration=t3"])) == 8 + 4
+    assert len(grid(["workload=*/tp16,*/FC-?/tp8", "variant=t3"])) == 8 + 4
 
 
 def test_grid_runs_recorded_gemms_that_come_along_and_the_users_own(tmp_path: Path) -> None:
     (shipped,) = grid(["workload=h200/tnlg_op_tp8"])
     assert shipped.trace.endswith("h200_gemm_traces.npz:tnlg_op_tp8")
-    assert shipped.shape == (8192, 4256, 532, 8)
+    assert (*shipped.shape, shipped.gpus) == (8192, 4256, 532, 8)
     trace = tmp_path / "mine.npz"
     trace.touch()
     points = grid(["workload=mine", f"trace={trace}:a,{trace}:b", "shape=256x128x64x2"])
-    assert [(point.workload, point.trace, point.shape) for point in points] == [
-        ("mine", f"{trace}:a", (256, 128, 64, 2)),
-        ("mine", f"{trace}:b", (256, 128, 64, 2)),
+    assert [(point.name, point.trace, point.shape) for point in points] == [
+        ("mine", f"{trace}:a", (256, 128, 64)),
+        ("mine", f"{trace}:b", (256, 128, 64)),
     ]
 
 
@@ -75,15 +78,15 @@ def test_grid_runs_recorded_gemms_that_come_along_and_the_users_own(tmp_path: Pa
         (["channels"], "vary takes FIELD=VALUE,VALUE,...; got 'channels'"),
         ([ONE, ONE], "field workload is varied twice"),
         ([ONE, "seed=1,,2"], "field seed needs values, separated by commas; got 'seed=1,,2'"),
-        ([ONE, "configuration=t3", "channels=four"], "field channels takes whole numbers; got 'four'"),
-        ([ONE, "configuration=t3", "link_bandwidth=fast"], "field link_bandwidth takes numbers; got 'fast'"),
-        (["configuration=t3"], "the grid needs values for workload"),
+        ([ONE, "variant=t3", "channels=four"], "field channels takes whole numbers; got 'four'"),
+        ([ONE, "variant=t3", "link_bandwidth=fast"], "field link_bandwidth takes numbers; got 'fast'"),
+        (["variant=t3"], "the grid needs values for workload"),
         (["workload=mine", "shape=8x8", "trace=x.npz"], "field shape takes MxNxKxTP, four whole numbers; got '8x8'"),
         (["workload=mine", "shape=8x8x8x2", "trace=x.npz:k"], "trace x.npz does not exist or is not a file"),
         ([ONE, "channels=3"], "channels must be one of 1, 2, 4; got 3"),
-        (["workload=gpt-5/*", "configuration=t3"], "workload 'gpt-5/*' matches none of those `t3rtl list` shows, nor"),
-        ([ONE, "configuration=t4"], "configuration must be one of gemm, sequential, t3"),
-        ([ONE, "configuration=t3", "mode=star"], "mode must be one of mirrored, ring"),
+        (["workload=gpt-5/*", "variant=t3"], "workload 'gpt-5/*' matches none of those `t3rtl list` shows, nor"),
+        ([ONE, "variant=t4"], "variant must be one of gemm, sequential, t3"),
+        ([ONE, "variant=t3", "mode=star"], "mode must be one of mirrored, ring"),
     ],
 )
 def test_what_no_grid_can_hold_is_refused(varied: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,11 +106,11 @@ def test_results_are_the_same_in_processes_and_in_one_go(store: PointStore) -> N
 
 
 def test_sub_layers_of_one_shape_are_one_simulation(store: PointStore, tmp_path: Path) -> None:
-    points = grid(["workload=t-nlg/fc-?/tp8", "configuration=t3"])
+    points = grid(["workload=t-nlg/fc-?/tp8", "variant=t3"])
     runs = tmp_path / "runs"
     found = outcomes_of(run_points(points, store, partial(point_double.counted, runs)))
     assert runs.read_text() == "t-nlg/fc-2/tp8\n"
-    assert [found[point].result["point"]["workload"] for point in points] == ["t-nlg/fc-2/tp8", "t-nlg/fc-1/tp8"]
+    assert [found[point].result["spec"]["name"] for point in points] == ["t-nlg/fc-2/tp8", "t-nlg/fc-1/tp8"]
     assert found[points[0]].result["cycles"] == found[points[1]].result["cycles"]
 
 
@@ -115,8 +118,8 @@ def test_finished_points_never_run_again_and_the_others_do(store: PointStore) ->
     points = grid(GRID)
     found = outcomes_of(run_points(points, store, point_double.breaking))
     broken = [point for point in points if not found[point].passed]
-    assert {point.configuration for point in broken} == {"t3-mca"}
-    assert found[broken[0]].complaints == ("OSError: no space left on device",)
+    assert {point.variant.name for point in broken} == {"t3-mca"}
+    assert found[broken[0]].errors == ("OSError: no space left on device",)
     assert found[broken[0]].result is None
     again = outcomes_of(run_points(points, store, point_double.analytic))
     assert {point for point in points if again[point].reused} == set(points) - set(broken)
@@ -129,17 +132,19 @@ def test_result_with_a_complaint_is_finished_but_has_not_passed(store: PointStor
     for _ in range(2):
         found = outcomes_of(run_points(points, store, point_double.wrong))
         failed = [point for point in points if not found[point].passed]
-        assert {point.configuration for point in failed} == {"t3"}
-        assert found[failed[0]].complaints == ("rank 0 moved a sector too many",)
+        assert {point.variant.name for point in failed} == {"t3"}
+        assert found[failed[0]].errors == ("rank 0 moved a sector too many",)
 
 
 def test_stored_result_counts_for_its_point_its_sources_and_its_trace_only(tmp_path: Path) -> None:
     trace = tmp_path / "trace.npz"
     trace.write_bytes(b"one")
     store = PointStore(tmp_path / "points", "version")
-    point = Point("mine", trace=f"{trace}:key", shape=(256, 128, 64, 2))
+    point = own((256, 128, 64), 2, name="mine", trace=f"{trace}:key")
     store.save(point, {"cycles": 1})
-    assert store.load(point) == {"cycles": 1}
+    assert store.load(point) == {"cycles": 1, "spec": point.to_json()}
+    (kept,) = read_results(store.path(point))
+    assert kept == {"cycles": 1}
     assert store.load(replace(point, seed=2)) is None
     assert store.load(replace(point, trace=f"{trace}:other")) is None
     elsewhere = tmp_path / "elsewhere.npz"
@@ -153,7 +158,7 @@ def test_stored_result_counts_for_its_point_its_sources_and_its_trace_only(tmp_p
 
 def test_worker_with_other_sources_is_found_out(tmp_path: Path) -> None:
     store = PointStore(tmp_path / "points", "another version")
-    (outcome,) = run_points(grid([ONE, "configuration=t3"]), store, point_double.analytic)
+    (outcome,) = run_points(grid([ONE, "variant=t3"]), store, point_double.analytic)
     assert not outcome.passed
     assert "this worker has other sources" in outcome.error
 
@@ -161,29 +166,30 @@ def test_worker_with_other_sources_is_found_out(tmp_path: Path) -> None:
 def test_sweep_is_written_as_json_and_as_a_table(tmp_path: Path) -> None:
     points = grid(GRID)
     outcomes = [Outcome(point, point_double.wrong(point)) for point in points]
-    outcomes.append(Outcome(Point("t-nlg/op/tp8", "gemm"), None, "out of memory"))
+    outcomes.append(Outcome(layer("t-nlg/op/tp8", "gemm"), None, "out of memory"))
     write_sweep(tmp_path / "sweep.json", outcomes)
-    entries = json.loads((tmp_path / "sweep.json").read_text())
-    assert [entry["point"]["configuration"] for entry in entries[:3]] == ["sequential", "sequential", "t3"]
+    entries = read_results(tmp_path / "sweep.json")
+    assert [entry["spec"]["variant"]["name"] for entry in entries[:3]] == ["sequential", "sequential", "t3"]
     assert entries[-1] == {
-        "point": entries[-1]["point"],
-        "result": None,
-        "complaints": ["out of memory"],
+        "spec": layer("t-nlg/op/tp8", "gemm").to_json(),
+        "passed": False,
+        "errors": ["out of memory"],
+        "broken": "simulator",
     }
     with (tmp_path / "sweep.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(points) + 1
     assert rows[0]["dram_sectors.rs.read"] == str(15 * 8192 * 4256 * 2 // 32 // 8)
     assert rows[2]["passed"] == "False"
-    assert rows[2]["complaints"] == "rank 0 moved a sector too many"
+    assert rows[2]["errors"] == "rank 0 moved a sector too many"
     assert rows[-1]["cycles"] == ""
 
 
 def test_command_writes_results_and_exits_by_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def command(simulate: Callable[[Point], dict]) -> int:
-        monkeypatch.setattr(sim.experiments.experiment, "simulate_point", simulate)
+    def command(simulate: Callable[[Spec], dict]) -> int:
+        monkeypatch.setattr(sim.experiments.experiment, "run_experiment", simulate)
         arguments = [part for text in GRID for part in ("--vary", text)]
         folder = str(tmp_path / simulate.__name__)
         return command_line(["sweep", *arguments, "--store", folder, "--out", str(tmp_path / "results.json")])
@@ -235,7 +241,7 @@ def cluster(folder: Path, workers: int) -> Iterator[str]:
 
 
 def test_cluster_of_two_workers_completes_though_one_is_killed(tmp_path: Path, store: PointStore) -> None:
-    points = grid(["workload=t-nlg/*/tp8", "configuration=sequential,t3,t3-mca", "link_bandwidth=75,150"])
+    points = grid(["workload=t-nlg/*/tp8", "variant=sequential,t3,t3-mca", "link_bandwidth=75,150"])
     with cluster(tmp_path, workers=2) as address:
         found = outcomes_of(run_points(points, store, point_double.deadly, scheduler=address))
     assert (tmp_path / "marker").exists()
@@ -246,15 +252,15 @@ def test_cluster_of_two_workers_completes_though_one_is_killed(tmp_path: Path, s
 
 @pytest.mark.slow
 def test_simulation_of_a_sub_layer_is_the_same_on_a_cluster_and_here(tmp_path: Path, store: PointStore) -> None:
-    points = grid(["workload=t-nlg/op/tp16", "configuration=gemm,rs-nmc"])
+    points = grid(["workload=t-nlg/op/tp16", "variant=gemm,rs-nmc"])
     with cluster(tmp_path, workers=2) as address:
-        found = outcomes_of(run_points(points, store, sim.experiments.experiment.simulate_point, scheduler=address))
-    assert [complaint for outcome in found.values() for complaint in outcome.complaints] == []
+        found = outcomes_of(run_points(points, store, sim.experiments.experiment.run_experiment, scheduler=address))
+    assert [complaint for outcome in found.values() for complaint in outcome.errors] == []
     for point in points:
-        here, there = sim.experiments.experiment.simulate_point(point), found[point].result
+        here, there = sim.experiments.experiment.run_experiment(point), found[point].result
         # Wall time aside; JSON has no tuples.
         for result in (here, there):
-            del result["seconds"]
+            del result["seconds"], result["kilocycles_per_second"]
         assert json.loads(json.dumps(here)) == json.loads(json.dumps(there))
 
 
@@ -275,7 +281,7 @@ def test_results_lost_with_their_worker_are_simulated_again(
     monkeypatch.setenv(point_double.MARKER, str(tmp_path / "marker"))
     save = store.save
 
-    def saved_late(point: Point, result: dict[str, Any]) -> None:
+    def saved_late(point: Spec, result: dict[str, Any]) -> None:
         # Meanwhile the worker finishes the other points, and dies with them.
         if not list(store.folder.glob("*.json")):
             time.sleep(2)

@@ -1,0 +1,91 @@
+"""`t3rtl regress` and `t3rtl bench`: the end-to-end scenarios, and how fast they are simulated."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from sim.cli import options
+from sim.cli.rows import format_row, header, summary
+from sim.cli.terminal import complain, counted_columns, errors, keep_results, leave, say, show_errors, stages
+from sim.errors import UsageError, check_processes
+from sim.experiments.catalogue import shape as experiment
+from sim.experiments.results import Result, exit_code
+from sim.files import check_writable
+from sim.simulator.prerequisites import require_simulator
+
+
+def regress(
+    out: Annotated[Path, typer.Option(help="File of the results.", metavar="FILE.json")] = Path(
+        "build/sim/results.json"
+    ),
+    only: Annotated[str, typer.Option(help="Only scenarios whose name contains this.", metavar="TEXT")] = "",
+    processes: options.Processes = 2,
+) -> None:
+    """Run the end-to-end scenarios, one row each, and end in a summary line.
+
+    Example: t3rtl regress --only policy
+    """
+    check_processes(processes)
+    from sim.experiments.scenarios import SCENARIOS
+
+    chosen = [scenario for scenario in SCENARIOS if only in scenario.name]
+    if not chosen:
+        raise UsageError(
+            f"no scenario's name contains {only!r}; there are {', '.join(item.name for item in SCENARIOS)}"
+        )
+    require_simulator()
+    check_writable(out)
+    from sim.experiments.regression import run_all
+
+    started = time.monotonic()
+    results: dict[int, Result] = {}
+    typer.echo(header())
+    with Progress(*counted_columns(), console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("scenarios", total=len(chosen))
+        for index, result in run_all(chosen, processes, lambda text: say(f"{text} (once; it is kept in build)")):
+            results[index] = result
+            typer.echo(format_row(result))
+            bar.advance(task)
+    ordered = [results[index] for index in range(len(chosen))]
+    show_errors(ordered)
+    typer.echo(summary(ordered, time.monotonic() - started))
+    keep_results(out, ordered)
+    typer.echo(f"results: {out}")
+    leave(exit_code(ordered))
+
+
+def bench(
+    gpus: options.Gpus = 4,
+    shape: options.Shape = (4096, 512, 128),
+    preset: options.Preset = "paper",
+    minimum: Annotated[float, typer.Option(help="Fail below this speed, kcycles/s.", metavar="SPEED")] = 0.0,
+    repeat: Annotated[int, typer.Option(help="Runs; the fastest counts.", metavar="COUNT")] = 3,
+    out: options.Results = Path("build/bench/results.json"),
+) -> None:
+    """Measure simulation speed: thousands of cycles of the whole ring a second, on one core, with all data on.
+
+    Example: t3rtl bench --gpus 4 --minimum 100
+    """
+    if not 1 <= repeat <= 100:
+        raise UsageError(f"repeat must be from 1 to 100, got {repeat}")
+    spec = experiment(name=f"bench-{gpus}", gpus=gpus, shape=shape, preset=preset)
+    require_simulator()
+    check_writable(out)
+    from sim.experiments.regression import run_all
+
+    results = []
+    with stages("bench") as progress:
+        for number in range(repeat):
+            progress(f"run {number + 1} of {repeat}")
+            results += [result for _, result in run_all([spec], processes=1)]
+    best = max(results, key=lambda result: result.get("kilocycles_per_second", 0.0))
+    speed, cycles = best.get("kilocycles_per_second", 0.0), best.get("cycles", 0)
+    show_errors(results)
+    typer.echo(f"{gpus} GPUs, preset {preset}: {speed:,.0f} kcycles/s (best of {repeat}, {cycles:,} cycles)")
+    if speed < minimum:
+        complain(f"slower than {minimum:g} kcycles/s")
+    keep_results(out, [best])
+    leave(exit_code(results) or int(speed < minimum))

@@ -1,0 +1,107 @@
+"""Results as lines for people: a row of a table, and the figures of one run."""
+
+from collections.abc import Sequence
+
+from sim.experiments.results import Result
+from sim.experiments.spec import ARRAY, Spec
+
+COLUMNS = (
+    ("scenario", 30),
+    ("gpus", 4),
+    ("shape", 16),
+    ("type", 9),
+    ("policy", 18),
+    ("cycles", 10),
+    ("overlap", 7),
+    ("evicted", 8),
+    ("verdict", 7),
+)
+"""Headings and widths of a row."""
+_LEFT = ("scenario", "shape", "type", "policy", "verdict")
+
+
+def header() -> str:
+    """Headings for the rows of :func:`format_row`."""
+    return _line([title for title, _ in COLUMNS])
+
+
+def format_row(result: Result) -> str:
+    """One line of a result."""
+    spec = Spec.from_json(result["spec"])
+    efficiency = result.get("overlap_efficiency")
+    totals = result.get("totals")
+    return _line(
+        [
+            spec.name,
+            str(spec.gpus),
+            "x".join(map(str, spec.shape)),
+            f"{spec.dtype} {spec.op}",
+            spec.variant.text,
+            f"{result.get('cycles', 0):,}",
+            "-" if efficiency is None else f"{100 * efficiency:.0f} %",
+            "-" if totals is None else f"{totals['tracker_evictions']:,}",
+            "pass" if result["passed"] else "FAIL",
+        ]
+    )
+
+
+def _line(cells: list[str]) -> str:
+    return "  ".join(
+        cell.ljust(width) if title in _LEFT else cell.rjust(width)
+        for cell, (title, width) in zip(cells, COLUMNS, strict=True)
+    ).rstrip()
+
+
+def summary(results: Sequence[Result], seconds: float) -> str:
+    """The last line of a regression."""
+    failed = [result["spec"]["name"] for result in results if not result["passed"]]
+    cycles = sum(result.get("cycles", 0) * result["spec"]["gpus"] for result in results)
+    text = f"{len(results) - len(failed)} of {len(results)} scenarios pass, {cycles:,} node cycles in {seconds:.0f} s"
+    return text + (f"; FAILED: {', '.join(failed)}" if failed else "")
+
+
+def figure_lines(result: Result) -> list[str]:
+    """The figures of one run that are worth a line on the terminal."""
+    phases = {name: span for name, span in result["spans"].items() if span}
+    sectors = {
+        f"{phase} {access}": count
+        for phase, counts in result["dram_sectors"].items()
+        for access, count in counts.items()
+        if count
+    }
+    tracker, seconds, forms = result["tracker"], result["seconds"], result["closed_forms"]
+    wrong = "nothing to compare" if result["mismatches"] is None else f"{result['mismatches']:,} wrong elements"
+    latency = result["trigger_latency"]
+    figures = {
+        "cycles": f"{result['cycles']:,}",
+        "phases": ", ".join(f"{name} {begin:,} to {end:,}" for name, (begin, end) in phases.items()),
+        **_beside(result),
+        "DRAM sectors per GPU": ", ".join(f"{kind} {count:,}" for kind, count in sectors.items()),
+        "closed forms": f"{sum(form['matches'] for form in forms.values())} of {len(forms)} exact",
+        "data": wrong,
+        "DRAM-queue occupancy": f"mean {result['occupancy_mean']}, peak {result['occupancy_peak']}",
+        "link utilisation": "-" if result["link_utilisation"] is None else f"{100 * result['link_utilisation']:.1f} %",
+        "Tracker": f"{tracker['hits']:,} hits, {tracker['evictions']:,} evictions, {tracker['refetches']:,} refetches, "
+        f"peak {tracker['peak_occupancy']:,} entries, {tracker['triggers']:,} triggers",
+        "trigger latency": f"at most {latency} cycles" if latency else "no trigger",
+        "arbiter": ", ".join(f"{name} {value}" for name, value in result["arbiter"].items()),
+        "seconds": f"{seconds['total']:.1f} and build {seconds['build']:.1f} "
+        f"({result['kilocycles_per_second']:,.0f} kcycles/s, Python {100 * seconds['python_share']:.1f} %)",
+    }
+    return [f"  {name:<22}{text}" for name, text in figures.items()]
+
+
+def _beside(result: Result) -> dict[str, str]:
+    """What GEMM and reduce-scatter take alone, simulated or by the model."""
+    if result["spec"]["compute"] != ARRAY:
+        return {
+            "GEMM by the model": f"{result['analytic_gemm_cycles']:,}",
+            "RS on the wire": f"{result['rs_wire_cycles']:,}",
+        }
+    if "speedup" not in result:
+        return {}
+    return {
+        "GEMM alone": f"{result['gemm_alone_cycles']:,}",
+        "speedup": f"{result['speedup']:.3f} (ideal {result['ideal_speedup']:.3f}, "
+        f"{result['percent_of_ideal']:.0f} % of it)",
+    }

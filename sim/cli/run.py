@@ -1,0 +1,282 @@
+"""`t3rtl run`: one experiment, whatever its source. Each use is a command with the options that it honours."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from sim.cli import options
+from sim.cli.rows import figure_lines, format_row, header
+from sim.cli.terminal import keep_results, leave, show_errors, stages
+from sim.errors import UsageError
+from sim.experiments import catalogue
+from sim.experiments.spec import ARRAY, Spec, label
+from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
+from sim.files import check_writable, keep
+from sim.simulator.prerequisites import require_simulator, require_waves
+
+OUT = Path("build/run/results.json")
+
+
+class Uses(TyperGroup):
+    """The uses of `t3rtl run`; the name of a sub-layer, which has slashes, is short for `layer NAME`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As of any group of commands."""
+        return super().resolve_command(ctx, ["layer", *args] if "/" in args[0] else args)
+
+
+run = typer.Typer(
+    cls=Uses,
+    help="""Run one experiment on the RTL and check it: every element in every bit, every counter.
+
+    Say what is to run; each use has options of its own, which `t3rtl run USE --help` shows.
+
+    Examples: t3rtl run shape --gpus 2 --shape 256 128 64, t3rtl run t-nlg/fc-2/tp8 --variant t3-mca""",
+)
+
+
+def execute(spec: Spec, results: Path, waves: Path | None = None, others: tuple[Path, ...] = ()) -> tuple[Any, Any]:
+    """Run `spec`, show its figures, write them to `results`; the result, and what the ranks hold of the data. `others`
+    are further files that the command will write."""
+    require_simulator()
+    for path in (results, *others):
+        check_writable(path)
+    if waves is not None:
+        require_waves()
+        check_writable(waves)
+    from sim.experiments.experiment import run_with_output
+    from sim.experiments.regression import quiet
+
+    title = spec.name if spec.compute == ARRAY else label(spec)
+    with stages(title) as progress, quiet():
+        result, reduced = run_with_output(spec, progress, waves)
+    if spec.compute == ARRAY:
+        typer.echo(header())
+        typer.echo(format_row(result))
+    for line in figure_lines(result):
+        typer.echo(line)
+    show_errors([result])
+    keep_results(results, [result])
+    typer.echo(f"results: {results}")
+    return result, reduced
+
+
+@run.command()
+def shape(
+    gpus: options.Gpus = 4,
+    shape: options.Shape = (512, 256, 64),
+    preset: options.Preset = "paper",
+    policy: options.Policy = "mca",
+    threshold: options.Threshold = "auto",
+    dtype: options.Dtype = "fp16",
+    op: options.Operation = "add",
+    tile: options.Tile = (128, 128),
+    wfs: options.Wavefronts = 8,
+    dma_block: options.DmaBlock = 0,
+    direction: options.Direction = "cw",
+    initial: options.Initial = "first-touch",
+    stalls: options.Stalls = 0,
+    schedule: options.Schedule = "staggered",
+    seed: options.Seed = 1,
+    starvation_limit: options.StarvationLimit = 2000,
+    alone: options.Alone = True,
+    settings: options.Set = None,
+    waves: options.Waves = None,
+    out: options.Results = OUT,
+    bug: options.Bug = "",
+) -> None:
+    """Multiply real matrices on every GPU of a small ring and reduce-scatter the products.
+
+    Example: t3rtl run shape --gpus 4 --shape 1024 512 128 --policy mca --threshold 10 --initial zeroing
+    """
+    spec = catalogue.shape(
+        policy,
+        threshold,
+        name=f"ring-{gpus}",
+        gpus=gpus,
+        shape=shape,
+        preset=preset,
+        dtype=dtype,
+        op=op,
+        tile=tile,
+        wfs=wfs,
+        dma_block=dma_block,
+        direction=direction,
+        initial=initial,
+        stalls=stalls,
+        schedule=schedule,
+        seed=seed,
+        starvation_limit=starvation_limit,
+        alone=alone,
+        settings=catalogue.settings(settings),
+        bug=bug,
+    )
+    result, _ = execute(spec, out, waves)
+    leave(0 if result["passed"] else 1)
+
+
+@run.command()
+def layer(
+    name: Annotated[str, typer.Argument(help="Sub-layer or recorded GEMM, see t3rtl list.", metavar="NAME")],
+    variant: options.Variant = "t3-mca",
+    mode: options.Mode = "mirrored",
+    link_bandwidth: options.LinkBandwidth = 75.0,
+    compute_units: options.ComputeUnits = 80,
+    channels: options.Channels = 1,
+    starvation_limit: options.StarvationLimit = 2000,
+    tracker_ways: options.TrackerWays = 8,
+    tile_order: options.TileOrder = "tuned",
+    seed: options.Seed = 1,
+    settings: options.Set = None,
+    out: options.Results = OUT,
+) -> None:
+    """One sub-layer of the paper's Table 2, or a GEMM recorded on a GPU, at full size.
+
+    Example: t3rtl run t-nlg/fc-2/tp8 --variant t3-mca --mode ring
+    """
+    spec = catalogue.layer(
+        name,
+        variant,
+        mode=mode,
+        link_bandwidth=link_bandwidth,
+        compute_units=compute_units,
+        channels=channels,
+        starvation_limit=starvation_limit,
+        tracker_ways=tracker_ways,
+        tile_order=tile_order,
+        seed=seed,
+        settings=catalogue.settings(settings),
+    )
+    result, _ = execute(spec, out)
+    leave(0 if result["passed"] else 1)
+
+
+@run.command()
+def gemm(
+    shape: options.Shape,
+    tp: options.Tp = 8,
+    variant: options.Variant = "t3-mca",
+    mode: options.Mode = "mirrored",
+    link_bandwidth: options.LinkBandwidth = 75.0,
+    compute_units: options.ComputeUnits = 80,
+    channels: options.Channels = 1,
+    starvation_limit: options.StarvationLimit = 2000,
+    tracker_ways: options.TrackerWays = 8,
+    tile_order: options.TileOrder = "tuned",
+    seed: options.Seed = 1,
+    settings: options.Set = None,
+    out: options.Results = OUT,
+) -> None:
+    """A GEMM of your own at full size, workgroup by workgroup, its times by the model of the paper's machine.
+
+    Example: t3rtl run gemm --shape 4096 5120 640 --tp 8 --variant sequential
+    """
+    spec = catalogue.own(
+        shape,
+        tp,
+        variant,
+        mode=mode,
+        link_bandwidth=link_bandwidth,
+        compute_units=compute_units,
+        channels=channels,
+        starvation_limit=starvation_limit,
+        tracker_ways=tracker_ways,
+        tile_order=tile_order,
+        seed=seed,
+        settings=catalogue.settings(settings),
+    )
+    result, _ = execute(spec, out)
+    leave(0 if result["passed"] else 1)
+
+
+@run.command()
+def trace(
+    trace: Annotated[
+        str, typer.Argument(help="Recorded GEMM, see sim/workloads/recorded_trace.py.", metavar="FILE.npz:KEY")
+    ],
+    shape: options.Shape,
+    tp: options.Tp = 8,
+    variant: options.Variant = "t3-mca",
+    mode: options.Mode = "mirrored",
+    link_bandwidth: options.LinkBandwidth = 75.0,
+    compute_units: options.ComputeUnits = 80,
+    channels: options.Channels = 1,
+    starvation_limit: options.StarvationLimit = 2000,
+    tracker_ways: options.TrackerWays = 8,
+    seed: options.Seed = 1,
+    settings: options.Set = None,
+    out: options.Results = OUT,
+) -> None:
+    """A GEMM whose workgroups run in the order and for the time that was recorded on a GPU, at full size.
+
+    Compute units are those of the communication kernels: the trace has its own.
+
+    Example: t3rtl run trace sim/workloads/data/h200_gemm_traces.npz:tnlg_fc2_tp8 --shape 8192 4256 2128 --tp 8
+    """
+    catalogue.trace_file(trace)
+    spec = catalogue.own(
+        shape,
+        tp,
+        variant,
+        trace=trace,
+        mode=mode,
+        link_bandwidth=link_bandwidth,
+        compute_units=compute_units,
+        channels=channels,
+        starvation_limit=starvation_limit,
+        tracker_ways=tracker_ways,
+        seed=seed,
+        settings=catalogue.settings(settings),
+    )
+    result, _ = execute(spec, out)
+    leave(0 if result["passed"] else 1)
+
+
+@run.command()
+def arrays(
+    inputs: Annotated[
+        Path, typer.Option(help="npz file with an array x of shape (N, elements), N = 2, 3, 4, 8 or 16.")
+    ],
+    dtype: options.Dtype,
+    out: Annotated[Path, typer.Option(help="npz file for y of shape (N, elements/N): row r is what rank r holds.")],
+    op: options.Operation = "add",
+    preset: options.Preset = "paper",
+    policy: options.Policy = "mca",
+    threshold: options.Threshold = "auto",
+    direction: options.Direction = "cw",
+    settings: options.Set = None,
+    waves: options.Waves = None,
+    results: options.Results = OUT,
+    bug: options.Bug = "",
+) -> None:
+    """Reduce-scatter your own arrays, in NCCL's ring order.
+
+    x holds bit patterns (integers as wide as the type), or float16 for fp16, float32 for fp32, float32 for bf16
+    (rounded to nearest even). y comes back in the type of x, and is written only when it equals the golden model.
+
+    Example: t3rtl run arrays --inputs x.npz --dtype fp16 --op add --out y.npz
+    """
+    array = load_inputs(inputs, dtype)
+    spec = catalogue.arrays(
+        inputs,
+        dtype,
+        policy,
+        threshold,
+        name=inputs.name,
+        op=op,
+        preset=preset,
+        direction=direction,
+        settings=catalogue.settings(settings),
+        bug=bug,
+    )
+    if out.resolve() == results.resolve():
+        raise UsageError("--out and --results must be two files")
+    result, reduced = execute(spec, results, waves, (out,))
+    if result["passed"]:
+        ranks, elements = array.patterns.shape
+        y = array.restored(chunk_elements(reduced, elements // ranks))
+        keep(out, lambda path: save_output(path, y))
+        typer.echo(f"{ranks} x {elements} {dtype} reduced by {op} in {result['cycles']:,} cycles; y is in {out}")
+    leave(0 if result["passed"] else 1)

@@ -1,0 +1,144 @@
+"""Compares two files of results figure by figure, wall time aside: of `make sim`, a sweep, a point, or a report.
+
+Reads files of results (:mod:`sim.experiments.results`), those of schema 1 (a list of scenarios or of points, or one
+point), and the summary of a report. A figure that only one of the two has is listed, but is no difference.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sim.errors import UsageError
+
+WALL_TIME = ("seconds", "simulate_seconds", "total_seconds", "kilocycles_per_second")
+"""Figures that no two runs share, whole groups of them too."""
+ABOUT = ("spec", "point", "shape", "options", "errors", "complaints", "sources", "broken")
+"""What is no figure: what was run, where it came from, sentences."""
+IDENTITY = ("name", "gpus", "shape", "dtype", "op", "policy", "threshold", "preset")
+"""Fields of a scenario of schema 1 that are in the spec of schema 2."""
+RENAMED = {
+    "occupancy_window": "timeline.window",
+    "occupancy_over_time": "timeline.occupancy",
+    "link_utilisation": "link_utilisation_by_gpu",
+    "tracker_accesses": "totals.tracker_accesses",
+    "tracker_hits": "totals.tracker_hits",
+    "tracker_evictions": "totals.tracker_evictions",
+    "tracker_live_peak": "tracker.peak_occupancy",
+    "trigger_latency_peak": "trigger_latency",
+    "held_compute_cycles": "totals.held_compute",
+    "held_communication_cycles": "totals.held_communication",
+}
+"""Figure of a scenario of schema 1 -> its name in schema 2."""
+LISTS = {
+    "sub_layers": ("machine", "workload"),
+    "recorded": ("workload",),
+    "agreement": ("compared", "workload", "ratio"),
+    "closed_forms": ("tp",),
+    "failed": (),
+}
+"""Lists of a report's summary, and what tells their entries apart."""
+
+Figures = dict[str, Any]
+"""Name of a figure, its parts joined by dots, -> value."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`different`: (where, value, other value) of figures that differ; `only`: (where, "first" or "second") of those
+    that one file has; `equal`: how many agree."""
+
+    different: list[tuple[str, Any, Any]] = field(default_factory=list)
+    only: list[tuple[str, str]] = field(default_factory=list)
+    equal: int = 0
+
+
+def compare(first: Path, second: Path) -> Comparison:
+    """What differs between two files. Raises :class:`UsageError` when one of them is none that can be compared."""
+    one, other = _figures_in(first), _figures_in(second)
+    different, only, equal = [], [], 0
+    for name in dict.fromkeys((*one, *other)):
+        if name not in one or name not in other:
+            # A figure that does not apply may be left out.
+            if one.get(name, other.get(name)) is not None:
+                only.append((name, "first" if name in one else "second"))
+        elif one[name] == other[name]:
+            equal += 1
+        else:
+            different.append((name, one[name], other[name]))
+    return Comparison(different, only, equal)
+
+
+def _figures_in(path: Path) -> Figures:
+    try:
+        content = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON") from error
+    if isinstance(content, Mapping) and "headline" in content:
+        return dict(_leaves(content))
+    found: Figures = {}
+    names: set[str] = set()
+    for name, figures in _runs(content, path):
+        if name in names:
+            raise UsageError(f"{path} has two results called {name}")
+        names.add(name)
+        found |= {f"{name}: {key}": value for key, value in figures.items()}
+    return found
+
+
+def _runs(content: Any, path: Path) -> Iterator[tuple[str, Figures]]:
+    """(Name, figures) of every result."""
+    if isinstance(content, Mapping):
+        content = content.get("results", [content.get("result", content)])
+    if not isinstance(content, Sequence) or isinstance(content, str):
+        raise UsageError(f"{path} is no file of results")
+    for entry in content:
+        if not isinstance(entry, Mapping):
+            raise UsageError(f"{path} is no file of results")
+        if "spec" in entry:
+            yield _spec_name(entry["spec"]), dict(_leaves(entry))
+        elif "point" in entry:
+            figures = entry.get("result", entry) or {}
+            yield _point_name(entry["point"]), dict(_leaves(figures))
+        elif "name" in entry:
+            yield entry["name"], dict(_renamed(entry))
+        else:
+            raise UsageError(f"{path} is no file of results")
+
+
+def _point_name(point: Mapping[str, Any]) -> str:
+    fields = ("workload", "configuration", "link_bandwidth", "compute_units", "channels", "mode", "starvation_limit")
+    return " ".join(str(point[name]) for name in (*fields, "tracker_ways", "seed", "tile_order"))
+
+
+def _spec_name(spec: Mapping[str, Any]) -> str:
+    if spec["compute"] == "array":
+        return str(spec["name"])
+    return _point_name({**spec, "workload": spec["name"], "configuration": spec["variant"]["name"]})
+
+
+def _renamed(scenario: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Figures of a scenario of schema 1 under the names of schema 2."""
+    for name, value in _leaves({key: value for key, value in scenario.items() if key not in IDENTITY}):
+        if name.startswith("sectors."):
+            yield f"totals.sectors_{name.removeprefix('sectors.')}", value
+        else:
+            yield RENAMED.get(name, name), value
+
+
+def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, item in value.items():
+        if name in WALL_TIME or name in ABOUT:
+            continue
+        path = prefix + name
+        if isinstance(item, Mapping):
+            yield from _leaves(item, f"{path}.")
+        elif path in LISTS:
+            for number, entry in enumerate(item):
+                told = " ".join(str(entry[key]) for key in LISTS[path]) or str(number)
+                yield from _leaves(entry, f"{path}[{told}].")
+        else:
+            yield path, item

@@ -1,0 +1,101 @@
+"""The hardware of an experiment: a preset, what differs from it, and what the size of the run adds.
+
+All that a seeded fault does to the hardware is in :func:`with_fault`.
+"""
+
+from dataclasses import fields as dataclass_fields
+from dataclasses import replace
+from typing import Any
+
+from hw.config import CHOSEN_BUG, SWITCHED_BUGS, Configuration, ConfigurationError, Timing, preset
+from sim.collectives.compiler import Needs
+from sim.errors import UsageError
+
+Settings = tuple[tuple[str, bool | int | float], ...]
+"""Configuration fields (`timing.FIELD` for DRAM timing) and their values, where they differ from the preset."""
+WRONG_ORDER = "wrong_ring_order"
+BUGS = (*SWITCHED_BUGS, WRONG_ORDER)
+"""Faults a run can be given on purpose, to see it fail; the last is one of software."""
+NOT_SET = ("timing", "name", "gpus", "seeded_bug", "gated_clocks")
+"""Fields of a configuration that are no setting: they follow from the run."""
+
+PACKETS = {"dma_packets": 32, "store_packets": 8, "link_receive_packets": 64}
+"""Packet buffers (256 B) of one channel's share of a node, for links of 75 GB/s. The stores of a stage of 80 workgroups
+take the whole DRAM for 2.6 us, during which a link sends 24 packets per channel: so much the DMA engine has to have
+ready, and the receiver has to take in beside what is under way in a round trip of 1 us (9 packets)."""
+
+
+def parse_settings(texts: list[str]) -> dict[str, Any]:
+    """Configuration fields from `FIELD=VALUE` texts; a timing parameter is `timing.FIELD=VALUE`."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name or not value:
+            raise UsageError(f"--set takes FIELD=VALUE, got {text!r}")
+        kinds = Timing if name.startswith("timing.") else Configuration
+        known = {item.name: item for item in dataclass_fields(kinds)}
+        plain = name.removeprefix("timing.")
+        if plain not in known or plain in NOT_SET:
+            usable = sorted(set(known) - set(NOT_SET))
+            prefix = "timing." if kinds is Timing else ""
+            raise UsageError(f"unknown configuration field {name!r}; allowed: {prefix}{f', {prefix}'.join(usable)}")
+        if name in settings:
+            raise UsageError(f"{name} is set twice")
+        settings[name] = _number(name, value, known[plain].default)
+    return settings
+
+
+def _number(name: str, text: str, example: object) -> bool | int | float:
+    if isinstance(example, bool):
+        if text.lower() not in ("true", "false", "on", "off", "1", "0"):
+            raise UsageError(f"{name} must be true or false, got {text!r}")
+        return text.lower() in ("true", "on", "1")
+    try:
+        return float(text) if isinstance(example, float) else int(text, 0)
+    except ValueError as error:
+        kind = "number" if isinstance(example, float) else "whole number"
+        raise UsageError(f"{name} must be a {kind}, got {text!r}") from error
+
+
+def configuration(name: str, settings: dict[str, Any] | None = None, **changes: Any) -> Configuration:
+    """Preset `name` with `settings` (as :func:`parse_settings` gives them); :class:`UsageError` when it cannot be."""
+    settings = settings or {}
+    timing = {key.removeprefix("timing."): value for key, value in settings.items() if key.startswith("timing.")}
+    plain = {key: value for key, value in settings.items() if not key.startswith("timing.")}
+    try:
+        config = preset(name, **{**changes, **plain})
+        return replace(config, timing=replace(config.timing, **timing)) if timing else config
+    except ConfigurationError as error:
+        raise UsageError(str(error)) from error
+
+
+def with_fault(config: Configuration, bug: str) -> Configuration:
+    """`config` with the seeded faults built in, of which the run chooses `bug`; itself without one."""
+    return replace(config, seeded_bug=CHOSEN_BUG) if bug in SWITCHED_BUGS else config
+
+
+def full_size(
+    preset_name: str, settings: dict[str, Any], channels: int, link_bandwidth: float, tracker_ways: int
+) -> Configuration:
+    """A node for kernels of full size: more room for fetches of evicted counters, their home table spread over all
+    channels of the GPU, and :data:`PACKETS` in proportion to channels and links."""
+    share = min(4, channels * (1 if link_bandwidth <= 75 else 2))
+    return configuration(
+        preset_name,
+        settings,
+        channels=channels,
+        link_bandwidth=link_bandwidth,
+        tracker_ways=tracker_ways,
+        tracker_fetches=16,
+        spill_queue_depth=16,
+        far_homes=True,
+        **{name: packets * share for name, packets in PACKETS.items()},
+    )
+
+
+def with_room(config: Configuration, needed: Needs, plain: int, least: int = 0) -> Configuration:
+    """`config` with the ranges and trigger-table entries that a collective needs, or more if it has them: powers of
+    two, `plain` ranges beside those of the collective, `least` ranges at the least."""
+    ranges = max(least, config.ranges, 1 << (needed.ranges + plain - 1).bit_length())
+    blocks = max(config.trigger_blocks, 1 << (needed.trigger_entries - 1).bit_length())
+    return replace(config, ranges=ranges, trigger_blocks=blocks)

@@ -1,0 +1,276 @@
+"""What an experiment is: one frozen record of plain values, for scenarios, sub-layers, sweeps, users' arrays, traces.
+
+A :class:`Spec` can be written down (JSON both ways), compared, hashed, and sent to another process or machine. What
+names a spec for people (sub-layers of Table 2, recorded GEMMs, arrays in a file) is in
+:mod:`sim.experiments.catalogue`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from hw.config import PRESETS
+from sim.errors import UsageError
+from sim.experiments.hardware import BUGS, Settings, configuration
+from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS, Variant, generated
+from sim.host.limits import DriverError
+from sim.host.tiling import Tiling
+
+COLLECTIVES = ("ring-reduce-scatter",)
+TOPOLOGIES = ("ring",)
+ARRAY, KERNELS, TRACE = "array", "kernels", "trace"
+COMPUTE_MODELS = (ARRAY, KERNELS, TRACE)
+"""Where a GPU's stores come from: `array`, a generator that stores a real array in the GEMM's order; `kernels`, GEMM
+and communication kernels workgroup by workgroup at full size, times by machine PAPER's formula; `trace`, the same
+with the order and the times of the GEMM's workgroups as recorded on a GPU."""
+MODES = ("mirrored", "ring")
+"""`mirrored`: one node whose outgoing traffic comes back as its neighbour's (the paper's method), no data. `ring`: N
+nodes, data checked bit for bit."""
+OPERATIONS = ("add", "min", "max")
+DIRECTIONS = {"cw": 1, "ccw": -1}
+"""Way round the ring: `cw` sends to the next rank, as NCCL does."""
+INITIALS = ("first-touch", "zeroing")
+SCHEDULES = ("staggered", "sweep")
+"""How workgroups run: `staggered` in stages of 80 (one a CU), or `sweep`, a whole chunk in one stage, so that all its
+WF tiles are live at once. Either way the chunks follow in the ring's staggered order."""
+CHANNELS = (1, 2, 4)
+TILE_ORDERS = ("tuned", "rows")
+"""Of a GEMM's tiles within a chunk: as a library tunes it (:mod:`sim.workloads.tile_order`), or row by row whatever it
+reads."""
+ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
+DTYPES = tuple(ELEMENT_BYTES)
+LARGEST_SIDE = 1 << 20
+ARRAY_FIELDS = (
+    *("dtype", "op", "tile", "wfs", "dma_block", "direction", "initial", "stalls", "schedule", "alone", "overflow"),
+    *("late_rank", "late_cycles", "bug", "inputs"),
+)
+"""What only the array generator knows: full-size kernels have these at their defaults."""
+
+
+MCA = generated("mca")
+
+
+class Machine(NamedTuple):
+    """The GPU, and the slice of it, on which full-size kernels run; see :class:`Spec`."""
+
+    link_bandwidth: float
+    compute_units: int
+    channels: int
+    tracker_ways: int
+    tile_order: str
+
+
+MACHINE: dict[str, Any] = Machine(75.0, 80, 1, 8, "tuned")._asdict()
+"""Machine PAPER."""
+
+
+def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed or isinstance(value, bool):
+        raise UsageError(f"{name.replace('_', '-')} must be one of {', '.join(map(str, allowed))}; got {value!r}")
+
+
+def _range(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise UsageError(f"{name.replace('_', '-')} must be a whole number from {low} to {high}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One experiment. Constructing it checks it: a wrong value is a :class:`sim.errors.UsageError`, and so is a field
+    that its compute model does not know.
+
+    Of all: `name` for people, no part of what is simulated; `collective` on `topology` of `gpus` GPUs; `shape` is M, N,
+    K: the output is M x N, K the depth on one GPU, each GPU ends with M / gpus rows; `compute` one of
+    :data:`COMPUTE_MODELS`, `mode` of :data:`MODES`; `variant`: what runs, and how it is arbitrated; `preset` and the
+    `settings` that differ from it, sorted pairs of field and value (with full-size kernels the preset follows from
+    `channels`); `starvation_limit` in cycles, 0 for none; `seed` of operands and of every random choice.
+
+    Of the array generator: `dtype`, `op`; `tile`, rows and columns of a WG tile; `wfs`, wavefronts it is cut into by
+    rows; `dma_block`, WF tiles of a DMA block (0: all of a WG); `direction`, `initial`, `schedule`; `stalls`, share of
+    idle cycles forced on every interface in percent; `alone`: the GEMM is first run by itself, which the figures of
+    overlap need; `overflow`: the run is wrong unless the Tracker fills up and evicts; with `late_cycles`, rank
+    `late_rank` is armed so much later than the others; `bug`: a fault of :data:`BUGS`; `inputs`: npz file with the
+    arrays that are reduced, of which `shape` describes one GPU's, padded, and K is 0.
+
+    Of full-size kernels (None otherwise): `link_bandwidth`, GB/s per direction of the whole GPU; `compute_units`;
+    `channels`, the slice S of its 32; `tracker_ways` of 256 sets; `tile_order` (a trace has its own); `trace`,
+    FILE.npz:KEY of a recorded GEMM.
+    """
+
+    name: str = ""
+    collective: str = COLLECTIVES[0]
+    topology: str = TOPOLOGIES[0]
+    gpus: int = 4
+    shape: tuple[int, int, int] = (512, 256, 64)
+    compute: str = ARRAY
+    mode: str = "ring"
+    variant: Variant = MCA
+    preset: str = ""
+    settings: Settings = ()
+    starvation_limit: int = 2000
+    seed: int = 1
+    dtype: str = "fp16"
+    op: str = "add"
+    tile: tuple[int, int] = (128, 128)
+    wfs: int = 8
+    dma_block: int = 0
+    direction: str = "cw"
+    initial: str = "first-touch"
+    stalls: int = 0
+    schedule: str = "staggered"
+    alone: bool = True
+    overflow: bool = False
+    late_rank: int = 0
+    late_cycles: int = 0
+    bug: str = ""
+    inputs: str = ""
+    link_bandwidth: float | None = None
+    compute_units: int | None = None
+    channels: int | None = None
+    tracker_ways: int | None = None
+    tile_order: str | None = None
+    trace: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "tile"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "settings", tuple(sorted(dict(self.settings).items())))
+        for name, allowed in {
+            "collective": COLLECTIVES,
+            "topology": TOPOLOGIES,
+            "compute": COMPUTE_MODELS,
+            "mode": MODES,
+        }.items():
+            _choice(name, getattr(self, name), allowed)
+        _choice("policy", self.variant.policy, tuple(POLICIES))
+        _choice("threshold", self.variant.threshold, tuple(THRESHOLDS))
+        if self.variant.policy != "mca" and self.variant.threshold != "auto":
+            raise UsageError(
+                f"threshold is of policy mca only; got {self.variant.threshold} with {self.variant.policy}"
+            )
+        _range("starvation-limit", self.starvation_limit, 0, 65535)
+        _range("seed", self.seed, 0, (1 << 31) - 1)
+        if len(self.shape) != 3:
+            raise UsageError(f"shape must be M, N and K, got {self.shape}")
+        if self.compute == ARRAY:
+            self._check_array()
+        else:
+            self._check_kernels()
+
+    def _check_array(self) -> None:
+        if not self.preset:
+            object.__setattr__(self, "preset", "paper")
+        _choice("preset", self.preset, tuple(PRESETS))
+        for name in (*MACHINE, "trace"):
+            if getattr(self, name) not in (None, ""):
+                raise UsageError(f"{name.replace('_', '-')} is of full-size kernels only, not of compute model array")
+        for name, allowed in {
+            "mode": ("ring",),
+            "variant": (generated(self.variant.policy, self.variant.threshold),),
+            "dtype": DTYPES,
+            "op": OPERATIONS,
+            "direction": tuple(DIRECTIONS),
+            "initial": INITIALS,
+            "schedule": SCHEDULES,
+        }.items():
+            _choice(name, getattr(self, name), allowed)
+        if self.bug:
+            _choice("bug", self.bug, BUGS)
+        _range("gpus", self.gpus, 2, 32)
+        for name, value, low in zip("MNK", self.shape, (1, 1, 0), strict=True):
+            _range(f"shape {name}", value, low, LARGEST_SIDE)
+        if self.shape[0] % self.gpus:
+            raise UsageError(f"shape M must be a multiple of gpus ({self.gpus}), got {self.shape[0]}")
+        _range("wfs", self.wfs, 1, 8)
+        _range("dma-block", self.dma_block, 0, 8)
+        if self.dma_block > self.wfs:
+            raise UsageError(f"dma-block must be at most wfs ({self.wfs}), got {self.dma_block}")
+        _range("stalls", self.stalls, 0, 90)
+        _range("late-rank", self.late_rank, 0, self.gpus - 1)
+        _range("late-cycles", self.late_cycles, 0, (1 << 31) - 1)
+        configuration(self.preset, dict(self.settings), gpus=self.gpus)
+        tiling = self.tiling()
+        if tiling.workgroups * self.gpus > 1 << 16:
+            raise UsageError(f"shape must give at most 65536 WG tiles, this one gives {tiling.workgroups * self.gpus}")
+
+    def _check_kernels(self) -> None:
+        for item in fields(self):
+            if item.name in ARRAY_FIELDS and getattr(self, item.name) != item.default:
+                raise UsageError(f"{item.name.replace('_', '-')} is of compute model array only, not of {self.compute}")
+        for name, value in MACHINE.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        _choice("channels", self.channels, CHANNELS)
+        preset = "paper" if self.channels == 1 else "quad"
+        if self.preset not in ("", preset):
+            raise UsageError(f"preset follows from channels ({self.channels}: {preset}), got {self.preset!r}")
+        object.__setattr__(self, "preset", preset)
+        if VARIANTS.get(self.variant.name) != self.variant:
+            raise UsageError(f"variant must be one of {', '.join(VARIANTS)}; got {self.variant.name!r}")
+        _range("tp", self.gpus, 2, 32)
+        for name, value in zip("MNK", self.shape, strict=True):
+            _range(f"shape {name}", value, 1, LARGEST_SIDE)
+        _choice("tracker_ways", self.tracker_ways, (1, 2, 4, 8, 16))
+        _choice("tile_order", self.tile_order, TILE_ORDERS)
+        _range("compute_units", self.compute_units, 1, 240)
+        if not isinstance(self.link_bandwidth, int | float) or not 1 <= self.link_bandwidth <= 1024:
+            raise UsageError(f"link-bandwidth must be from 1 to 1024 GB/s, got {self.link_bandwidth!r}")
+        object.__setattr__(self, "link_bandwidth", float(self.link_bandwidth))
+        if bool(self.trace) != (self.compute == TRACE):
+            raise UsageError("a trace is of compute model trace only, which needs one")
+        if self.trace and self.tile_order != "tuned":
+            raise UsageError(f"tile-order is the trace's own with a trace, got {self.tile_order!r}")
+
+    @property
+    def machine(self) -> Machine:
+        """What the array generator does not have."""
+        assert self.compute != ARRAY
+        return Machine(*(getattr(self, name) for name in Machine._fields))
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether one node stands for all, without data."""
+        return self.mode == "mirrored"
+
+    def tiling(self) -> Tiling:
+        """How the array generator cuts one chunk into tiles."""
+        try:
+            return Tiling(
+                rows=self.shape[0] // self.gpus,
+                columns=self.shape[1],
+                tile_rows=self.tile[0],
+                tile_columns=self.tile[1],
+                wfs=self.wfs,
+                dtype_bytes=ELEMENT_BYTES[self.dtype],
+            )
+        except DriverError as error:
+            raise UsageError(str(error)) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, all fields; `settings` as a dictionary. :meth:`from_json` reads it."""
+        plain = {item.name: getattr(self, item.name) for item in fields(self)}
+        variant = {item.name: getattr(self.variant, item.name) for item in fields(Variant)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()} | {
+            "variant": variant | {"kernels": list(self.variant.kernels)},
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> "Spec":
+        """Inverse of :meth:`to_json`. Raises :class:`sim.errors.UsageError` when it is not one."""
+        try:
+            variant = dict(entry["variant"])
+            variant["kernels"] = tuple(variant["kernels"])
+            settings = tuple(entry["settings"].items())
+            return cls(**{**entry, "variant": Variant(**variant), "settings": settings})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"not a spec: {error}") from error
+
+
+def label(spec: Spec) -> str:
+    """Short name of a full-size spec for people: its name, its variant, and whatever is not machine PAPER's."""
+    usual = {"mode": "mirrored", "starvation_limit": 2000, "seed": 1, "settings": (), "trace": "", **MACHINE}
+    changed = [f"{name}={getattr(spec, name)}" for name, value in usual.items() if getattr(spec, name) != value]
+    if spec.trace:
+        changed.append("shape=" + "x".join(map(str, (*spec.shape, spec.gpus))))
+    return " ".join([spec.name, spec.variant.name, *changed])
