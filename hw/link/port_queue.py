@@ -1,7 +1,7 @@
 """Queue of one link port: what is to be sent, what is under way, and what is sent again, in one memory.
 
 Pointers count modulo 2**sequence_bits and name places by their low bits, so the sequence number of a packet is its
-place and needs no memory. In order: `released` <= `acknowledged` <= `sent` <= `written`. `next_place` runs from
+place and needs no memory. In order: `oldest` <= `acknowledged` <= `sent` <= `written`. `next_place` runs from
 `acknowledged` to `written` and goes back when packets have to be sent again; `sent` is the furthest it ever was.
 """
 
@@ -69,7 +69,7 @@ class PortQueue(wiring.Component):
         written = Signal(bits)
         next_place = Signal(bits)
         acknowledged = Signal(bits)
-        released = Signal(bits)
+        oldest = Signal(bits)
         load = Signal()
         take_back = Signal()
         m.d.comb += [
@@ -80,17 +80,17 @@ class PortQueue(wiring.Component):
             self.fresh.eq(self.sequence == self.sent),
             self.unacknowledged.eq(acknowledged != self.sent),
             self.first.eq(acknowledged),
-            self.empty.eq(released == written),
+            self.empty.eq(oldest == written),
         ]
 
         # Discarded is from the end, so the places that were sent keep their numbers.
         fresh_head = Signal()
         m.d.comb += [
             fresh_head.eq(self.head_valid & self.fresh),
-            self.unsent.eq(released == acknowledged),
+            self.unsent.eq(oldest == acknowledged),
             take_back.eq(self.discard & self.unsent & ~self.push & (written != self.sent) & ~fresh_head & ~self.cut),
             self.release.eq(~self.unsent | take_back),
-            release_read.addr.eq(Mux(self.unsent, written - 1, released)[:places]),
+            release_read.addr.eq(Mux(self.unsent, written - 1, oldest)[:places]),
             self.released.eq(release_read.data),
         ]
         with m.If(self.push):
@@ -98,7 +98,7 @@ class PortQueue(wiring.Component):
         with m.Elif(take_back & self.release_taken):
             m.d.sync += written.eq(written - 1)
         with m.If(~self.unsent & self.release_taken):
-            m.d.sync += released.eq(released + 1)
+            m.d.sync += oldest.eq(oldest + 1)
 
         # What was acknowledged while it was sent again need not be sent to its end.
         ahead = Signal(bits)

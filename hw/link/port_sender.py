@@ -230,7 +230,7 @@ class PortSender(wiring.Component):
         epoch: data.View,
     ) -> None:
         """Choose the next flit."""
-        started = Signal()
+        begun = Signal()
         place = Signal(3)
         pause = Signal(TIMER_BITS)
         opens = Signal()
@@ -240,14 +240,14 @@ class PortSender(wiring.Component):
         final = Signal()
         m.d.comb += [
             opens.eq((state == PortState.OPENING) & (pause == 0)),
-            waits.eq(self.up & queue.head_valid & queue.fresh & ~started & ~self.discard),
+            waits.eq(self.up & queue.head_valid & queue.fresh & ~begun & ~self.discard),
             credit.eq(queue.sequence != limit),
             self.no_credit.eq(waits & ~credit),
             self.no_grant.eq(waits & ~(granted & (queue.head.epoch == epoch))),
             may_start.eq(~queue.fresh | (credit & granted & (queue.head.epoch == epoch) & ~self.discard)),
-            self.asks.eq(self.room & (opens | (self.up & queue.head_valid & (started | may_start)))),
-            final.eq(started & (place == queue.head.length)),
-            queue.started.eq(self.turn & self.up & ~started),
+            self.asks.eq(self.room & (opens | (self.up & queue.head_valid & (begun | may_start)))),
+            final.eq(begun & (place == queue.head.length)),
+            queue.started.eq(self.turn & self.up & ~begun),
             queue.done.eq(self.turn & self.up & final),
         ]
         with m.If(opens & self.turn):
@@ -258,9 +258,9 @@ class PortSender(wiring.Component):
             m.d.sync += pause.eq(pause - 1)
 
         with m.If(queue.dropped | ~self.up):
-            m.d.sync += started.eq(0)
+            m.d.sync += begun.eq(0)
         with m.Elif(self.turn):
-            m.d.sync += [started.eq(~final), place.eq(Mux(started, place + 1, 0))]
+            m.d.sync += [begun.eq(~final), place.eq(Mux(begun, place + 1, 0))]
 
         flit = self.flit
         m.d.comb += [
@@ -273,7 +273,7 @@ class PortSender(wiring.Component):
         ]
         with m.If(~self.up):
             m.d.comb += flit.kind.eq(FlitKind.OPEN)
-        with m.Elif(started):
+        with m.Elif(begun):
             m.d.comb += flit.kind.eq(FlitKind.DATA)
         with m.Else():
             m.d.comb += flit.kind.eq(FlitKind.HEADER)
