@@ -150,7 +150,7 @@ def link_exactly_once(b: Bench) -> None:
     )
     started, place = tx.signal("begun"), tx.signal("place")
     b.invariant(implies(started, up & head & (queue.sequence != sent) & (place <= queue.head.length)))
-    b.invariant(implies(~up, (sent == acknowledged) & ~queue.acknowledge))
+    b.invariant(implies(~up, (sent == acknowledged) & (released == acknowledged) & ~queue.acknowledge))
     guarded = tx.signal("guarded")
     said_freed, limit = tx.signal("freed"), tx.signal("limit")
     b.invariant(implies((state != PortState.SILENT) | ~guarded, limit == (said_freed + BUFFERS)[:BITS]))
