@@ -74,7 +74,8 @@ def word_lengths() -> dict[str, int]:
 
 
 def main(bits: Annotated[list[int] | None, typer.Option(help="Words of this many bits instead.")] = None) -> None:
-    """Exit code 1 when a pattern of at most five bits, an odd number of bits or a burst of at most 24 bits is missed."""
+    """Exit code 1 when a pattern of at most five bits, an odd number of bits or a burst of at most 24 bits is
+    missed."""
     missed = False
     for name, length in word_lengths().items() if not bits else [(f"{n} bits", n) for n in bits]:
         effects = syndromes(length)

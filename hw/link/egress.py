@@ -36,8 +36,8 @@ class PacketSource(wiring.Signature):
     """Between a source of packets and the slots, seen from the source.
 
     `packet`: attributes of the packet it fills; `first` and `count` hold from a cycle before it looks at `room` to
-    `close`. `bank`: where its sectors arrive. `room`, `slot`: it may fill that slot (or begin to read for it); both stay
-    until it closes the packet. `close`: all of the packet is written or asked for; takes the slot.
+    `close`. `bank`: where its sectors arrive. `room`, `slot`: it may fill that slot (or begin to read for it); both
+    stay until it closes the packet. `close`: all of the packet is written or asked for; takes the slot.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -77,9 +77,9 @@ class Egress(wiring.Component):
     Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets;
     `discard`: take out what was never sent; `sources`: DMA engine and stores, whose bank is always the last one;
     `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per port;
-    `events`, per port; `block_done`: all sends of a packet with `mark` are acknowledged; `discarded`: a send of a packet
-    was discarded; `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as the
-    first ones.
+    `events`, per port; `block_done`: all sends of a packet with `mark` are acknowledged; `discarded`: a send of a
+    packet was discarded; `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as
+    the first ones.
 
     Rate: one flit a cycle for all ports together, without bubbles between packets, also when only one has packets.
     Latency: with the last sector of a packet (or its close) in cycle c, its header is at `tx` in c + 3.

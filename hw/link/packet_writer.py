@@ -35,11 +35,11 @@ class PacketWriter(wiring.Component):
     """Checks the packets of one port and writes them.
 
     A packet is refused whole and `fault` reported when its sectors are not as many as it says (CHECK), it is not for
-    `rank` or does not come from `peer` (DESTINATION; `any_peer`: ranks behind a switch are not told apart), this node is
-    not armed or the epoch differs (EPOCH), or its first and last sector are not in one range (OUTSIDE); the first of
+    `rank` or does not come from `peer` (DESTINATION; `any_peer`: ranks behind a switch are not told apart), this node
+    is not armed or the epoch differs (EPOCH), or its first and last sector are not in one range (OUTSIDE); the first of
     these is reported. Its buffer is free at once.
 
-    Ports: `ranges`: programming bus; `header`, `sector`, `place`, `buffer`, `complete`: from
+    Ports: `ranges`: programming bus; `looks`, `header`, `sector`, `place`, `buffer`, `complete`: from
     :class:`hw.link.port_receiver.PortReceiver`, `data` of the flit; `freed`: the oldest buffer is free again;
     `requests`: STORE or UPDATE as the header says, `first_touch`, `tracked` from the range, in the order received;
     `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `idle`. Latency: `complete` to the first
@@ -58,6 +58,7 @@ class PacketWriter(wiring.Component):
                 "any_peer": In(1),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
+                "looks": In(1),
                 "header": In(1),
                 "sector": In(1),
                 "place": In(3),
@@ -133,20 +134,21 @@ class PacketWriter(wiring.Component):
         arriving = header_layout(self._parameters.config)(self.data[: header_layout(self._parameters.config).size])
         m.d.sync += [
             first.eq(self.header),
-            second.eq(first & ~self.header),
+            second.eq(first & ~self.looks),
             bad_before.eq(bad),
             fault_before.eq(fault),
             index_before.eq(index),
         ]
         m.d.comb += [
             match.write.eq(self.ranges),
-            match.look_up.eq(self.header | first),
-            match.va.eq(Mux(self.header, arriving.va, last_va)),
+            # Whether the header is taken is known too late to choose the address by it.
+            match.look_up.eq(1),
+            match.va.eq(Mux(self.looks, arriving.va, last_va)),
             bad.eq(bad_before),
             fault.eq(fault_before),
             index.eq(index_before),
         ]
-        with m.If(self.header):
+        with m.If(self.looks):
             m.d.sync += last_va.eq(arriving.va + arriving.length)
         with m.If(first):
             m.d.comb += [index.eq(match.index), bad.eq(1)]

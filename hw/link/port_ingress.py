@@ -74,6 +74,7 @@ class PortIngress(wiring.Component):
             writer.any_peer.eq(self.any_peer),
             writer.epoch.eq(self.epoch),
             writer.armed.eq(self.armed),
+            writer.looks.eq(receiver.looks),
             writer.header.eq(receiver.header),
             writer.sector.eq(receiver.sector),
             writer.place.eq(receiver.place),

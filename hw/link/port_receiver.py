@@ -23,7 +23,9 @@ class PortReceiver(wiring.Component):
     sender has followed (`attempt`).
 
     Ports: `timers`: `silence`; `valid`, `clean`, `flit`: what arrived, at most one flit a cycle, never refused;
-    `granted`, `epoch`: packets of that epoch are taken; `header`: this flit is the header of the expected packet,
+    `granted`, `epoch`: packets of that epoch are taken; `looks`: this flit may be a header, whether clean and
+    expected or not: right behind a header that was taken it makes its packet void, so that the one may use the cycle to
+    look up addresses; `header`: this flit is the header of the expected packet,
     `sector`: its next sector, `place` of buffer `buffer`; `complete`: with its last sector, the packet is taken;
     `freed`: a buffer is free again, the oldest in use; `message`: for the peer's sender; `up`: in a session; `busy`: a
     message is due or buffers are in use. Latency: flit to `header`, `sector` and `complete` 0 cycles, to `message` 1
@@ -40,6 +42,7 @@ class PortReceiver(wiring.Component):
                 "flit": In(flit_layout(parameters)),
                 "granted": In(1),
                 "epoch": In(Messages(parameters.config).epoch),
+                "looks": Out(1),
                 "header": Out(1),
                 "sector": Out(1),
                 "place": Out(3),
@@ -85,10 +88,15 @@ class PortReceiver(wiring.Component):
             self.sector.eq(here & room & (flit.kind == FlitKind.DATA) & begun & (flit.place == following)),
             self.complete.eq(self.sector & (flit.last | (following == 7))),
         ]
+        after_header = Signal()
+        m.d.comb += self.looks.eq(self.valid & (flit.kind == FlitKind.HEADER))
+        m.d.sync += after_header.eq(self.header)
         with m.If(self.complete):
             m.d.sync += [expected.eq(expected + 1), begun.eq(0)]
         with m.Elif(self.header):
             m.d.sync += [begun.eq(1), following.eq(0)]
+        with m.Elif(after_header & self.looks):
+            m.d.sync += begun.eq(0)
         with m.Elif(self.sector):
             m.d.sync += following.eq(following + 1)
         with m.If(self.freed):

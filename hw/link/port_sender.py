@@ -16,9 +16,9 @@ from .wire import ATTEMPT_BITS, SESSION_BITS, FlitKind, LinkParameters, descript
 TIMER_BITS = 24
 
 LinkTimers = data.StructLayout({"silence": TIMER_BITS, "retry": TIMER_BITS, "dead": TIMER_BITS})
-"""Programmed times in cycles, each at least 1. `silence`: longer than anything can be under way on the wire; after reset
-a port neither speaks nor hears for so long. `retry`: without progress for so long, send again; longer than a round trip.
-`dead`: without a message for so long, the link is dead; longer than `silence` and a few round trips."""
+"""Programmed times in cycles, each at least 1. `silence`: longer than anything can be under way on the wire; after
+reset a port neither speaks nor hears for so long. `retry`: without progress for so long, send again; longer than a
+round trip. `dead`: without a message for so long, the link is dead; longer than `silence` and a few round trips."""
 
 
 class PortState(enum.Enum, shape=2):
@@ -49,9 +49,9 @@ class PortSender(wiring.Component):
     """One port's queue, session, credits, grant and timers.
 
     A packet is sent for the first time only in the epoch of the peer's grant, into a free buffer of the peer, and not
-    while `discard`; what was sent once is sent again whatever the grant, since the peer must have it to go on. A session
-    ends when the peer's receiver is in none (it was reset) or says nothing for the time `dead`. Its packets that were
-    not acknowledged stay, and count as never sent.
+    while `discard`; what was sent once is sent again whatever the grant, since the peer must have it to go on. A
+    session ends when the peer's receiver is in none (it was reset) or says nothing for the time `dead`. Its packets
+    that were not acknowledged stay, and count as never sent.
 
     Ports: `timers`: see :data:`LinkTimers`; `push`, `descriptor`; `message`: from the peer's receiver, checked;
     `discard`: take out what was never sent; `asks`: wants a turn at the slots, depends on registers, `room` and

@@ -1,5 +1,6 @@
-"""Send table: where a packet goes and what becomes of it there. A region names its first send and how many follow, so one
-read of a sector serves several peers.
+"""Send table: where a packet goes and what becomes of it there.
+
+A region names its first send and how many follow, so one read of a sector serves several peers.
 
 Two memories of the same kind, since they are read at different times: the ports of all sends before a packet gets its
 slot, one whole entry when a flit is made.
@@ -50,9 +51,9 @@ def send_layout(parameters: LinkParameters) -> data.StructLayout:
 class SendTable(wiring.Component):
     """The entries of `sends` sends, read by the egress.
 
-    Ports: `write`: programming bus; `read`, `index`: entry `send` in the next cycle, and until the next read; per source
-    of packets `first`, `count`: in the next cycle `ports`, those of sends `first` to `first` + `count` - 1, and `single`,
-    that no two of them use one port; `port_of`: port of each send, 0 for
+    Ports: `write`: programming bus; `read`, `index`: entry `send` in the next cycle, and until the next read; per
+    source of packets `first`, `count`: in the next cycle `ports`, those of sends `first` to `first` + `count` - 1, and
+    `single`, that no two of them use one port; `port_of`: port of each send, 0 for
     one that does not exist. A word written in cycle c holds for reads from c + 1.
     """
 

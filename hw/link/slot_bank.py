@@ -20,16 +20,16 @@ class SlotBank(wiring.Component):
 
     So that a port which stands cannot keep all slots, each port may always have `own` slots. A slot is charged to the
     own slots of all ports it goes to, or, once for each of its sends, to the rest that all ports share (also when its
-    sends are more than that and nothing is charged to the rest). A slot whose `ports` each have a slot of their own left
-    is thus given out whatever the other ports do.
+    sends are more than that and nothing is charged to the rest). A slot whose `ports` each have a slot of their own
+    left is thus given out whatever the other ports do.
 
     Ports: `room`, `slot`: a slot may be had for `sends` sends through `ports` (`single`: no two through one port), and
     its number, both stable until `close`; with `close`, only with `room`: the slot is taken, `packet` its attributes;
     `arrivals`: sectors, never refused, to the slot offered or those taken; `asked`, `asked_length`, `whole`: sectors 0
-    to `asked_length` of a slot have arrived, those that arrive in this cycle included; `forget`: that slot may be filled
-    anew from when it is free; `read`, `read_slot`, `read_place`: a sector, and the attributes, in the next cycle, and
-    until the next `read`; `release`, `release_slot`, `release_port`: a send of a slot is over; `empty`: all slots are
-    free; `freed`: a slot becomes so.
+    to `asked_length` of a slot have arrived, those that arrive in this cycle included; `forget`: that slot may be
+    filled anew from when it is free; `read`, `read_slot`, `read_place`: a sector, and the attributes, in the next
+    cycle, and until the next `read`; `release`, `release_slot`, `release_port`: a send of a slot is over; `empty`: all
+    slots are free; `freed`: a slot becomes so.
     """
 
     def __init__(self, parameters: LinkParameters, bank: int):

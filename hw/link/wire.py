@@ -2,7 +2,8 @@
 
 Forward: flits. A packet is a HEADER flit and 1 to 8 DATA flits; OPEN begins a session. Every flit says by itself where
 it belongs and is checked by itself (:mod:`hw.link.flit_crc`), so that no damage to one can put sectors into another
-packet. Backward: state messages, sent when the state changes and repeated while it does not: losing one costs time only.
+packet. Backward: state messages, sent when the state changes and repeated while it does not: losing one costs time
+only.
 """
 
 from dataclasses import dataclass, field

@@ -7,8 +7,10 @@ from amaranth.lib import wiring
 from ..address_map import AddressMap
 from ..config import Configuration
 from ..dma.engine import DmaEngine
+from ..link.lane import LinkLane
 from ..link.link_unit import LinkUnit
 from ..link.packetizer import StorePacketizer
+from ..link.wire import LinkParameters
 from ..memory_controller.arbiter import Arbiter
 from ..memory_controller.bank_machine import BankMachines
 from ..memory_controller.controller import MemoryController
@@ -33,6 +35,7 @@ BLOCKS: dict[str, Callable[[Configuration], wiring.Component]] = {
     "dma_engine": DmaEngine,
     "store_packetizer": StorePacketizer,
     "link_unit": LinkUnit,
+    "link_lane": lambda config: LinkLane(LinkParameters(config)),
     "register_file": RegisterFile,
     "node": Node,
 }

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import cocotb
@@ -9,7 +10,7 @@ from amaranth import Cat, Module, ResetInserter
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.clock import Clock
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.link.egress import DMA, STORES, port_events
 from hw.link.lane import LinkLane, arrival_events
@@ -162,7 +163,7 @@ class LaneBench:
             side: [[] for _ in range(parameters.banks)] for side in SIDES
         }
         self.sends: dict[str, list[Send]] = {side: [] for side in SIDES}
-        self.epoch = {side: 1 for side in SIDES}
+        self.epoch = dict.fromkeys(SIDES, 1)
         self.events: Counter[str] = Counter()
         self.blocks: Counter[str] = Counter()
         self.sent_log: list[tuple[int, str, int, int]] = []
@@ -170,6 +171,11 @@ class LaneBench:
         self.closings: list[tuple[int, str, int]] = []
         self.next_number = dict.fromkeys(SIDES, 0)
         self.stop_sources: set[str] = set()
+        self.filling: Counter[str] = Counter()
+        """Packets that sources work on."""
+        self.waits_for_slot: set[tuple[str, int]] = set()
+        self.give_up: set[tuple[str, int]] = set()
+        """Sources that wait for a slot, and those that shall no longer."""
         self.arrival_delay = 30
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         stop = pauses(pause)
@@ -212,18 +218,22 @@ class LaneBench:
             await RisingEdge(dut.clk)
         dut.rst.value = 0
         self.control = random.getrandbits(32) | 1
+        await self.program_ranges()
+        await self.program()
+        cocotb.start_soon(self._run())
+
+    async def program_ranges(self) -> None:
+        """One range, of all addresses, on both sides."""
         top = 1 << self.parameters.config.va_sector_bits
         words = [(Word.CONTROL, self.control), (Word.BASE_LOW, 0), (Word.BASE_HIGH, 0)]
         words += [(Word.LIMIT_LOW, (top - 1) & 0xFFFFFFFF), (Word.LIMIT_HIGH, (top - 1) >> 32)]
         for word, value in words:
-            dut.ranges.value = pack(RangeWrite, valid=1, index=0, word=word.value, data=value)
-            await RisingEdge(dut.clk)
+            self.dut.ranges.value = pack(RangeWrite, valid=1, index=0, word=word.value, data=value)
+            await RisingEdge(self.dut.clk)
         for index in range(1, self.parameters.config.ranges):
-            dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=Word.CONTROL.value, data=0)
-            await RisingEdge(dut.clk)
-        dut.ranges.value = 0
-        await self.program()
-        cocotb.start_soon(self._run())
+            self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=Word.CONTROL.value, data=0)
+            await RisingEdge(self.dut.clk)
+        self.dut.ranges.value = 0
 
     async def program(self, ports: list[int] | None = None) -> None:
         """Fill both send tables: send n by port `ports[n]`, by any port without."""
@@ -242,18 +252,21 @@ class LaneBench:
                 )
                 offset = random.randrange(1 << self.parameters.config.va_sector_bits - 4) * 8
                 self.sends[side].append(Send(port, control, offset))
-                words = {
-                    SendWord.CONTROL: control,
-                    SendWord.OFFSET_LOW: offset & 0xFFFFFFFF,
-                    SendWord.OFFSET_HIGH: offset >> 32,
-                    SendWord.WG_OFFSET: index << IDS,
-                }
-                for word, value in words.items():
-                    self.signal(side, "sends").value = pack(
-                        SendWrite, valid=1, index=index, word=word.value, data=value
-                    )
-                    await RisingEdge(self.dut.clk)
-            self.signal(side, "sends").value = 0
+            await self.write_sends(side)
+
+    async def write_sends(self, side: str) -> None:
+        """Program what the send table of `side` is to hold."""
+        for index, send in enumerate(self.sends[side]):
+            words = {
+                SendWord.CONTROL: send.control,
+                SendWord.OFFSET_LOW: send.offset & 0xFFFFFFFF,
+                SendWord.OFFSET_HIGH: send.offset >> 32,
+                SendWord.WG_OFFSET: index << IDS,
+            }
+            for word, value in words.items():
+                self.signal(side, "sends").value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
+                await RisingEdge(self.dut.clk)
+        self.signal(side, "sends").value = 0
 
     def packet(self, side: str, source: int, sends: list[int] | None = None, length: int | None = None) -> Packet:
         """Queue a random packet of `sends` (consecutive numbers)."""
@@ -377,7 +390,7 @@ class LaneBench:
             self.done[key] += 1
 
     async def _source(self, side: str, source: int) -> None:
-        """Fill slots as the DMA engine does (reads first, data later, closed with the last read) or as merged stores."""
+        """Fill slots as the DMA engine does (data later, closed with the last read) or as merged stores."""
         layout = packet_layout(self.parameters)
         queue = self.queues[side, source]
         pause = pauses(self.pause)
@@ -385,6 +398,7 @@ class LaneBench:
             while not queue or side in self.stop_sources:
                 await RisingEdge(self.dut.clk)
             packet = queue.popleft()
+            self.filling[side] += 1
             fields = {
                 "va": packet.va,
                 "wg": packet.number,
@@ -401,7 +415,8 @@ class LaneBench:
             await RisingEdge(self.dut.clk)
             # What comes of the new `first` and `count` holds a cycle later.
             await RisingEdge(self.dut.clk)
-            while True:
+            self.waits_for_slot.add((side, source))
+            while (side, source) not in self.give_up:
                 await ReadOnly()
                 room = int(self.signal(side, "room").value) >> source & 1
                 slot = int(self.signal(side, "slots").value) >> source * self.parameters.slot_bits
@@ -409,6 +424,12 @@ class LaneBench:
                 await RisingEdge(self.dut.clk)
                 if room and not pause():
                     break
+            self.waits_for_slot.remove((side, source))
+            if (side, source) in self.give_up:
+                self.give_up.remove((side, source))
+                self.filling[side] -= 1
+                del self.packets[side][packet.number]
+                continue
             for index, sector in enumerate(packet.sectors):
                 late = random.randint(0, self.arrival_delay) if source == DMA else 0
                 self.landing[side][packet.bank].append((self.now + late, index, packet.slot, sector))
@@ -423,6 +444,7 @@ class LaneBench:
             self.closings.append((self.now, side, packet.number))
             await RisingEdge(self.dut.clk)
             self._set(side, "close", source, 1, 0)
+            self.filling[side] -= 1
 
     def _set(self, side: str, name: str, place: int, bits: int, value: int) -> None:
         """Set one element of a vector of which several tasks drive parts."""
@@ -457,6 +479,7 @@ class LaneBench:
     def is_empty(self, side: str) -> bool:
         """Nothing waits at `side`, for a slot or in one."""
         waits = any(self.queues[side, source] for source in (DMA, STORES)) or any(self.landing[side])
+        waits = waits or self.filling[side] > 0
         return not waits and bool(int(self.signal(side, "empty").value))
 
     async def finish(self, limit: int = 60000, sides: tuple[str, ...] = ("a", "b")) -> None:
@@ -467,6 +490,73 @@ class LaneBench:
             await RisingEdge(self.dut.clk)
             await ReadOnly()
             await RisingEdge(self.dut.clk)
+
+    async def finish_sends(self, wanted: Callable[[Packet, int], bool], limit: int = 20000) -> None:
+        """Wait until all sends that are `wanted` have arrived, whatever the others do."""
+        start = self.now
+        while True:
+            missing = [
+                (side, number, send)
+                for side in SIDES
+                for number, send in self.undelivered(side)
+                if wanted(self.packets[side][number], send)
+            ]
+            if not missing:
+                return
+            assert self.now < start + limit, missing[:5]
+            await RisingEdge(self.dut.clk)
+
+    async def stop(self, sides: Iterable[str]) -> None:
+        """The sources of `sides` begin no more packets; those begun are closed and whole."""
+        for side in sides:
+            self.stop_sources.add(side)
+        while any(self.filling[side] or any(self.landing[side]) for side in sides):
+            for side in sides:
+                for source in (DMA, STORES):
+                    if (side, source) in self.waits_for_slot:
+                        self.give_up.add((side, source))
+            await RisingEdge(self.dut.clk)
+
+    def forget(self, side: str) -> None:
+        """Packets of `side` that have not arrived never will; none may."""
+        for source in (DMA, STORES):
+            self.queues[side, source].clear()
+        self.packets[side].clear()
+        for key in list(self.order):
+            if key[0] == side:
+                self.order[key].clear()
+                self.done[key] = 0
+
+    async def next_epoch(self, wait_up: bool = True) -> None:
+        """Discard the epoch on both sides, wait for the end of it, arm the next one."""
+        await self.stop(SIDES)
+        for side in SIDES:
+            for source in (DMA, STORES):
+                self.queues[side, source].clear()
+            self.signal(side, "discard").value = 1
+        start = self.now
+        while not all(self.is_empty(side) for side in SIDES):
+            assert self.now < start + 20000, "the epoch does not come to its end"
+            await RisingEdge(self.dut.clk)
+            await ReadOnly()
+            await RisingEdge(self.dut.clk)
+        # Writes that are accepted are still on their way.
+        await ClockCycles(self.dut.clk, 400)
+        for side in SIDES:
+            self.signal(side, "discard").value = 0
+            self.forget(side)
+            self.epoch[side] = self.epoch[side] % 255 + 1
+            self.signal(side, "epoch").value = self.epoch[side]
+            self.signal(side, "armed").value = 1
+            if wait_up:
+                await self.up(side)
+        self.stop_sources.clear()
+
+    def drop_queued(self, side: str) -> None:
+        """Packets that wait for their source are not sent after all."""
+        for source in (DMA, STORES):
+            while self.queues[side, source]:
+                del self.packets[side][self.queues[side, source].popleft().number]
 
     async def up(self, side: str, ports: list[int] | None = None, limit: int = 20000) -> int:
         """Wait until ports of `side` are in a session; returns the cycles it took."""

@@ -1,9 +1,9 @@
-"""Proof of a link's transport: sender and receiver of a port over a wire that drops, damages, doubles, delays and reorders.
+"""Proof of a link's transport: sender and receiver of a port over a wire that keeps to nothing.
 
 The wire is not built but assumed: in every cycle it may deliver anything that was ever sent in the session and is not
-too old for its sequence number, or nothing, or a flit that is not clean. That covers losses, repetitions, reordering and
-errors during a replay of any length. The check of a flit is the solver's choice (`clean`); what it finds is enumerated
-by `python -m tb.flit_crc_sweep`.
+too old for its sequence number, or nothing, or a flit that is not clean. That covers losses, repetitions, reordering
+and errors during a replay of any length. The check of a flit is the solver's choice (`clean`); what it finds is
+enumerated by `python -m tb.flit_crc_sweep`.
 """
 
 from amaranth import Signal, Value
@@ -34,12 +34,12 @@ assert PARAMETERS.queue_depth == DEPTH
 
 @proof(
     block="link_port",
-    claim="every packet of a session is accepted exactly once, in order, with all its sectors at their places, unless it "
-    "is discarded, and then it was never sent; acknowledged packets were accepted and each is released once; never more "
-    "packets are under way than the peer has buffers; a packet is begun only in the granted epoch and never while "
+    claim="every packet of a session is accepted exactly once, in order, with all its sectors at their places, unless "
+    "it is discarded, and then it was never sent; acknowledged packets were accepted and each is released once; never "
+    "more packets are under way than the peer has buffers; a packet is begun only in the granted epoch and never while "
     "packets are discarded",
-    scope="a queue of 4 places, 2 buffers, sequence numbers of 4 bits; a wire that loses, damages, doubles and reorders "
-    "anything, late by at most half the sequence numbers; from the session's beginning to its end",
+    scope="a queue of 4 places, 2 buffers, sequence numbers of 4 bits; a wire that loses, damages, doubles and "
+    "reorders anything, late by at most half the sequence numbers; from the session's beginning to its end",
     bug="the receiver takes the packet behind the expected one for the expected one (ahead stuck at 0)",
     bug_depth=22,
     cover_depth=22,

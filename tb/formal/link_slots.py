@@ -20,8 +20,8 @@ def _sum(bits: list[Value]) -> Value:
 
 @proof(
     block="link_slots",
-    claim="a slot is free exactly when the last of its sends has been released, is never given out while in use and never "
-    "lost; a packet whose ports each have fewer slots than their own share gets one, whatever the others hold",
+    claim="a slot is free exactly when the last of its sends has been released, is never given out while in use and "
+    "never lost; a packet whose ports each have fewer slots than their own share gets one, whatever the others hold",
     scope="4 slots, 2 ports with a slot of their own, up to 2 sends; only sends that are due are released",
     bug="freed stuck at 0: a slot is never free again",
     bug_depth=14,
@@ -122,8 +122,8 @@ def _free_list(b: Bench, block, in_use: Signal, used: Value) -> None:
 
 @proof(
     block="link_egress",
-    claim="a turn goes to one that asks; whoever keeps asking has one after at most as many turns of others as there are "
-    "others: no port waits for another",
+    claim="a turn goes to one that asks; whoever keeps asking has one after at most as many turns of others as there "
+    "are others: no port waits for another",
     scope="5 ports",
     bug="later stuck at 0: the first that asks always has the turn",
     bug_depth=10,
@@ -150,9 +150,9 @@ def link_turns(b: Bench) -> None:
 
 @proof(
     block="link_port",
-    claim="while a queue is discarded, something is offered for release in every cycle, but for the first, until only what "
-    "was sent is left; with at most one release for each place the discard comes to its end; nothing that was sent is "
-    "taken out",
+    claim="while a queue is discarded, something is offered for release in every cycle, but for the first, until only "
+    "what was sent is left; with at most one release for each place the discard comes to its end; nothing that was "
+    "sent is taken out",
     scope="a queue of 4 places, sequence numbers of 4 bits; no more packets than places; nothing is sent meanwhile",
     bug="take_back stuck at 0: nothing is taken out",
     bug_depth=10,

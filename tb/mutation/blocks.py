@@ -62,6 +62,16 @@ BLOCKS = {
         ("tb/unit/test_link.py", "tb/unit/test_link_epochs.py"),
     ),
     "memory_sweep": Block(("hw/memory_sweep.py",), ("tb/unit/test_memory_sweep.py",)),
+    "link_lane": Block(
+        tuple(
+            f"hw/link/{name}.py"
+            for name in (
+                *("egress", "flit_buffer", "flit_crc", "lane", "packet_writer", "port_ingress", "port_queue"),
+                *("port_receiver", "port_sender", "send_table", "slot_bank", "turns"),
+            )
+        ),
+        ("tb/unit/test_link_lane.py",),
+    ),
     "register_file": Block(
         ("hw/registers/register_file.py",),
         ("tb/unit/test_registers.py", "tb/unit/test_registers_interrupts.py"),

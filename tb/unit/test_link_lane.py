@@ -1,4 +1,5 @@
-"""Two link lanes over wires that lose, damage, double and delay: everything arrives exactly once, in order, bit for bit."""
+"""Two link lanes over wires that lose, damage, double and delay: everything arrives exactly once, in order, bit for
+bit."""
 
 import json
 import os
@@ -7,11 +8,10 @@ from functools import cache
 
 import cocotb
 import pytest
-from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw.config import preset
 from hw.link.egress import DMA, STORES
-from hw.link.lane import LinkLane
 from hw.link.wire import LinkParameters
 from sim.errors import SimulationError
 from tb.drivers.lane_pair import SIDES, LaneBench, LanePair
@@ -82,3 +82,242 @@ async def traffic(dut):
 )
 def test_traffic(size, weather, pause):
     run(size, "traffic", weather, pause=pause)
+
+
+@cocotb.test()
+async def a_port_that_stands_holds_up_no_other(dut):
+    """One port's wire takes nothing for long: single sends through the others all arrive meanwhile; packets to all
+    ports go on through the others until the slots are used up; in the end the port has everything too."""
+    bench = bench_of(dut)
+    links = bench.parameters.links
+    await bench.reset(retry=600, dead=1 << 22)
+    await bench.program(list(range(links)))
+    for side in SIDES:
+        await bench.up(side)
+    stands = random.randrange(links)
+    everywhere = list(range(min(links, bench.parameters.sends)))
+    others = [port for port in everywhere if port != stands]
+    for side in SIDES:
+        bench.standing.add((side, stands))
+        # As many as the shared slots and its own can hold of this port, with room for no more.
+        for _ in range(6 * bench.parameters.dma_slots):
+            bench.packet(side, DMA, [stands], length=1)
+    await ClockCycles(dut.clk, 600)
+    assert all(bench.queues[side, DMA] for side in SIDES), "the port that stands should have used up its slots"
+    # As the walker does: it takes the next packet of a port that may have a slot.
+    await bench.stop(SIDES)
+    for side in SIDES:
+        bench.drop_queued(side)
+    bench.stop_sources.clear()
+    for side in SIDES:
+        for _ in range(30):
+            bench.packet(side, random.choice([DMA, STORES]), [random.choice(others)])
+    await bench.finish_sends(lambda packet, send: send != stands)
+    assert all(any(send == stands for _, send in bench.undelivered(side)) for side in SIDES)
+    bench.standing.clear()
+    await bench.finish()
+    for side in SIDES:
+        bench.standing.add((side, stands))
+        for _ in range(bench.parameters.own_slots(0)):
+            bench.packet(side, DMA, everywhere)
+    await bench.finish_sends(lambda packet, send: send != stands)
+    assert all(any(send == stands for _, send in bench.undelivered(side)) for side in SIDES)
+    bench.standing.clear()
+    await bench.finish()
+
+
+@cocotb.test()
+async def one_side_is_reset(dut):
+    """`b` is reset in mid-traffic: `a` notices, discards, and with the next epoch everything goes on both ways."""
+    bench = bench_of(dut)
+    await bench.reset()
+    for _ in range(3):
+        for _ in range(40):
+            for side in SIDES:
+                bench.packet(side, random.choice([DMA, STORES]))
+        while len(bench.undelivered("a")) + len(bench.undelivered("b")) > random.randint(20, 120):
+            await RisingEdge(dut.clk)
+        await bench.stop(SIDES)
+        cuts = bench.events["a0.cut"]
+        dut.b_reset.value = 1
+        await ClockCycles(dut.clk, random.randint(1, 30))
+        dut.b_reset.value = 0
+        await bench.program_ranges()
+        await bench.write_sends("b")
+        # Nothing of this epoch is taken any more, so nothing of it may be written a second time.
+        dut.b_armed.value = 0
+        limit = bench.now + 40000
+        while bench.events["a0.cut"] == cuts:
+            assert bench.now < limit, "the session did not end"
+            await RisingEdge(dut.clk)
+        await bench.next_epoch()
+        for side in SIDES:
+            bench.packet(side, DMA)
+        await bench.finish()
+
+
+@cocotb.test()
+async def an_epoch_is_given_up(dut):
+    """Discard in mid-traffic comes to its end in bounded time; what had not arrived never does; the next epoch runs."""
+    bench = bench_of(dut)
+    await bench.reset()
+    for _ in range(4):
+        for _ in range(40):
+            for side in SIDES:
+                bench.packet(side, random.choice([DMA, STORES]))
+        goal = random.randint(10, 120)
+        while len(bench.undelivered("a")) + len(bench.undelivered("b")) > goal:
+            await RisingEdge(dut.clk)
+        if random.random() < 0.5:
+            # The peers' grants end first, or the packets under way are refused, or neither.
+            for side in SIDES:
+                bench.signal(side, "armed").value = 0
+        await bench.next_epoch()
+        for side in SIDES:
+            bench.packet(side, random.choice([DMA, STORES]))
+        await bench.finish()
+
+
+@cocotb.test()
+async def a_dead_link_is_noticed_and_comes_back(dut):
+    """A peer that never answers is reported in the programmed time, also from the start; the other ports go on; its
+    queue is discarded; when the wire is whole again a session begins and the next epoch runs."""
+    bench = bench_of(dut)
+    links = bench.parameters.links
+    broken = random.randrange(links)
+    dead = 1500
+
+    def cut(broken_now: bool) -> None:
+        for wires in (bench.flits, bench.states):
+            for side in SIDES:
+                wires[side, broken].weather = Weather(cut=True) if broken_now else bench.weather
+
+    from_start = random.random() < 0.5
+    cut(from_start)
+    await bench.reset(dead=dead)
+    others = [port for port in range(links) if port != broken] or [broken]
+    await bench.program([broken, *others])
+    if not from_start:
+        await bench.up("a")
+        for _ in range(10):
+            bench.packet("a", DMA, [0])
+        await ClockCycles(dut.clk, 100)
+        cut(True)
+    start = bench.now
+    while not bench.events[f"a{broken}.dead"]:
+        assert bench.now < start + dead + 300, "a dead link is not noticed"
+        await RisingEdge(dut.clk)
+    assert from_start or bench.now > start + dead - 200
+    assert bench.events[f"a{broken}.cut"] == (not from_start)
+    bench.packet("a", DMA, [0])
+    if links > 1:
+        for _ in range(20):
+            bench.packet("a", STORES, [1])
+        await bench.finish_sends(lambda packet, send: packet.source == STORES)
+    await bench.next_epoch(wait_up=False)
+    cut(False)
+    for side in SIDES:
+        await bench.up(side)
+    for _ in range(20):
+        for side in SIDES:
+            bench.packet(side, DMA)
+    await bench.finish()
+
+
+@cocotb.test()
+async def nothing_is_sent_without_grant(dut):
+    """Packets wait for the grant of their own epoch, and go when it comes, also when messages are lost."""
+    bench = bench_of(dut)
+    await bench.reset()
+    for side in SIDES:
+        bench.signal(side, "armed").value = 0
+        await bench.up(side)
+    for round_number in range(4):
+        await ClockCycles(dut.clk, 300)
+        before = bench.events["packets"]
+        for side in SIDES:
+            bench.packet(side, DMA)
+        await ClockCycles(dut.clk, 600)
+        assert bench.events["packets"] == before and bench.events["no_grant"]
+        for side, other in SIDES.items():
+            wrong = bench.epoch[other] ^ 1 << random.randrange(8)
+            bench.signal(side, "epoch").value = wrong
+            bench.signal(side, "armed").value = 1
+        await ClockCycles(dut.clk, 600)
+        assert bench.events["packets"] == before
+        for side in SIDES:
+            bench.signal(side, "epoch").value = bench.epoch[side]
+        await bench.finish()
+        for side in SIDES:
+            bench.signal(side, "armed").value = 0
+        del round_number
+
+
+@cocotb.test()
+async def latency_and_rate(dut):
+    """A whole packet's header is on the wire three cycles after its close; then a flit a cycle, through one port or
+    all, packets of one sector among them."""
+    bench = bench_of(dut)
+    links = bench.parameters.links
+    await bench.reset(dead=1 << 22)
+    await bench.program(list(range(links)))
+    for side in SIDES:
+        await bench.up(side)
+    bench.keep_log = True
+    bench.arrival_delay = 0
+    for _ in range(5):
+        await ClockCycles(dut.clk, 150)
+        bench.sent_log.clear()
+        bench.packet("a", STORES, [0])
+        await bench.finish()
+        closed = bench.closings[-1][0]
+        # The close was driven after the edge of that cycle.
+        assert bench.sent_log[0][0] - closed == 3
+    for ports in ([0], list(range(links))):
+        for _ in range(20):
+            bench.packet("a", DMA, [random.choice(ports)], length=8)
+        # The slots are filled while the wires stand: the sources take longer than the wire.
+        for port in range(links):
+            bench.standing.add(("a", port))
+        await ClockCycles(dut.clk, 600)
+        bench.sent_log.clear()
+        bench.standing.clear()
+        await bench.finish()
+        times = [entry[0] for entry in bench.sent_log]
+        run_length = bench.parameters.dma_slots * 9 // 2
+        assert times[run_length] - times[0] <= run_length + 1, "bubbles"
+
+
+@pytest.mark.parametrize(("size", "weather"), [("seven", CLEAR), ("two", STORM)])
+def test_a_port_that_stands_holds_up_no_other(size, weather):
+    run(size, "a_port_that_stands_holds_up_no_other", weather)
+
+
+@pytest.mark.parametrize(("size", "weather"), [("two", CLEAR), ("tiny", STORM)])
+def test_one_side_is_reset(size, weather):
+    run(size, "one_side_is_reset", weather)
+
+
+@pytest.mark.parametrize(("size", "weather"), [("two", STORM), ("tiny", CLEAR)])
+def test_an_epoch_is_given_up(size, weather):
+    run(size, "an_epoch_is_given_up", weather)
+
+
+@pytest.mark.parametrize("size", ["two", "one"])
+def test_a_dead_link_is_noticed_and_comes_back(size):
+    run(size, "a_dead_link_is_noticed_and_comes_back")
+
+
+@pytest.mark.parametrize("weather", [CLEAR, STORM])
+def test_nothing_is_sent_without_grant(weather):
+    run("two", "nothing_is_sent_without_grant", weather)
+
+
+def test_latency_and_rate():
+    run("two", "latency_and_rate")
+
+
+def test_a_lossy_wire_without_protection_is_caught():
+    """The control: the same wires, flits without check and replay."""
+    with pytest.raises(SimulationError):
+        run("unprotected", "traffic", STORM)
