@@ -185,3 +185,40 @@ def link_exactly_once(b: Bench) -> None:
     again = Signal(2)
     m.d.sync += again.eq(again + (sender.again & (again != 3)))
     b.cover(mine & (again == 2) & queue.unacknowledged)
+
+
+@proof(
+    block="link_port",
+    claim="whatever arrives, credits that were not given and floods included, no buffer is written while its packet "
+    "waits to be written to memory, and never more packets are held than there are buffers; a packet is taken with all its "
+    "sectors from the first on, none twice",
+    scope="2 buffers, sequence numbers of 4 bits; any flits, clean or not; buffers are given back once",
+    bug="room stuck at 1: what the peer may not send is taken",
+    bug_depth=24,
+    cover_depth=24,
+    depth=1,
+)
+def link_flood(b: Bench) -> None:
+    m = b.m
+    dut = PortReceiver(PARAMETERS)
+    block = b.open_block(dut, stuck={"room": 1})
+    b.assume(dut.timers.silence == 1)
+    held = Signal(range(BUFFERS + 3))
+    m.d.sync += held.eq(held + dut.complete - dut.freed)
+    b.assume(implies(dut.freed, held != 0))
+    taken = Signal(4)
+    """Sectors of the packet that is arriving."""
+    with m.If(dut.header | dut.complete):
+        m.d.sync += taken.eq(0)
+    with m.Elif(dut.sector):
+        m.d.sync += taken.eq(taken + 1)
+    expected, freed = block.signal("expected"), block.signal("freed")
+    b.claim(held <= BUFFERS)
+    b.claim(implies(dut.sector, (held != BUFFERS) & (dut.place == taken)))
+    b.claim(implies(dut.complete, dut.sector))
+    oldest = freed[: (BUFFERS - 1).bit_length()]
+    b.claim(implies(dut.sector & (held != 0), dut.buffer != oldest))
+    b.invariant(held == (expected - freed)[:BITS])
+    b.invariant(held <= BUFFERS)
+    b.invariant(implies(block.signal("begun"), taken == block.signal("following")))
+    b.cover((held == BUFFERS) & dut.valid & dut.clean & (dut.flit.sequence == expected) & dut.up)
