@@ -189,9 +189,9 @@ def link_exactly_once(b: Bench) -> None:
 
 @proof(
     block="link_port",
-    claim="whatever arrives, credits that were not given and floods included, no buffer is written while its packet "
-    "waits to be written to memory, and never more packets are held than there are buffers; a packet is taken with all its "
-    "sectors from the first on, none twice",
+    claim="whatever arrives, credits not given and floods included, no buffer is written while its packet "
+    "waits to be written to memory, and never more packets are held than there are buffers; a packet is taken with all "
+    "its sectors from the first on, none twice",
     scope="2 buffers, sequence numbers of 4 bits; any flits, clean or not; buffers are given back once",
     bug="room stuck at 1: what the peer may not send is taken",
     bug_depth=24,
