@@ -222,10 +222,10 @@ class LaneBench:
         await self.program()
         cocotb.start_soon(self._run())
 
-    async def program_ranges(self) -> None:
-        """One range, of all addresses, on both sides."""
+    async def program_ranges(self, valid: bool = True) -> None:
+        """One range, of all addresses, on both sides, or none."""
         top = 1 << self.parameters.config.va_sector_bits
-        words = [(Word.CONTROL, self.control), (Word.BASE_LOW, 0), (Word.BASE_HIGH, 0)]
+        words = [(Word.CONTROL, self.control if valid else 0), (Word.BASE_LOW, 0), (Word.BASE_HIGH, 0)]
         words += [(Word.LIMIT_LOW, (top - 1) & 0xFFFFFFFF), (Word.LIMIT_HIGH, (top - 1) >> 32)]
         for word, value in words:
             self.dut.ranges.value = pack(RangeWrite, valid=1, index=0, word=word.value, data=value)

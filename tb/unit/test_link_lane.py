@@ -8,14 +8,16 @@ from functools import cache
 
 import cocotb
 import pytest
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.config import preset
 from hw.link.egress import DMA, STORES
 from hw.link.wire import LinkParameters
+from hw.messages import Fault
 from sim.errors import SimulationError
-from tb.drivers.lane_pair import SIDES, LaneBench, LanePair
+from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair
 from tb.drivers.lossy_wire import Weather
+from tb.drivers.payload import unpack
 from tb.runner import simulate
 
 ONE = preset("paper", ranges=4)
@@ -54,8 +56,10 @@ async def traffic(dut):
     """Random packets of both sources, both ways, several sends each; nothing is lost, doubled or out of order."""
     bench = bench_of(dut)
     await bench.reset()
-    for _ in range(int(os.environ.get("ROUNDS", "2"))):
-        for _ in range(60):
+    # With one slot each packet waits for the acknowledgement of the one before.
+    packets = 60 if bench.parameters.dma_slots > 1 else 15
+    for _ in range(2):
+        for _ in range(packets):
             for side in SIDES:
                 bench.packet(side, random.choice([DMA, STORES]))
         await bench.finish()
@@ -286,6 +290,49 @@ async def latency_and_rate(dut):
         times = [entry[0] for entry in bench.sent_log]
         run_length = bench.parameters.dma_slots * 9 // 2
         assert times[run_length] - times[0] <= run_length + 1, "bubbles"
+
+
+@cocotb.test()
+async def refused_packets_harm_nothing(dut):
+    """Packets from or for another rank, or to no range: each is refused once with its fault, however often it was sent;
+    their buffers come back and the next packets are written."""
+    bench = bench_of(dut)
+    await bench.reset()
+    layout = bench.messages.fault_record
+    for kind in random.sample(("peer", "rank", "range", "range"), 4):
+        await ClockCycles(dut.clk, 400)
+        if kind == "range":
+            await bench.program_ranges(valid=False)
+        else:
+            bench.signal("b", kind).value = bench.ranks["a" if kind == "peer" else "b"] ^ 1 << random.randrange(6)
+        expected = []
+        for _ in range(2 * bench.parameters.receive_packets // 3):
+            packet = bench.packet("a", random.choice([DMA, STORES]))
+            expected += [(packet.number | send << IDS, packet.wf) for send in packet.sends]
+        await ClockCycles(dut.clk, 10)
+        while not bench.is_empty("a"):
+            await RisingEdge(dut.clk)
+            await ReadOnly()
+            await RisingEdge(dut.clk)
+        await ClockCycles(dut.clk, 50)
+        faults = [unpack(layout, bits) for bits in bench.faults["b"].received]
+        bench.faults["b"].received.clear()
+        fault = Fault.OUTSIDE if kind == "range" else Fault.DESTINATION
+        assert all(record["fault"] == fault.value and record["link"] == 1 for record in faults)
+        assert sorted((record["wg"], record["wf"]) for record in faults) == sorted(expected)
+        bench.forget("a")
+        bench.signal("b", "peer").value, bench.signal("b", "rank").value = bench.ranks["a"], bench.ranks["b"]
+        await bench.program_ranges()
+        for side in SIDES:
+            for _ in range(5):
+                bench.packet(side, random.choice([DMA, STORES]))
+        await bench.finish()
+        assert not any(sink.received for sink in bench.faults.values())
+
+
+@pytest.mark.parametrize("weather", [CLEAR, STORM])
+def test_refused_packets_harm_nothing(weather):
+    run("two", "refused_packets_harm_nothing", weather)
 
 
 @pytest.mark.parametrize(("size", "weather"), [("seven", CLEAR), ("two", STORM)])
