@@ -441,6 +441,7 @@ class LaneBench:
             for send in packet.sends:
                 self.order.setdefault((side, self.sends[side][send].port, source), []).append((packet.number, send))
             self._set(side, "close", source, 1, 1)
+            await ReadOnly()
             self.closings.append((self.now, side, packet.number))
             await RisingEdge(self.dut.clk)
             self._set(side, "close", source, 1, 0)

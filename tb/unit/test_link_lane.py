@@ -80,7 +80,7 @@ async def traffic(dut):
         ("two", CLEAR, 20),
         ("two", STORM, 10),
         ("tiny", STORM, 10),
-        ("one", STORM, 0),
+        pytest.param("one", STORM, 0, marks=pytest.mark.slow),
         ("unprotected", CLEAR, 10),
     ],
 )
@@ -275,7 +275,6 @@ async def latency_and_rate(dut):
         bench.packet("a", STORES, [0])
         await bench.finish()
         closed = bench.closings[-1][0]
-        # The close was driven after the edge of that cycle.
         assert bench.sent_log[0][0] - closed == 3
     for ports in ([0], list(range(links))):
         for _ in range(20):
@@ -335,22 +334,22 @@ def test_refused_packets_harm_nothing(weather):
     run("two", "refused_packets_harm_nothing", weather)
 
 
-@pytest.mark.parametrize(("size", "weather"), [("seven", CLEAR), ("two", STORM)])
+@pytest.mark.parametrize(("size", "weather"), [pytest.param("seven", CLEAR, marks=pytest.mark.slow), ("two", STORM)])
 def test_a_port_that_stands_holds_up_no_other(size, weather):
     run(size, "a_port_that_stands_holds_up_no_other", weather)
 
 
-@pytest.mark.parametrize(("size", "weather"), [("two", CLEAR), ("tiny", STORM)])
+@pytest.mark.parametrize(("size", "weather"), [("two", CLEAR), pytest.param("tiny", STORM, marks=pytest.mark.slow)])
 def test_one_side_is_reset(size, weather):
     run(size, "one_side_is_reset", weather)
 
 
-@pytest.mark.parametrize(("size", "weather"), [("two", STORM), ("tiny", CLEAR)])
+@pytest.mark.parametrize(("size", "weather"), [("two", STORM), pytest.param("tiny", CLEAR, marks=pytest.mark.slow)])
 def test_an_epoch_is_given_up(size, weather):
     run(size, "an_epoch_is_given_up", weather)
 
 
-@pytest.mark.parametrize("size", ["two", "one"])
+@pytest.mark.parametrize("size", ["two", pytest.param("one", marks=pytest.mark.slow)])
 def test_a_dead_link_is_noticed_and_comes_back(size):
     run(size, "a_dead_link_is_noticed_and_comes_back")
 
