@@ -159,7 +159,7 @@ def link_turns(b: Bench) -> None:
     cover_depth=12,
     depth=1,
 )
-def link_discard(b: Bench) -> None:
+def link_queue_discard(b: Bench) -> None:
     m, depth, bits = b.m, 4, 4
     parameters = LinkParameters(
         Configuration(), links=1, dma_slots=1, store_slots=1, sends=2, receive_packets=1, sequence_bits=bits
