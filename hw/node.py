@@ -62,6 +62,7 @@ class Node(wiring.Component):
     - `link`: per link port, see :func:`link_signature`; port 0 leads to rank + 1, port 1 to rank - 1;
     - `dram`: per channel, see :func:`dram_signature`;
     - `homes`: with `far_homes`, see :func:`hw.tracker.spill.far_signature`;
+    - `rst` is held for longer than CL, so that no data of a read from before comes back after it;
     - `launches`: WG-launch events; `range_done`: a bit per range; `done`: this node's part of the collective is over.
     """
 
