@@ -167,7 +167,8 @@ async def store_rate(dut):
     config = SIZES["paper"]
     bench = PacketizerBench(dut, config, None, None)
     await bench.reset()
-    attributes = {"access": 1, "alu": 0, "dtype": 0, "phase": 0, "peer": 1, "wg": 2, "wf": 3, "epoch": 9, "mask": 0xFFFFFFFF}
+    bits = {"access": 1, "alu": 0, "dtype": 0, "phase": 0, "epoch": 9}
+    attributes = bits | {"peer": 1, "wg": 2, "wf": 3, "mask": 0xFFFFFFFF}
     for place in range(512):
         bench.store(va=place, **attributes)
     cycles = 0
@@ -186,7 +187,8 @@ async def patience_of_an_open_packet(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = PacketizerBench(dut, config, None, None)
     await bench.reset()
-    attributes = {"access": 1, "alu": 0, "dtype": 0, "phase": 0, "peer": 1, "wg": 2, "wf": 3, "epoch": 9, "mask": 0xFFFFFFFF}
+    bits = {"access": 1, "alu": 0, "dtype": 0, "phase": 0, "epoch": 9}
+    attributes = bits | {"peer": 1, "wg": 2, "wf": 3, "mask": 0xFFFFFFFF}
     channels = range(config.channels)
     for own, other in [(own, other) for own in channels for other in channels if own != other or config.channels == 1]:
         limit = PATIENCE if own == other else PATIENCE_OTHERS
