@@ -41,6 +41,7 @@ class Node(wiring.Component):
     - `link`: per link port, see :class:`hw.interfaces.LinkPort`; port 0 leads to rank + 1, port 1 to rank - 1;
     - `dram`: per channel, see :class:`hw.interfaces.DramBus`;
     - `homes`: with `far_homes`, see :class:`hw.interfaces.HomesPort`;
+    - `rst` is held for longer than CL, so that no data of a read from before comes back after it;
     - `launches`: WG-launch events; `range_done`: a bit per range; `done`: this node's part of the collective is over.
     """
 

@@ -112,7 +112,8 @@ class RingBench:
     async def reset(self) -> None:
         """Reset every node; memories keep what they hold, and what a kernel was about to store is gone."""
         self.dut.rst.value = 1
-        await ClockCycles(self.dut.clk, 2)
+        # Longer than CL: what was read before must not come back to a node that does not know of it.
+        await ClockCycles(self.dut.clk, self.config.timing.cl + 4)
         for source in (source for sources in self.compute for source in sources):
             source.withdraw()
         await ClockCycles(self.dut.clk, 2)
