@@ -94,8 +94,10 @@ def dma_epoch(b: Bench) -> None:
     config = Configuration(ranges=4, dma_packets=2, wg_bits=9, tracker_sets=4)
     dut = DmaEngine(config)
     block = b.open_block(dut, stuck={"waiting_epoch": 0})
-    walk = block.view("walk", dut._walk_layout())
-    waits, walking, load, step = (block.signal(name) for name in ("block_waits", "walking", "load", "step"))
+    label = block.component("walker").label
+    place = block.signal("walker.walk")[:3]
+    waits, step = block.signal("block_waits"), block.signal("step")
+    walking, load = block.signal("walker.walking"), block.signal("walker.load")
     closing = block.component("buffer").closing
     taken = dut.blocks.valid & dut.blocks.ready
     waiting, walked = Signal(config.epoch_bits), Signal(config.epoch_bits)
@@ -116,8 +118,8 @@ def dma_epoch(b: Bench) -> None:
     b.claim(implies(~dut.armed & (late != 0) & ~walking, ~read.valid))
     was_armed = b.past(dut.armed, "was_armed")
     b.invariant(implies(waits, block.signal("waiting_epoch") == waiting))
-    b.invariant(implies(walking, walk.epoch == walked))
-    b.invariant(implies(walking & ~was_armed, late <= walk.va[:3]))
+    b.invariant(implies(walking, label.epoch == walked))
+    b.invariant(implies(walking & ~was_armed, late <= place))
     b.invariant(implies(was_armed, late == 0))
     b.invariant(late <= 8)
     b.cover(step & ~dut.armed & (late == 3))
