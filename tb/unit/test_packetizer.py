@@ -124,7 +124,7 @@ def run_of_stores(bench: PacketizerBench, length: int, **changes):
         mask = 0xFFFFFFFF
         if random.random() < (0.1 if place < length - 1 else 0.5):
             mask = random.choice([random.getrandbits(31), mask ^ 1 << random.randrange(32)])
-        bench.store(va=start + place, mask=mask, **attributes)
+        bench.store(va=start + place, mask=mask, **ALIKE)
 
 
 def greedy(stores: list[dict]) -> int:
@@ -162,25 +162,28 @@ async def random_stores(dut):
         bench.expected = [[] for _ in range(config.channels)]
 
 
+ALIKE = {
+    "access": 1,
+    "alu": 0,
+    "dtype": 0,
+    "phase": 0,
+    "peer": 1,
+    "wg": 2,
+    "wf": 3,
+    "epoch": 9,
+    "mask": 0xFFFFFFFF,
+}
+"""Attributes of stores that only their addresses tell apart."""
+
+
 @cocotb.test()
 async def store_rate(dut):
     """512 consecutive stores become 64 packets, no slower than the 9 flits of a packet allow."""
     config = SIZES["paper"]
     bench = PacketizerBench(dut, config, None, None)
     await bench.reset()
-    attributes = {
-        "access": 1,
-        "alu": 0,
-        "dtype": 0,
-        "phase": 0,
-        "peer": 1,
-        "wg": 2,
-        "wf": 3,
-        "epoch": 9,
-        "mask": 0xFFFFFFFF,
-    }
     for place in range(512):
-        bench.store(va=place, **attributes)
+        bench.store(va=place, **ALIKE)
     cycles = 0
     task = cocotb.start_soon(bench.finish())
     while not task.done():
@@ -197,17 +200,6 @@ async def patience_of_an_open_packet(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = PacketizerBench(dut, config, None, None)
     await bench.reset()
-    attributes = {
-        "access": 1,
-        "alu": 0,
-        "dtype": 0,
-        "phase": 0,
-        "peer": 1,
-        "wg": 2,
-        "wf": 3,
-        "epoch": 9,
-        "mask": 0xFFFFFFFF,
-    }
     channels = range(config.channels)
     for own, other in [(own, other) for own in channels for other in channels if own != other or config.channels == 1]:
         limit = PATIENCE if own == other else PATIENCE_OTHERS
@@ -217,14 +209,14 @@ async def patience_of_an_open_packet(dut):
             for place in range(random.randrange(3, 8) if own == other else 3):
                 # Between two rising edges, so that a source offers it at the next one.
                 await FallingEdge(dut.clk)
-                bench.store(va=8 * (row + own) + place, **attributes)
+                bench.store(va=8 * (row + own) + place, **ALIKE)
                 if own == other:
                     await ClockCycles(dut.clk, distance)
                 elif place == 0:  # Time to come to this channel.
                     await ClockCycles(dut.clk, 3)
                 elif place == 1:
                     await ClockCycles(dut.clk, 2)
-                    bench.store(va=8 * (row + other), **attributes)
+                    bench.store(va=8 * (row + other), **ALIKE)
                     await ClockCycles(dut.clk, distance - 2)
             await bench.finish()
             found = [packet[0]["va"] >> 3 for packet in bench.packets()[before:]].count(row + own)
