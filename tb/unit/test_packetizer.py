@@ -124,7 +124,7 @@ def run_of_stores(bench: PacketizerBench, length: int, **changes):
         mask = 0xFFFFFFFF
         if random.random() < (0.1 if place < length - 1 else 0.5):
             mask = random.choice([random.getrandbits(31), mask ^ 1 << random.randrange(32)])
-        bench.store(va=start + place, mask=mask, **ALIKE)
+        bench.store(va=start + place, mask=mask, **attributes)
 
 
 def greedy(stores: list[dict]) -> int:
