@@ -74,7 +74,7 @@ def _check_region(program: Program, region: Region, rank: int) -> None:
         raise ProgramError(f"the doorbell of {part} is rung on rank {rank}, but no data lies there")
 
 
-def _stores(program: Program, rank: int) -> Counter[Part]:
+def stores_of(program: Program, rank: int) -> Counter[Part]:
     """How often the kernels of `rank` store each part."""
     stored: Counter[Part] = Counter()
     for kernel in program.kernels(rank):
@@ -84,7 +84,7 @@ def _stores(program: Program, rank: int) -> Counter[Part]:
 
 
 def _check_updates(program: Program, regions: Regions) -> None:
-    stored = {rank: _stores(program, rank) for rank in regions}
+    stored = {rank: stores_of(program, rank) for rank in regions}
     met = Counter({(rank, part): count for rank, parts in stored.items() for part, count in parts.items()})
     for rank, own in regions.items():
         for part, region in own.items():

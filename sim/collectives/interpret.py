@@ -268,7 +268,8 @@ def interpret(
             if region.doorbell:
                 system.ring_doorbell(rank, part)
     while waiting or system.leaving:
-        moved = system.deliver(rng)
+        # Doorbells are rung in round 0, so that nothing arrives before round 1.
+        moved = system.step == 0 or system.deliver(rng)
         later = []
         for rank, run, item in waiting:
             late = rng is not None and rng.random() < 0.5
