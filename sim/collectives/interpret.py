@@ -15,8 +15,9 @@ import numpy as np
 
 from sim.collectives.check import check, regions_of
 from sim.collectives.cut import Cut, Tile
+from sim.collectives.inputs import blank, given
 from sim.collectives.program import Access, Kernel, Part, Program, ProgramError, Region, Send, Traffic, Via
-from sim.golden.arithmetic import pattern_type, reduce
+from sim.golden.arithmetic import reduce
 
 
 class Event(NamedTuple):
@@ -33,7 +34,8 @@ class Event(NamedTuple):
 class Outcome:
     """By rank: `memory` what each chunk holds; `moved` what was moved, by array; `sent` the chunks in the order in
     which they were sent, by DMA or by the stores of a kernel; `waited` what a kernel found in the parts that it waited
-    for, at that moment. `result` what the ranks are left with, shape (gpus, elements); `events` all writes, in order.
+    for, at that moment; `met` the data of all accesses to each tile, in order. `result` what the ranks are left with,
+    shape (gpus, elements); `events` all writes, in order.
 
     What is moved is in sectors, DMA blocks and WF tiles, or in chunks where chunks are not cut into tiles.
     """
@@ -42,6 +44,7 @@ class Outcome:
     moved: tuple[dict[str, Traffic], ...]
     sent: tuple[tuple[Part, ...], ...]
     waited: tuple[list[tuple[Part, np.ndarray]], ...]
+    met: tuple[dict[tuple[Part, int], list[np.ndarray]], ...]
     result: np.ndarray
     events: tuple[Event, ...]
 
@@ -61,11 +64,11 @@ class _Message(NamedTuple):
 
 @dataclass
 class _Rank:
-    """One GPU: its regions, what its memory holds, how often each tile was met, and what was counted."""
+    """One GPU: its regions, what its memory holds, what each tile was met by, and what was counted."""
 
     regions: dict[Part, Region]
     memory: dict[Part, np.ndarray] = field(default_factory=dict)
-    met: Counter[tuple[Part, int]] = field(default_factory=Counter)
+    met: defaultdict[tuple[Part, int], list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
     complete: set[tuple[Part, int]] = field(default_factory=set)
     counted: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     sent: list[Part] = field(default_factory=list)
@@ -151,8 +154,8 @@ class _System:
         tile = self._tile(part, index, data)
         source = "local" if sender is None else "arriving"
         gpu.counted[part.array][f"{source}_{access.value}s"] += tile.sectors
-        gpu.met[part, index] += 1
-        met = gpu.met[part, index]
+        gpu.met[part, index].append(data)
+        met = len(gpu.met[part, index])
         self.events.append(Event(self.step, rank, part, sender))
         if part not in gpu.memory:
             gpu.memory[part] = np.zeros(self.shape(part.array, data.size), data.dtype)
@@ -207,43 +210,21 @@ def _items(system: _System, program: Program, rank: int, inputs: np.ndarray) -> 
 
     A kernel with gates computes, which is left out: it stores zeros.
     """
-    kernels, gpu, lies = program.kernels(rank), system.ranks[rank], program.lies(rank)
-    stores = [
-        (number, part, split)
-        for number, kernel in enumerate(kernels)
-        if not kernel.gates
-        for split in range(kernel.splits)
-        for part in sorted(kernel.parts)
-    ]
-    pieces = _pieces(system, [part for _, part, _ in stores] + list(lies), inputs)
-    data = dict(zip(stores, pieces, strict=False))
-    for part, piece in zip(lies, pieces[len(stores) :], strict=True):
-        gpu.memory[part] = piece.copy()
+    kernels, mine = program.kernels(rank), given(program, rank, inputs, system.cuts)
+    for part, piece in mine.lies.items():
+        system.ranks[rank].memory[part] = piece.copy()
         system.tiles_of(part.array, piece.shape)
+    columns = max((piece.shape[1] for piece in (*mine.stores.values(), *mine.lies.values())), default=1)
 
     def run(number: int, kernel: Kernel) -> Iterator[_Item]:
         for part in kernel.parts:
-            zeros = np.zeros(system.shape(part.array, pieces[0].size if pieces else 1), inputs.dtype)
+            zeros = np.zeros(system.shape(part.array, columns), inputs.dtype)
             for split in range(kernel.splits):
-                chunk = data.get((number, part, split), zeros)
+                chunk = mine.stores.get((number, part, split), zeros)
                 for down in range(system.tiles_of(part.array, chunk.shape)[-1].down + 1):
                     yield _Item(kernel, part, chunk, down)
 
     return [run(number, kernel) for number, kernel in enumerate(kernels)]
-
-
-def _pieces(system: _System, parts: Sequence[Part], inputs: np.ndarray) -> list[np.ndarray]:
-    """`inputs` as one chunk for each of `parts`."""
-    flat = inputs.ravel()
-    if not parts:
-        return []
-    if system.cuts is None:
-        return [piece.reshape(1, -1) for piece in np.split(flat, len(parts))]
-    shapes = [system.shape(part.array, 0) for part in parts]
-    ends = np.cumsum([rows * columns for rows, columns in shapes])
-    if ends[-1] != flat.size:
-        raise ProgramError(f"{len(parts)} chunks have {ends[-1]} elements, the inputs {flat.size}")
-    return [piece.reshape(shape) for piece, shape in zip(np.split(flat, ends[:-1]), shapes, strict=True)]
 
 
 def interpret(
@@ -294,22 +275,10 @@ def interpret(
         moved=tuple({name: Traffic(**counted) for name, counted in rank.counted.items()} for rank in ranks),
         sent=tuple(tuple(rank.sent) for rank in ranks),
         waited=tuple(rank.waited for rank in ranks),
+        met=tuple(dict(rank.met) for rank in ranks),
         result=np.stack(results),
         events=tuple(system.events),
     )
-
-
-def blank(program: Program) -> list[np.ndarray]:
-    """Inputs of zeros, one element for each chunk."""
-    kinds = pattern_type(program.arrays[0].dtype)
-    return [
-        np.zeros(
-            sum(len(kernel.parts) * kernel.splits for kernel in program.kernels(rank) if not kernel.gates)
-            + len(program.lies(rank)),
-            kinds,
-        )
-        for rank in range(program.gpus)
-    ]
 
 
 @lru_cache

@@ -5,9 +5,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sim.golden.arithmetic import sector_result
+import numpy as np
 
-WHOLE = (1 << 32) - 1
+from sim.golden.arithmetic import BITS, OPERATIONS, identity, pattern_type, reduce, sector_result
+
+SECTOR_BYTES = 32
+WHOLE = (1 << SECTOR_BYTES) - 1
+LOGGED = ("store", *OPERATIONS)
+"""Operations by their number in a log."""
+LOG = np.dtype(
+    [("sector", "<i8"), ("operation", "u1"), ("first", "?"), ("mask", "<u4"), ("operand", "u1", (SECTOR_BYTES,))]
+)
+"""A line of a log: the fields of a :class:`Command`, and of which sector."""
 
 
 class Command(NamedTuple):
@@ -20,11 +29,41 @@ class Command(NamedTuple):
     first: bool = False
 
 
-def replay(commands: Iterable[Command], dtype: str, before: bytes = bytes(32)) -> bytes:
+def replay(commands: Iterable[Command], dtype: str, before: bytes = bytes(SECTOR_BYTES)) -> bytes:
     """The 32 bytes of a sector that held `before`, after `commands` in their order."""
     for command in commands:
         before = sector_result(command.operation, dtype, before, command.operand, command.mask, command.first)
     return before
+
+
+def replay_log(log: np.ndarray, dtype: str, before: np.ndarray) -> np.ndarray:
+    """What sectors hold after all commands of `log` (an array of :data:`LOG`, in the order of issue) that held `before`
+    (bytes, shape (sectors, 32)): as :func:`replay` for each sector, but for many at a time.
+
+    The n-th commands of all sectors are replayed together: sectors share nothing.
+    """
+    memory = np.array(before, np.uint8)
+    order = np.argsort(log["sector"], kind="stable")
+    _, begins, counts = np.unique(log["sector"][order], return_index=True, return_counts=True)
+    for turn in range(counts.max(initial=0)):
+        lines = log[order[begins[counts > turn] + turn]]
+        memory[lines["sector"]] = _results(lines, dtype, memory[lines["sector"]])
+    return memory
+
+
+def _results(lines: np.ndarray, dtype: str, old: np.ndarray) -> np.ndarray:
+    """What sectors that held `old` hold after one command each, as of :func:`sim.golden.arithmetic.sector_result`."""
+    kind, size = pattern_type(dtype), BITS[dtype] // 8
+    merged, result = old.copy(), lines["operand"].copy()
+    for number, operation in enumerate(OPERATIONS, 1):
+        chosen = lines["operation"] == number
+        fill = np.frombuffer(identity(operation, dtype).to_bytes(size, "little") * (SECTOR_BYTES // size), np.uint8)
+        merged[chosen & lines["first"]] = fill
+        reduced = chosen & ~lines["first"]
+        operands = (np.ascontiguousarray(side[reduced]).view(kind) for side in (old, result))
+        result[reduced] = reduce(operation, dtype, *operands).view(np.uint8)
+    written = (lines["mask"][:, None] >> np.arange(SECTOR_BYTES, dtype=np.uint32) & 1).astype(bool)
+    return np.where(written, result, merged)
 
 
 def wrong_operands(commands: Sequence[Command], expected: Iterable[bytes], first_touch: bool = True) -> str | None:

@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from sim.collectives.interpret import Event, blank, interpret
+from sim.collectives.inputs import blank
+from sim.collectives.interpret import Event, interpret
 from sim.collectives.program import Program
 from sim.report.style import BLUE, DPI, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILION, WIDTH
 

@@ -11,7 +11,7 @@ from sim.collectives.known import program
 from sim.golden import nccl
 from sim.golden.arithmetic import reduce
 from sim.golden.matmul import patterns_of
-from sim.golden.replay import WHOLE, Command, replay, wrong_operands
+from sim.golden.replay import LOG, LOGGED, WHOLE, Command, replay, replay_log, wrong_operands
 from sim.golden.ring import ring_reduce_scatter
 from sim.golden.total import exactly_summable, total
 
@@ -94,6 +94,33 @@ def test_a_replay_stores_masks_and_keeps_what_was_there() -> None:
     half = (1 << 16) - 1
     after = replay([Command("store", twos, half), Command("add", ones), Command("max", twos, 0xF)], "int32", ones)
     assert np.frombuffer(after, np.uint32).tolist() == [3, 3, 3, 3, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "int32"])
+def test_a_log_of_many_sectors_is_replayed_as_each_of_them(dtype: str) -> None:
+    """Random commands to 20 sectors, masks by whole elements; one sector is never named."""
+    rng = np.random.default_rng(6)
+    log = np.zeros(400, LOG)
+    log["sector"] = rng.integers(1, 20, 400)
+    log["operation"] = rng.integers(0, 4, 400)
+    log["first"] = rng.random(400) < 0.2
+    size = 2 if dtype in ("fp16", "bf16") else 4
+    chosen = rng.random((400, 32 // size)) < 0.7
+    log["mask"] = (np.repeat(chosen, size, axis=1) * (1 << np.arange(32, dtype=np.uint64))).sum(axis=1)
+    log["operand"] = rng.integers(0, 256, (400, 32))
+    before = rng.integers(0, 256, (20, 32), dtype=np.uint8)
+    after = replay_log(log, dtype, before)
+    for sector in range(20):
+        commands = [
+            Command(LOGGED[line["operation"]], line["operand"].tobytes(), int(line["mask"]), bool(line["first"]))
+            for line in log[log["sector"] == sector]
+        ]
+        assert after[sector].tobytes() == replay(commands, dtype, before[sector].tobytes())
+    assert (after[0] == before[0]).all()
+    assert (replay_log(log[:0], dtype, before) == before).all()
+    # Two commands in the other order are another log.
+    shuffled = replay_log(log[::-1], dtype, before)
+    assert (shuffled != after).any()
 
 
 def test_operands_that_were_lost_doubled_or_invented_are_found() -> None:

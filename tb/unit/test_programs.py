@@ -11,7 +11,8 @@ import pytest
 from sim.collectives import closed_forms
 from sim.collectives.check import check, check_links, depends_on_order
 from sim.collectives.cut import Cut
-from sim.collectives.interpret import Outcome, blank, interpret
+from sim.collectives.inputs import addends, blank
+from sim.collectives.interpret import Outcome, interpret
 from sim.collectives.known import PROGRAMS, program
 from sim.collectives.limits import Limits, check_limits, needs_of
 from sim.collectives.program import Access, Kernel, Part, Program, ProgramError, Region, Send, Traffic, Via
@@ -292,27 +293,39 @@ def test_what_depends_on_order_is_known_and_not_guessed() -> None:
         made.golden(inputs)
 
 
-def test_the_order_in_which_addends_came_can_be_replayed() -> None:
-    """Of random floats, in the order of an interpretation in disorder: sector for sector what memory holds."""
-    made = program("direct-reduce-scatter", 4)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("direct-reduce-scatter", {}),
+        ("split-k-reduce-scatter", {"splits": 3}),
+        ("ring-all-reduce", {"pieces": 2, "residual": True}),
+        ("direct-all-reduce", {"dtype": "bf16"}),
+    ],
+)
+def test_the_order_in_which_addends_came_can_be_replayed(name: str, options: dict[str, Any]) -> None:
+    """Of random floats, in the order of an interpretation in disorder: sector for sector what memory holds, and met by
+    what its ranks must have sent."""
+    made = program(name, 4, **options)
     rng = np.random.default_rng(0)
-    inputs = [patterns_of("fp16", rng.standard_normal(4 * 64)) for _ in range(4)]
+    dtype = made.arrays[0].dtype
+    inputs = [patterns_of(dtype, rng.standard_normal(32 * len(chunks))) for chunks in blank(made)]
     outcome = interpret(made, inputs, rng=np.random.default_rng(1))
+    assert depends_on_order(made)
+    checked = 0
     for rank in range(4):
-        order = [
-            rank if event.sender is None else event.sender
-            for event in outcome.events
-            if (event.rank, event.part) == (rank, Part("output", rank))
-        ]
-        assert sorted(order) == [0, 1, 2, 3]
-        for sector in range(0, 64, 16):
-            place = slice(64 * rank + sector, 64 * rank + sector + 16)
-            commands = [
-                Command("add", inputs[who][place].tobytes(), first=not index) for index, who in enumerate(order)
-            ]
-            held = outcome.memory[rank][Part("output", rank)][0, sector : sector + 16].tobytes()
-            assert replay(commands, "fp16") == held
-            assert wrong_operands(commands, [given[place].tobytes() for given in inputs]) is None
+        for (part, _), met in outcome.met[rank].items():
+            if made.array(part.array).traffic != "rs":
+                continue
+            wanted = addends(made, inputs, outcome.memory, rank, part)
+            for first in (0, 16):
+                lanes = slice(first, first + 16)
+                commands = [Command("add", data[0, lanes].tobytes(), first=not index) for index, data in enumerate(met)]
+                assert replay(commands, dtype) == outcome.memory[rank][part][0, lanes].tobytes()
+                assert wrong_operands(commands, [data[0, lanes].tobytes() for data in wanted]) is None
+                doubled = [*commands[:-1], commands[0]._replace(first=False)]
+                assert wrong_operands(doubled, [data[0, lanes].tobytes() for data in wanted]) is not None
+                checked += 1
+    assert checked >= 8
 
 
 # What no program may say.
