@@ -58,6 +58,8 @@ def test_an_all_reduce_of_any_length_is_that_of_the_ring() -> None:
     padded = np.pad(x.reshape(4, 10), ((0, 0), (0, 2)))
     expected = ring_reduce_scatter(padded, "fp16", "add").ravel()[:10].reshape(5, 2)
     assert (nccl.all_reduce(x, "fp16", "add") == expected).all()
+    # A length that is a multiple of the ranks is not filled up.
+    assert (nccl.all_reduce(padded, "fp16", "add")[0] == ring_reduce_scatter(padded, "fp16", "add").ravel()).all()
     # And what the program leaves.
     result = interpret(program("ring-all-reduce", 4), padded).result[:, :10]
     assert (nccl.all_reduce(x, "fp16", "add") == result.reshape(4, 5, 2)).all()

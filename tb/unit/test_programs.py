@@ -130,6 +130,17 @@ def test_every_type_and_operation(name: str, dtype: str, op: str, first_touch: b
         agree(made, inputs, interpret(made, inputs, rng=np.random.default_rng(seed)))
 
 
+@pytest.mark.parametrize("name", REDUCING)
+def test_the_first_touch_keeps_a_negative_zero(name: str) -> None:
+    """-0 and -0 is -0, and +0 when memory holds +0 before."""
+    for first_touch, expected in ((True, 0x8000), (False, 0)):
+        made = program(name, 4, first_touch=first_touch)
+        inputs = [np.full(len(chunks), 0x8000, np.uint16) for chunks in blank(made)]
+        outcome = interpret(made, inputs)
+        agree(made, inputs, outcome)
+        assert set(outcome.result.ravel().tolist()) == {expected}
+
+
 # Columns as in the table of the requirement: read, own writes, arriving writes, egress, DMA blocks, triggered; written
 # down from it by hand, for all arrays that are communicated.
 BY_HAND: list[tuple[str, int, dict[str, Any], tuple[int, ...]]] = [

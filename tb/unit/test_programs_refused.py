@@ -196,6 +196,7 @@ def test_what_a_node_has_not_is_refused(name: str, limits: dict[str, Any], sente
     cut = Cut(40, 40, 32, 32, 4, 2)
     cuts = {array.name: cut for array in made.arrays}
     check_limits(made, ROOMY, topology("mesh", 8), cuts)
+    check_limits(made, replace(ROOMY, wg_bits=6, count_bits=13), topology("mesh", 8), cuts)
     with pytest.raises(ProgramError, match=sentence):
         check_limits(made, replace(ROOMY, **limits), topology("mesh", 8), cuts)
 

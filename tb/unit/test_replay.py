@@ -26,6 +26,7 @@ def fp16(*values: float) -> np.ndarray:
         ((1024.0, 1024.0, 1.0), False),
         ((2.0**-24, 2.0**-24, 2.0**-23), True),
         ((60000.0, 60000.0, -60000.0), False),  # infinite, or not
+        ((32768.0, 32768.0, -32768.0), False),  # few bits, and infinite or not
         ((np.inf, 1.0, 1.0), False),
         ((0.0, -0.0, 0.0), True),
         ((-0.0, -0.0, -0.0), True),
