@@ -13,6 +13,8 @@ from hw.messages import Access, AluOperation, DataType, Phase
 from hw.messages import Mapping as AccessMapping
 from sim.collectives import program as words
 from sim.collectives.check import check, regions_of
+from sim.collectives.cut import Cut
+from sim.collectives.limits import Limits, check_limits
 from sim.collectives.program import Part, Program, Region, Via
 from sim.host.limits import DriverError
 from sim.host.range_entries import range_words, trigger_entries
@@ -27,6 +29,8 @@ IDENTITY = {
     DataType.INT32: {AluOperation.MIN: 0x7FFFFFFF, AluOperation.MAX: 0x80000000},
 }
 """Element bit patterns that leave the other operand as it is; a sum starts from (positive) zero."""
+SENDS_OF_A_BLOCK = 1
+"""How often the hardware sends what it has read."""
 _ACCESS = {words.Access.STORE: Access.STORE, words.Access.UPDATE: Access.UPDATE}
 
 
@@ -87,6 +91,35 @@ class Needs:
     home_sectors: int
 
 
+def limits_of(config: Configuration) -> Limits:
+    """What a node has for programs."""
+    return Limits(
+        ranges=config.ranges,
+        sends=config.ranges,
+        sends_of_a_block=SENDS_OF_A_BLOCK,
+        wg_bits=config.wg_bits,
+        count_bits=config.count_bits,
+        ports=config.links,
+    )
+
+
+def _cuts(placements: Mapping[str, Placement], block_wfs: int) -> dict[str, Cut]:
+    """The tilings of the arrays as :mod:`sim.collectives.limits` knows them."""
+    tilings = {name: place.tiling for name, place in placements.items()}
+    return {
+        name: Cut(
+            tiling.rows,
+            tiling.columns,
+            tiling.tile_rows,
+            tiling.tile_columns,
+            tiling.wfs,
+            block_wfs,
+            tiling.dtype_bytes,
+        )
+        for name, tiling in tilings.items()
+    }
+
+
 def workgroup_stride(config: Configuration, tiling: Tiling) -> int:
     """Distance of the first tile numbers of two chunks: the tiles of a chunk, rounded up to whole Tracker banks."""
     return -(-tiling.workgroups // config.tracker_banks) * config.tracker_banks
@@ -135,13 +168,13 @@ def compile_program(
     `plain` (first sector, sectors) is memory that kernels use as it is; `home` the first sector of the Tracker's home
     table, which is plain memory too.
 
-    Raises :class:`sim.collectives.program.ProgramError` for a program that contradicts itself, and
-    :class:`sim.host.limits.DriverError` for one that needs more than the hardware has.
+    Raises :class:`sim.collectives.program.ProgramError` for a program that contradicts itself or is too large for a
+    node (:func:`sim.collectives.limits.check_limits`), and :class:`sim.host.limits.DriverError` for one that does not
+    fit as it is placed.
     """
     check(program)
     _check_fields(config, program.gpus, rank, epoch)
-    if topology.ports > config.links:
-        raise DriverError(f"links must be at least {topology.ports} for the {topology.name}, got {config.links}")
+    check_limits(program, limits_of(config), topology, _cuts(placements, block_wfs))
     table = home_sectors(program, config, placements)
     plain = [*plain, *([] if home is None else [(home, table)])]
     regions = regions_of(program, rank)
@@ -258,8 +291,6 @@ def _region_writes(
     array = program.array(region.array)
     if region.doorbell:
         raise DriverError(f"{region.part} has a doorbell, the hardware has none")
-    if len(region.sends) > 1:
-        raise DriverError(f"{region.part} has {len(region.sends)} sends, the hardware sends a block once")
     mapping, peer, access, offset = AccessMapping.LOCAL, 0, words.Access.STORE, 0
     for send in region.sends:
         mapping = AccessMapping.REMOTE if region.via is Via.STORE else AccessMapping.DMA

@@ -75,8 +75,8 @@ def check_limits(program: Program, limits: Limits, topology: Routes, cuts: Mappi
     numbers = sum(array.chunks * cuts[array.name].workgroups for array in program.arrays)
     if numbers > 1 << limits.wg_bits:
         raise ProgramError(f"{program.name} needs {numbers} wg numbers, a node has {1 << limits.wg_bits}")
-    updates = max((region.updates for rank in range(program.gpus) for region in program.regions(rank)), default=0)
-    counted = updates * max(cuts[array.name].wf_tile_bytes for array in program.arrays)
+    regions = (region for rank in range(program.gpus) for region in program.regions(rank))
+    counted = max(region.updates * cuts[region.array].wf_tile_bytes for region in regions)
     if counted >= 1 << limits.count_bits:
         raise ProgramError(
             f"{program.name} counts {counted} bytes for a WF tile, a node counts to {(1 << limits.count_bits) - 1}"

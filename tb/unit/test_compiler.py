@@ -202,14 +202,17 @@ def test_an_all_gather_compiles_to_stores() -> None:
         ({"plain": [(0, 10)]}, "the regions at sectors 0 .of 10. and 8 overlap"),
         ({"home": 20}, "overlap"),
         ({"tiling": Tiling(4096, 4096)}, "trigger_blocks must be at least"),
-        ({"tiling": Tiling(1024, 512, 512, 128, 1)}, r"WF tile bytes x updates must be .* to 131071, got 262144"),
-        ({"config": replace(PAPER, wg_bits=9), "tiling": Tiling(128 * 150, 128)}, "wg_base must be .* to 362"),
+        ({"tiling": Tiling(1024, 512, 512, 128, 1)}, "counts 262144 bytes for a WF tile, a node counts to 131071"),
+        (
+            {"config": replace(PAPER, wg_bits=9), "tiling": Tiling(128 * 150, 128)},
+            "needs 600 wg numbers, a node has 512",
+        ),
     ],
 )
 def test_what_the_hardware_cannot_hold_is_refused(arguments: dict[str, Any], message: str) -> None:
     options = {"config": PAPER, "gpus": 4, "rank": 0, "tiling": Tiling(128, 128), **arguments}
     config, gpus, rank, tiling = (options.pop(name) for name in ("config", "gpus", "rank", "tiling"))
-    with pytest.raises(DriverError, match=message):
+    with pytest.raises((DriverError, ProgramError), match=message):
         compile_program(
             ring_reduce_scatter(gpus), config, ring(gpus), rank, {"output": Placement(8, tiling)}, **options
         )
@@ -224,7 +227,9 @@ def test_a_link_that_is_not_there_is_refused() -> None:
 
 def test_more_ports_than_a_node_has_are_refused() -> None:
     placements = {"output": Placement(0, Tiling(128, 128))}
-    with pytest.raises(DriverError, match="links must be at least 3 for the mesh, got 2"):
+    with pytest.raises(
+        (DriverError, ProgramError), match="direct-reduce-scatter on 4 GPUs needs 3 link ports, a node has 2"
+    ):
         compile_program(direct_reduce_scatter(4), PAPER, mesh(4), 0, placements)
     node = compile_program(direct_reduce_scatter(3), PAPER, mesh(3), 1, placements)
     _, registers = decode(node.writes)
@@ -264,8 +269,8 @@ def test_sends_that_the_hardware_has_not_are_refused() -> None:
     placements = {"a": Placement(0, Tiling(128, 128)), "b": Placement(1 << 20, Tiling(128, 128))}
     for regions, message in (
         (elsewhere, r"a\[0\] is sent to b\[1\], whose wg numbers differ"),
-        (twice, r"a\[0\] has 2 sends, the hardware sends a block once"),
+        (twice, "pair on 2 GPUs needs 2 sends of one block, a node has 1"),
         (rung, r"a\[1\] has a doorbell, the hardware has none"),
     ):
-        with pytest.raises(DriverError, match=message):
+        with pytest.raises((DriverError, ProgramError), match=message):
             compile_program(pair(regions), PAPER, ring(2), 0, placements)
