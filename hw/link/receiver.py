@@ -141,7 +141,7 @@ class Receiver(wiring.Component):
         m.d.comb += [
             self.idle.eq(~receiving & ~ending & ~draining),
             self.writing.eq(ending | draining),
-            self.wake.eq(comes | ~self.armed | ending | draining | checking | answering),
+            self.wake.eq(comes | ~self.armed | self.writing | checking | answering),
         ]
         return m
 
