@@ -4,7 +4,7 @@ An access is committed to the Tracker when its column command is on the bus, tha
 (hw/DECISIONS.md 2).
 """
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.hdl import ValueLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -194,7 +194,7 @@ class MemoryController(wiring.Component):
 
     def _count_early(self, m: Module, admission: Admission, commits: Queue, hasty: ValueLike) -> None:
         """While `hasty`, a tracked access is committed when it is accepted, one a cycle, and goes on untracked."""
-        accepted = []
+        accepted: list[Value] = []
         for port, inner in ((self.compute, admission.compute), (self.communication, admission.communication)):
             open_ = ~hasty | (commits.i.ready & ~Cat(accepted).any())
             m.d.comb += [
