@@ -151,7 +151,7 @@ def _claims(w: WatchedBank) -> None:
     b.claim(implies(w.is_fill & count.refused, (count.fault == Fault.PAST_THRESHOLD) & (w.counted > tile.threshold)))
     b.claim(implies(w.is_fill, ~count.selection.hit))
     b.claim(implies(w.evicted, count.spill_request.record.count == w.counted))
-    b.claim(implies(w.block.signal("spill"), w.block.component("spills").w_rdy))
+    b.claim(implies(w.block.signal("spill"), w.block.component("spills").i.ready))
     b.claim(implies(count.fetch, ~w.active.all()))
 
 
