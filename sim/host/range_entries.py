@@ -4,9 +4,9 @@ from enum import Enum
 
 from amaranth.lib import data
 
-from hw.tracker.parameters import TrackerParameters
 from hw.messages import Access, AluOperation, DataType, Mapping, Phase
 from hw.range_table import Blocks, Control, Grouping, Ragged, RowBytes, Rows, Word, Workgroups
+from hw.tracker.parameters import TrackerParameters
 from sim.host.limits import DriverError, between
 from sim.host.tiling import Tiling
 
@@ -115,7 +115,13 @@ def range_words(
 
 
 def _tile_words(
-    config: TrackerParameters, tiling: Tiling, wg_base: int, tracked: bool, block_base: int, block_wfs: int, updates: int
+    config: TrackerParameters,
+    tiling: Tiling,
+    wg_base: int,
+    tracked: bool,
+    block_base: int,
+    block_wfs: int,
+    updates: int,
 ) -> dict[Word, int]:
     """The words that describe tiles, thresholds and trigger-table entries."""
     banks = config.tracker_banks
