@@ -1,4 +1,4 @@
-"""A block with a fault at a port, where holding an inner signal at a constant does not make the fault that is wanted."""
+"""A block with a fault at a port, where holding an inner signal at a constant does not make the fault wanted."""
 
 from collections.abc import Callable
 
