@@ -1,11 +1,12 @@
 """Packetizer of remote-mapped GEMM stores: merges runs of stores into link packets (T3 section 4.4, `remote_map`)."""
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import Value
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.hdl import Value, unsigned
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..messages import Messages
+from ..primitives.queue import Queue
 from ..primitives.round_robin import next_in_turn
 from .packet_buffer import PacketBuffer
 from .parameters import PacketizerParameters
@@ -67,13 +68,14 @@ class StorePacketizer(wiring.Component):
         connect(m, buffer.packets, flipped(self.packets))
 
         shape = messages.remote_store
+        queued = data.StructLayout({"store": shape, "continues": unsigned(1)})
         waiting = Signal(channels)
         served = Signal(range(channels))
         store = Signal(shape)
         continues = Signal()
         merge = Signal()
         for channel in range(channels):
-            queue = fifo.SyncFIFO(width=shape.size + 1, depth=config.remote_queue_depth)
+            queue = Queue(queued, config.remote_queue_depth)
             m.submodules[f"queue_{channel}"] = queue
             port = self.stores[channel]
             # A channel's open packet ends in the store before this one, so the comparison need not wait for the way out
@@ -85,14 +87,15 @@ class StorePacketizer(wiring.Component):
                     *(expected[name].eq(port.payload[name]) for name in _SAME),
                 ]
             m.d.comb += [
-                queue.w_data.eq(Cat(port.payload, self._continues(port.payload, expected))),
-                queue.w_en.eq(port.valid),
-                port.ready.eq(queue.w_rdy),
-                waiting[channel].eq(queue.r_rdy),
-                queue.r_en.eq(merge & (served == channel)),
+                queue.i.payload.store.eq(port.payload),
+                queue.i.payload.continues.eq(self._continues(port.payload, expected)),
+                queue.i.valid.eq(port.valid),
+                port.ready.eq(queue.i.ready),
+                waiting[channel].eq(queue.o.valid),
+                queue.o.ready.eq(merge & (served == channel)),
             ]
             with m.If(served == channel):
-                m.d.comb += Cat(store, continues).eq(queue.r_data)
+                m.d.comb += [store.eq(queue.o.payload.store), continues.eq(queue.o.payload.continues)]
 
         opened = Signal()
         packet = Signal(messages.link_header)

@@ -58,7 +58,7 @@ async def random_blocks(dut):
         await bench.program(
             index, random_tile(), random.choice([0, 8, 3, random.getrandbits(43)]), random.getrandbits(6)
         )
-    blocks = []
+    blocks: list[tuple[int, ...]] = []
     for number in range(30):
         if number in (10, 20):
             await bench.finish(number)

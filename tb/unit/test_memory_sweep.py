@@ -38,7 +38,8 @@ class SweepBench:
         names = ("valid", "first_touch", "tracked", "mapping", "base", "limit", "wg", "count")
         self.entries = [dict.fromkeys(names, 0) for _ in range(config.ranges)]
         self.home = 0
-        self.tags, self.homes = set(), set()
+        self.tags: set[tuple[int, int, int]] = set()
+        self.homes: set[tuple[int, int, int, int]] = set()
         """What was swept since: (entry, base, limit) and (entry, home, wg, count)."""
 
     async def reset(self) -> None:
@@ -90,7 +91,7 @@ class SweepBench:
 
     def due(self) -> Counter:
         """Sectors that the next sweep must write; afterwards they count as swept."""
-        sectors = Counter()
+        sectors: Counter[int] = Counter()
         for index, entry in enumerate(self.entries):
             if not entry["valid"]:
                 continue
@@ -132,7 +133,7 @@ class SweepBench:
 
     def written(self) -> Counter:
         """The sectors written since, each request checked."""
-        sectors = Counter()
+        sectors: Counter[int] = Counter()
         for channel, sink in enumerate(self.sinks):
             while sink.received:
                 request = unpack(self.messages.memory_request, sink.received.popleft())

@@ -38,7 +38,7 @@ class PacketizerBench:
         self.call(random.getrandbits(6))
         self.sources = [StreamSource(dut, f"stores__{c}", dut.clk, source_pause) for c in range(config.channels)]
         self.sink = StreamSink(dut, "packets", dut.clk, sink_pause)
-        self.expected = [[] for _ in range(config.channels)]
+        self.expected: list[list[dict]] = [[] for _ in range(config.channels)]
 
     def call(self, rank: int):
         """What the headers of packets from now on say of their sender."""
@@ -72,7 +72,7 @@ class PacketizerBench:
     def packets(self) -> list[list[dict]]:
         """The received packets, each checked against its rules and turned back into stores."""
         flits = [unpack(self.messages.link_flit, bits) for bits in self.sink.received]
-        packets = []
+        packets: list[list[dict]] = []
         while flits:
             flit = flits.pop(0)
             assert flit["header"] and not flit["last"]

@@ -53,7 +53,8 @@ def test_a_block_needs_its_own_parameters_only(name):
 def test_a_block_that_looks_further_is_found():
     class Curious(AddressMap):
         def elaborate(self, platform):
-            return super().elaborate(platform) if self._config.tracker_ways else None
+            ways = self._config.tracker_ways  # type: ignore[attr-defined]
+            return super().elaborate(platform) if ways else None
 
     assert Fragment.get(Curious(Configuration()), None)
     with pytest.raises(AttributeError, match="tracker_ways"):

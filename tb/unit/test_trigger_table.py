@@ -72,13 +72,15 @@ class Bench:
         nothing is looked up or complete, the index and the tile are anything."""
         dut = self.dut
         seen = []
-        previous = between = None
-        for item in [*items, None, None]:
+        previous: dict | None = None
+        between: dict | None = None
+        stimulus: list[dict | None] = [*items, None, None]
+        for item in stimulus:
             while True:
                 paused = item is not None and random.random() < 0.2
-                looked_up = item is not None and not paused
-                dut.lookup.value = looked_up
-                dut.lookup_index.value = item["place"]["index"] if looked_up else random.randrange(64)
+                looked_up = None if paused else item
+                dut.lookup.value = int(looked_up is not None)
+                dut.lookup_index.value = random.randrange(64) if looked_up is None else looked_up["place"]["index"]
                 dut.complete.value = int(previous is not None)
                 anything = random.getrandbits(LAYOUT.size)
                 dut.completion.value = anything if previous is None else LAYOUT.const(previous).as_value().value
@@ -86,7 +88,7 @@ class Bench:
                 if previous is not None:
                     seen.append(int(dut.done.value))
                 await RisingEdge(dut.clk)
-                previous, between = between, None if paused else item
+                previous, between = between, looked_up
                 if not paused:
                     break
         dut.complete.value = 0
@@ -108,7 +110,8 @@ class Bench:
 
 def random_completions() -> tuple[list[dict], list[tuple], list[tuple]]:
     """Tiles of every entry in random order, the blocks and the launches expected; now and then of each entry both."""
-    items, blocks, launches = [], [], []
+    items: list[dict] = []
+    blocks, launches = [], []
     both = random.getrandbits(1)
     for index in range(64):
         members = random.randint(1, 8)
@@ -138,7 +141,8 @@ async def each_block_once(dut):
     # After a reset the sweep begins at the first entry, after a clear where the last one ended.
     for again in (bench.clear, bench.reset, bench.clear, bench.clear):
         items, blocks, launches = random_completions()
-        expected, masks = [], {}
+        expected: list[int] = []
+        masks: dict[int, int] = {}
         for item in items:
             place = item["place"]
             expected.append(masks.get(place["index"], 0))
