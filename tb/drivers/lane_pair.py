@@ -445,6 +445,8 @@ class LaneBench:
             self.closings.append((self.now, side, packet.number))
             await RisingEdge(self.dut.clk)
             self._set(side, "close", source, 1, 0)
+            # Whoever wakes at this edge still reads `empty` as it was before the slot was taken.
+            await RisingEdge(self.dut.clk)
             self.filling[side] -= 1
 
     def _set(self, side: str, name: str, place: int, bits: int, value: int) -> None:
