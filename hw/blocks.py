@@ -106,6 +106,7 @@ BLOCKS = {
                 "egress",
                 "flit_buffer",
                 "flit_crc",
+                "issue",
                 "lane",
                 "packet_writer",
                 "port_ingress",

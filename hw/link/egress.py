@@ -6,12 +6,12 @@ port waits for another.
 """
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import Value, unsigned
+from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
-from ..primitives.queue import Queue
 from .flit_buffer import FlitBuffer
+from .issue import PacketIssue
 from .port_sender import LinkTimers, PortSender, chosen_flit
 from .send_table import SendTable, SendWrite
 from .slot_bank import SlotBank
@@ -20,7 +20,6 @@ from .wire import (
     FlitKind,
     LaneParameters,
     arrival_layout,
-    count_bits,
     descriptor_layout,
     flit_layout,
     header_layout,
@@ -37,7 +36,8 @@ class PacketSource(wiring.Signature):
 
     `packet`: attributes of the packet it fills; `first` and `count` hold from a cycle before it looks at `room` to
     `close`. `bank`: where its sectors arrive. `room`, `slot`: it may fill that slot (or begin to read for it); both
-    stay until it closes the packet. `close`: all of the packet is written or asked for; takes the slot.
+    stay until it closes the packet. `close`: takes the slot; all of the packet's sectors are asked for (DMA engine), or
+    have arrived, the last of them in this cycle at the latest (stores).
     """
 
     def __init__(self, parameters: LaneParameters):
@@ -60,17 +60,6 @@ def port_events() -> data.StructLayout:
     return data.StructLayout(dict.fromkeys(names, unsigned(1)))
 
 
-def _closed_layout(parameters: LaneParameters) -> data.StructLayout:
-    """A closed packet that waits for its sectors."""
-    packet, descriptor = packet_layout(parameters), descriptor_layout(parameters)
-    return data.StructLayout(
-        {
-            **{name: descriptor[name].shape for name in ("bank", "slot", "length", "epoch", "mark")},
-            **{name: packet[name].shape for name in ("first", "count")},
-        }
-    )
-
-
 class Egress(wiring.Component):
     """Slots, send table, and the senders of all ports.
 
@@ -81,8 +70,9 @@ class Egress(wiring.Component):
     packet was discarded; `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as
     the first ones.
 
-    Rate: one flit a cycle for all ports together, without bubbles between packets, also when only one has packets.
-    Latency: with the last sector of a packet (or its close) in cycle c, its header is at `tx` in c + 3.
+    Rate: one flit a cycle for all ports together, without bubbles between packets; a port alone has all of them with
+    three `output_flits`, two in three cycles with two. Latency: with the last sector of a packet, or the close of one
+    of stores, in cycle c its header is at `tx` in c + 5; with the close of one of the DMA engine, in c + 6.
     """
 
     def __init__(self, parameters: LaneParameters):
@@ -150,7 +140,7 @@ class Egress(wiring.Component):
     def _fill(self, m: Module, table: SendTable, banks: list[SlotBank], senders: list[PortSender]) -> None:
         """Give slots to the sources, and issue their closed packets."""
         parameters = self._parameters
-        pushes = []
+        issues = []
         prefer = Signal()
         wants = Signal(2)
         fires = Signal(2)
@@ -169,16 +159,18 @@ class Egress(wiring.Component):
                 m.d.comb += packet.count.eq(1)
             with m.Elif(source.packet.count > parameters.sends):
                 m.d.comb += packet.count.eq(parameters.sends)
-            closed = Queue(_closed_layout(parameters), sum(parameters.slots[base : base + len(own)]), bypass=True)
-            m.submodules[f"closed_{number}"] = closed
-            item = closed.i.payload
+            issue = PacketIssue(parameters, sum(parameters.slots[base : base + len(own)]), asks=number == DMA)
+            m.submodules[f"issue_{number}"] = issue
             m.d.comb += [
                 table.first[number].eq(packet.first),
                 table.count[number].eq(packet.count),
-                closed.i.valid.eq(source.close),
-                item.bank.eq(base + source.bank if number == DMA else base),
-                item.slot.eq(source.slot),
-                *(item[name].eq(packet[name]) for name in ("length", "epoch", "mark", "first", "count")),
+                issue.close.eq(source.close),
+                issue.closed.bank.eq(base + source.bank if number == DMA else base),
+                issue.closed.slot.eq(source.slot),
+                *(issue.closed[name].eq(packet[name]) for name in ("length", "epoch", "mark", "first", "count")),
+                *(port.eq(known) for port, known in zip(issue.port_of, table.port_of, strict=True)),
+                wants[number].eq(issue.valid),
+                issue.taken.eq(fires[number]),
             ]
             for index, bank in enumerate(own):
                 here = (source.bank == index) if number == DMA else 1
@@ -191,54 +183,21 @@ class Egress(wiring.Component):
                 ]
                 with m.If(here):
                     m.d.comb += [source.room.eq(bank.room), source.slot.eq(bank.slot)]
-            pushes.append(self._issue(m, number, base, own, closed, table, wants, fires))
+                if number == DMA:
+                    asked = issue.asked.bank == base + index
+                    m.d.comb += [
+                        bank.asked.eq(issue.asked.slot),
+                        bank.asked_length.eq(issue.asked.length),
+                        bank.forget.eq(issue.forget & asked),
+                    ]
+                    with m.If(asked):
+                        m.d.comb += issue.whole.eq(bank.whole)
+            issues.append(issue)
         for port, sender in enumerate(senders):
-            m.d.comb += sender.push.eq(Cat(valid & (to == port) for valid, to, _ in pushes).any())
-            m.d.comb += sender.descriptor.eq(Mux(fires[STORES], pushes[STORES][2], pushes[DMA][2]))
-
-    def _issue(
-        self,
-        m: Module,
-        number: int,
-        base: int,
-        own: list[SlotBank],
-        closed: Queue,
-        table: SendTable,
-        wants: Signal,
-        fires: Signal,
-    ) -> tuple[Value, Signal, data.View]:
-        """Make the descriptors of the oldest closed packet of a source when it is whole; returns whether, for which
-        port, and what."""
-        item = closed.o.payload
-        done = Signal(count_bits(self._parameters), name=f"issued_{number}")
-        port = Signal(4, name=f"issue_port_{number}")
-        descriptor = Signal(descriptor_layout(self._parameters), name=f"descriptor_{number}")
-        final = Signal(name=f"issue_final_{number}")
-        whole = Signal(name=f"whole_{number}")
-        fire = fires[number]
-        for index, bank in enumerate(own):
-            here = item.bank == base + index
             m.d.comb += [
-                bank.asked.eq(item.slot),
-                bank.asked_length.eq(item.length),
-                bank.forget.eq(fire & final & here),
+                sender.push.eq(Cat(issue.taken & (issue.port == port) for issue in issues).any()),
+                sender.descriptor.eq(Mux(fires[STORES], issues[STORES].descriptor, issues[DMA].descriptor)),
             ]
-            with m.If(here):
-                m.d.comb += whole.eq(bank.whole)
-        m.d.comb += [
-            wants[number].eq(closed.o.valid & whole),
-            final.eq(done == item.count - 1),
-            closed.o.ready.eq(fire & final),
-            *(descriptor[name].eq(item[name]) for name in ("bank", "slot", "length", "epoch", "mark")),
-            descriptor.send.eq(item.first + done),
-        ]
-        with m.Switch(descriptor.send):
-            for send in range(self._parameters.sends):
-                with m.Case(send):
-                    m.d.comb += port.eq(table.port_of[send])
-        with m.If(fire):
-            m.d.sync += done.eq(Mux(final, 0, done + 1))
-        return fire, port, descriptor
 
     def _send(
         self,
@@ -248,7 +207,8 @@ class Egress(wiring.Component):
         senders: list[PortSender],
         buffers: list[FlitBuffer],
     ) -> None:
-        """Read the flit of the port that has the turn; a cycle later it goes to that port's buffer."""
+        """Read the flit of the port that has the turn; two cycles later it goes to that port's buffer, a header with
+        the sum of its address."""
         parameters = self._parameters
         m.submodules.turns = turns = Turns(len(senders))
         chosen = Signal(chosen_flit(parameters))
@@ -261,7 +221,11 @@ class Egress(wiring.Component):
             table.index.eq(chosen.descriptor.send),
         ]
         for port, sender in enumerate(senders):
-            m.d.comb += [sender.turn.eq(turns.has[port]), sender.room.eq(buffers[port].room)]
+            m.d.comb += [
+                sender.turn.eq(turns.has[port]),
+                sender.room.eq(buffers[port].room),
+                buffers[port].asked.eq(turns.has[port]),
+            ]
             with m.If(turns.has[port]):
                 m.d.comb += chosen.eq(sender.flit)
         for number, bank in enumerate(banks):
@@ -274,13 +238,19 @@ class Egress(wiring.Component):
         read = Signal(chosen_flit(parameters))
         target = Signal(len(senders))
         m.d.sync += [read.eq(chosen), target.eq(turns.has)]
-        sector = Signal(256)
-        attributes = Signal(packet_layout(parameters))
+        fetched = data.StructLayout({"sector": 256, "attributes": packet_layout(parameters)})
+        found = Signal(fetched)
         with m.Switch(read.descriptor.bank):
             for number, bank in enumerate(banks):
                 with m.Case(number):
-                    m.d.comb += [sector.eq(bank.sector), attributes.eq(bank.attributes)]
-        send = table.send
+                    m.d.comb += [found.sector.eq(bank.sector), found.attributes.eq(bank.attributes)]
+
+        flit = Signal(chosen_flit(parameters))
+        owner = Signal(len(senders))
+        held = Signal(fetched)
+        send = Signal(table.send.shape())
+        m.d.sync += [flit.eq(read), owner.eq(target), held.eq(found), send.eq(table.send)]
+        attributes = held.attributes
         header = Signal(header_layout(parameters.config))
         m.d.comb += [
             header.va.eq(attributes.va + send.offset),
@@ -291,11 +261,11 @@ class Egress(wiring.Component):
             header.destination.eq(send.control.peer),
         ]
         for port, buffer in enumerate(buffers):
-            flit = buffer.flit
+            out = buffer.flit
             m.d.comb += [
-                buffer.coming.eq(target[port]),
-                *(flit[name].eq(read[name]) for name in ("kind", "last", "place", "sequence", "session", "attempt")),
-                flit.data.eq(Mux(read.kind == FlitKind.HEADER, header.as_value(), sector)),
+                buffer.coming.eq(owner[port]),
+                *(out[name].eq(flit[name]) for name in ("kind", "last", "place", "sequence", "session", "attempt")),
+                out.data.eq(Mux(flit.kind == FlitKind.HEADER, header.as_value(), held.sector)),
             ]
 
     def _release(self, m: Module, banks: list[SlotBank], senders: list[PortSender]) -> None:

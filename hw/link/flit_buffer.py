@@ -11,8 +11,9 @@ from .wire import LaneParameters, flit_layout
 class FlitBuffer(wiring.Component):
     """`output_flits` flits, the oldest of them on the wire.
 
-    Ports: `room`: a flit may be asked for, which comes in the next cycle; depends on `tx.ready`; `coming`, `flit`: it
-    comes; `tx`: the same with its check. Latency 1 cycle; rate one flit a cycle from two flits on.
+    Ports: `room`: a flit may be asked for; depends on `tx.ready`; `asked`: it is; `coming`, `flit`: what was asked for
+    comes, in turn; `tx`: the same with its check. Latency 1 cycle; rate one flit a cycle, if there is a flit more
+    than cycles from `asked` to `coming`.
     """
 
     def __init__(self, parameters: LaneParameters):
@@ -21,6 +22,7 @@ class FlitBuffer(wiring.Component):
         super().__init__(
             {
                 "room": Out(1),
+                "asked": In(1),
                 "coming": In(1),
                 "flit": In(layout),
                 "tx": Out(stream.Signature(layout)),
@@ -33,15 +35,17 @@ class FlitBuffer(wiring.Component):
         layout = flit_layout(self._parameters)
         held = [Signal(layout, name=f"held_{place}") for place in range(depth)]
         used = Signal(range(depth + 1))
+        owed = Signal(range(depth + 1))
+        """Flits asked for that the wire has not taken."""
         taken = Signal()
         after = Signal(range(depth + 1))
         m.d.comb += [
             taken.eq(self.tx.valid & self.tx.ready),
             self.tx.valid.eq(used != 0),
             after.eq(used - taken),
-            self.room.eq(after + self.coming < depth),
+            self.room.eq((owed != depth) | taken),
         ]
-        m.d.sync += used.eq(after + self.coming)
+        m.d.sync += [used.eq(after + self.coming), owed.eq(owed - taken + self.asked)]
         for place, flit in enumerate(held):
             with m.If(self.coming & (after == place)):
                 m.d.sync += flit.eq(self.flit)

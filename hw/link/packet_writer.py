@@ -35,9 +35,9 @@ class PacketWriter(wiring.Component):
     """Checks the packets of one port and writes them.
 
     A packet is refused whole and `fault` reported when its sectors are not as many as it says (CHECK), it is not for
-    `rank` or does not come from `peer` (DESTINATION; `any_peer`: ranks behind a switch are not told apart), this node
-    is not armed or the epoch differs (EPOCH), or its first and last sector are not in one range (OUTSIDE); the first of
-    these is reported. Its buffer is free at once.
+    `rank` (DESTINATION) or does not come from `peer` (SOURCE; `any_peer`: ranks behind a switch are not told apart),
+    this node is not armed or the epoch differs (EPOCH), or its first and last sector are not in one range (OUTSIDE);
+    the first of these is reported. Its buffer is free at once.
 
     Ports: `ranges`: programming bus; `looks`, `header`, `sector`, `place`, `buffer`, `complete`: from
     :class:`hw.link.port_receiver.PortReceiver`, `data` of the flit; `freed`: the oldest buffer is free again;
@@ -152,8 +152,10 @@ class PacketWriter(wiring.Component):
             m.d.sync += last_va.eq(arriving.va + arriving.length)
         with m.If(first):
             m.d.comb += [index.eq(match.index), bad.eq(1)]
-            with m.If((header.destination != self.rank) | ((header.source != self.peer) & ~self.any_peer)):
+            with m.If(header.destination != self.rank):
                 m.d.comb += fault.eq(Fault.DESTINATION)
+            with m.Elif((header.source != self.peer) & ~self.any_peer):
+                m.d.comb += fault.eq(Fault.SOURCE)
             with m.Elif(~self.armed | (header.epoch != self.epoch)):
                 m.d.comb += fault.eq(Fault.EPOCH)
             with m.Elif(~match.hit):

@@ -27,9 +27,9 @@ class SlotBank(wiring.Component):
     its number, both stable until `close`; with `close`, only with `room`: the slot is taken, `packet` its attributes;
     `arrivals`: sectors, never refused, to the slot offered or those taken; `asked`, `asked_length`, `whole`: sectors 0
     to `asked_length` of a slot have arrived, those that arrive in this cycle included; `forget`: that slot may be
-    filled anew from when it is free; `read`, `read_slot`, `read_place`: a sector, and the attributes, in the next
-    cycle, and until the next `read`; `release`, `release_slot`, `release_port`: a send of a slot is over; `empty`: all
-    slots are free; `freed`: a slot becomes so.
+    filled anew from when it is free (these four not in the bank of the stores, whose packets are closed whole); `read`,
+    `read_slot`, `read_place`: a sector, and the attributes, in the next cycle, and until the next `read`; `release`,
+    `release_slot`, `release_port`: a send of a slot is over; `empty`: all slots are free; `freed`: a slot becomes so.
     """
 
     def __init__(self, parameters: LaneParameters, bank: int):
@@ -38,6 +38,9 @@ class SlotBank(wiring.Component):
         self._own = parameters.own_slots(bank)
         self._shared = slots - self._own * parameters.links
         slot = parameters.slot_bits
+        # The last bank is that of the stores, whose packets are whole when they are closed.
+        self._asked_for = bank != parameters.banks - 1
+        questions = {"asked": In(slot), "asked_length": In(3), "whole": Out(1), "forget": In(1)}
         super().__init__(
             {
                 "ports": In(parameters.links),
@@ -48,10 +51,7 @@ class SlotBank(wiring.Component):
                 "close": In(1),
                 "packet": In(packet_layout(parameters)),
                 "arrival": In(arrival_layout(parameters)),
-                "asked": In(slot),
-                "asked_length": In(3),
-                "whole": Out(1),
-                "forget": In(1),
+                **(questions if self._asked_for else {}),
                 "read": In(1),
                 "read_slot": In(slot),
                 "read_place": In(3),
@@ -68,7 +68,8 @@ class SlotBank(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self._memories(m)
-        self._arrived(m)
+        if self._asked_for:
+            self._arrived(m)
         self._charge(m)
         self._release(m)
         return m

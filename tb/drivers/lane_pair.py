@@ -151,6 +151,8 @@ class LaneBench:
         self.ready = {side: pauses(pause) for side in SIDES}
         self.standing: set[tuple[str, int]] = set()
         """Ports whose wire takes nothing, as (side, port)."""
+        self.pace = 1
+        """Cycles in which a wire takes one flit."""
         self.flits = {(s, p): self._wire(flit_layout(parameters).size) for s in SIDES for p in range(parameters.links)}
         bits = message_layout(parameters).size - 1
         self.states = {(s, p): self._wire(bits) for s in SIDES for p in range(parameters.links)}
@@ -313,7 +315,8 @@ class LaneBench:
                     state = self.states[side, port].take(self.now)
                     if state is not None:
                         messages |= (state << 1 | 1) << port * message_bits
-                    if (side, port) not in self.standing and not self.ready[side]():
+                    stands = (side, port) in self.standing or (self.now + port) % self.pace
+                    if not stands and not self.ready[side]():
                         ready |= 1 << port
                 self.signal(side, "rx_valid").value = valid
                 self.signal(side, "rx").value = words
@@ -506,7 +509,7 @@ class LaneBench:
             ]
             if not missing:
                 return
-            assert self.now < start + limit, missing[:5]
+            assert self.now < start + limit, f"has not arrived: {missing[:5]}"
             await RisingEdge(self.dut.clk)
 
     async def stop(self, sides: Iterable[str]) -> None:

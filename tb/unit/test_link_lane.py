@@ -22,13 +22,13 @@ from tb.runner import simulate
 
 ONE = preset("paper", ranges=4)
 SIZES = {
-    "two": LaneParameters(ONE, links=2, repeat=16),
+    "two": LaneParameters(ONE, links=2, output_flits=3, repeat=16),
     "tiny": LaneParameters(
         ONE, links=2, dma_slots=1, store_slots=1, sends=4, receive_packets=1, output_flits=1, repeat=16
     ),
     "one": LaneParameters(ONE, links=1, dma_slots=4, sends=4, receive_packets=4, repeat=16, sequence_bits=8),
     "seven": LaneParameters(ONE, links=7, dma_slots=24, store_slots=8, sends=8, receive_packets=4, repeat=16),
-    "fifteen": LaneParameters(ONE, links=15, dma_slots=32, store_slots=1, receive_packets=2, repeat=16),
+    "fifteen": LaneParameters(ONE, links=15, dma_slots=48, store_slots=16, receive_packets=4, repeat=16),
     "unprotected": LaneParameters(ONE, links=2, repeat=16, protection="none"),
 }
 CLEAR = Weather()
@@ -82,6 +82,8 @@ async def traffic(dut):
         ("tiny", STORM, 10),
         pytest.param("one", STORM, 0, marks=pytest.mark.slow),
         ("unprotected", CLEAR, 10),
+        pytest.param("seven", STORM, 10, marks=pytest.mark.slow),
+        pytest.param("fifteen", STORM, 10, marks=pytest.mark.slow),
     ],
 )
 def test_traffic(size, weather, pause):
@@ -128,6 +130,73 @@ async def a_port_that_stands_holds_up_no_other(dut):
     assert all(any(send == stands for _, send in bench.undelivered(side)) for side in SIDES)
     bench.standing.clear()
     await bench.finish()
+
+
+@cocotb.test()
+async def every_port_is_busy(dut):
+    """Wires that together take nearly a flit a cycle, memory that always takes: of packets to one port each, in turn,
+    and of packets to all ports every wire is busy at least 95 % of the time; so is every other wire while one takes
+    nothing and its port has all slots that it may have."""
+    bench = bench_of(dut)
+    links = bench.parameters.links
+    await bench.reset(retry=4000, dead=1 << 22)
+    await bench.program(list(range(links)))
+    for side in SIDES:
+        await bench.up(side)
+    bench.keep_log = True
+    bench.pace = links + 1
+    stands = random.randrange(links)
+    for case in ("one", "all", "others")[: 2 if links == 1 else 3]:
+        wires = [port for port in range(links) if (case, port) != ("others", stands)]
+        if case == "others":
+            for side in SIDES:
+                bench.standing.add((side, stands))
+                for _ in range(bench.parameters.dma_slots):
+                    bench.packet(side, DMA, [stands], length=8)
+                    bench.packet(side, STORES, [stands], length=8)
+            await ClockCycles(dut.clk, 100 * bench.parameters.dma_slots)
+            await bench.stop(SIDES)
+            for side in SIDES:
+                assert bench.queues[side, DMA], "the port that stands should have used up its slots"
+                bench.drop_queued(side)
+            bench.stop_sources.clear()
+        for number in range(8):
+            for side in SIDES:
+                sends = [wires] if case == "all" else [[port] for port in wires]
+                for place, ports in enumerate(sends):
+                    bench.packet(side, (number + place) % 2, ports, length=8)
+        bench.sent_log.clear()
+        await bench.finish_sends(lambda packet, send, wires=wires: send in wires)
+        for side in SIDES:
+            for port in wires:
+                times = [now for now, of, on, _ in bench.sent_log if (of, on) == (side, port)]
+                assert len(times) == 8 * 9
+                # From when all ports have something to send to when the first has sent everything.
+                busy = (len(times) - 9) * bench.pace / (times[-1] - times[9] + bench.pace)
+                assert busy >= 0.95, f"{side} port {port}, packets to {case}: busy {busy:.0%}"
+    bench.standing.clear()
+    bench.pace = 1
+    await bench.finish()
+
+
+SLOW_SIZES = [pytest.param(size, marks=pytest.mark.slow) for size in ("two", "fifteen")]
+
+
+@pytest.mark.parametrize("size", ["one", "seven", *SLOW_SIZES])
+def test_every_port_is_busy(size):
+    run(size, "every_port_is_busy")
+
+
+class NoSharesOfSlots(LaneParameters):
+    """The wrong variant: a port that stands may have all slots."""
+
+    def own_slots(self, bank: int) -> int:
+        return 0
+
+
+def test_a_port_that_may_have_all_slots_is_caught():
+    with pytest.raises(SimulationError, match="has not arrived"):
+        run("two", "every_port_is_busy", component=LanePair(NoSharesOfSlots(**vars(SIZES["two"]))))
 
 
 @cocotb.test()
@@ -259,7 +328,7 @@ async def nothing_is_sent_without_grant(dut):
 
 @cocotb.test()
 async def latency_and_rate(dut):
-    """A whole packet's header is on the wire three cycles after its close; then a flit a cycle, through one port or
+    """A whole packet's header is on the wire five cycles after its close; then a flit a cycle, through one port or
     all, packets of one sector among them."""
     bench = bench_of(dut)
     links = bench.parameters.links
@@ -275,7 +344,7 @@ async def latency_and_rate(dut):
         bench.packet("a", STORES, [0])
         await bench.finish()
         closed = bench.closings[-1][0]
-        assert bench.sent_log[0][0] - closed == 3
+        assert bench.sent_log[0][0] - closed == 5
     for ports in ([0], list(range(links))):
         for _ in range(20):
             bench.packet("a", DMA, [random.choice(ports)], length=8)
@@ -316,7 +385,7 @@ async def refused_packets_harm_nothing(dut):
         await ClockCycles(dut.clk, 50)
         faults = [unpack(layout, bits) for bits in bench.faults["b"].received]
         bench.faults["b"].received.clear()
-        fault = Fault.OUTSIDE if kind == "range" else Fault.DESTINATION
+        fault = {"range": Fault.OUTSIDE, "rank": Fault.DESTINATION, "peer": Fault.SOURCE}[kind]
         assert all(record["fault"] == fault.value and record["link"] == 1 for record in faults)
         assert sorted((record["wg"], record["wf"]) for record in faults) == sorted(expected)
         bench.forget("a")
