@@ -108,7 +108,7 @@ class FaultyController(Faulty):
         hasty = self._chosen(m, "count_at_enqueue")
         messages, block = Messages(self._config), self.block
         m.submodules.commits = commits = Queue(messages.commit, self._config.commit_queue_depth, bypass=True)
-        accepted = []
+        accepted: list[Value] = []
         for port, inner in ((self.compute, block.compute), (self.communication, block.communication)):
             # One is committed a cycle; the block itself, which sees nothing tracked, reserves no room for that.
             open_ = commits.i.ready & ~Cat(accepted).any()
