@@ -234,7 +234,7 @@ def test_wrong_traffic_is_caught(field: str) -> None:
     """The comparison fails when a closed form is wrong, or when something is moved twice or not at all."""
     right = program("ring-all-reduce", 4)
     form = right.closed_form(0)
-    wrong = form | {"gathered": replace(form["gathered"], **{field: getattr(form["gathered"], field) + 1})}
+    wrong = dict(form) | {"gathered": replace(form["gathered"], **{field: getattr(form["gathered"], field) + 1})}
     inputs = inputs_of(right, 4)
     with pytest.raises(AssertionError):
         agree(replace(right, closed_form=lambda rank: wrong), inputs, interpret(right, inputs))
