@@ -226,7 +226,7 @@ def test_epochs(ring, case):
 
 
 class TrustsRecords(Node):
-    """A wrong node, which sweeps the tags but not the homes of counters."""
+    """A wrong node, which clears the tags but not the backing store."""
 
     def elaborate(self, platform: object) -> Module:
         with patch.object(node_module, "MemoryClear", ClearsNoRecords):
