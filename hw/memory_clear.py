@@ -82,7 +82,7 @@ class MemoryClear(wiring.Component):
             m.d.sync += vouched.eq(self.initialised)
         cleared_base = Signal(config.va_sector_bits)
         again = Signal()
-        records = Signal()
+        of_records = Signal()
         first = Signal(config.va_sector_bits)
         bound = Signal(config.va_sector_bits)
         last = Signal(config.va_sector_bits)
@@ -108,7 +108,7 @@ class MemoryClear(wiring.Component):
                 m.d.sync += [
                     first.eq(Cat(table.base_low, table.base_high)),
                     bound.eq(Cat(table.limit_low, table.limit_high)),
-                    records.eq(0),
+                    of_records.eq(0),
                     spoiled.eq(0),
                 ]
                 with m.If(free):
@@ -120,7 +120,7 @@ class MemoryClear(wiring.Component):
                 m.d.sync += [
                     first.eq(cleared_base + (table.workgroups.base << shift)),
                     bound.eq(table.workgroups.count << shift),
-                    records.eq(1),
+                    of_records.eq(1),
                     spoiled.eq(0),
                 ]
                 with m.If(free):
@@ -146,7 +146,7 @@ class MemoryClear(wiring.Component):
             with m.State("SETTLE"):
                 with m.If(self.settled):
                     m.next = "NEXT"
-                    with m.If(records):
+                    with m.If(of_records):
                         m.d.sync += records_known.bit_select(index, 1).eq(~spoiled)
                     with m.Else():
                         m.d.sync += tags_known.bit_select(index, 1).eq(~spoiled)

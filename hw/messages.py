@@ -368,7 +368,7 @@ class Messages:
     def link_header(self) -> data.StructLayout:
         """First flit of a packet of 1 to 8 sectors at consecutive addresses (`length` = sectors - 1).
 
-        `mask` is the byte mask of the last sector; the others are whole. `check` is CRC-16/CCITT-FALSE over the other
+        `mask` is the byte mask of the last sector; the others are whole. `crc` is CRC-16/CCITT-FALSE over the other
         bits, least significant bit of the layout first."""
         return data.StructLayout(
             {

@@ -204,7 +204,7 @@ class RegisterFile(wiring.Component):
                     m.d.sync += getattr(self, register.member(field)).eq(0)
 
         with m.FSM(name="access"):
-            with m.State("CLEAR"):
+            with m.State("CLEAR_WINDOW"):
                 m.d.comb += [window_write.addr.eq(clear_index), window_write.data.eq(0), window_write.en.eq(1)]
                 m.d.sync += [
                     clear_index.eq(clear_index + 1),

@@ -177,8 +177,10 @@ class TrackerBench:
                 self.dut.spill_response.value = 0
                 continue
             self.answers.remove(due)
-            self.dut.spill_response.value = 1 | due[1] << 1 | due[2] << 7
-            assert response.size == 135
+            tag, record = due[1:]
+            self.dut.spill_response.value = pack(
+                response, valid=1, tag=tag, record=unpack(self.layouts.spill_record, record)
+            )
 
     def rubbish(self) -> int:
         """A record that was never written: with all it takes to be valid but one bit, or but its clear number."""
