@@ -151,7 +151,7 @@ class TrackerBench:
         await RisingEdge(self.dut.clk)
         await cleared(self.dut)
 
-    async def home(self) -> None:
+    async def backing(self) -> None:
         """The memory behind the spill requests: served in order, answered in any order, rubbish where never written."""
         layout, response = self.layouts.spill_request, self.layouts.spill_response
         while True:
