@@ -206,9 +206,9 @@ def test_an_all_gather_compiles_to_stores() -> None:
         ({"rank": 4}, "rank must be from 0 to 3, got 4"),
         ({"epoch": 0}, "epoch must be from 1 to 255"),
         ({"epoch": 256}, "epoch must be from 1 to 255"),
-        ({"gpus": 16, "home": 1 << 30}, "ranges must be at least 17 for 16 chunks and 1 plain ranges"),
+        ({"gpus": 16, "backing": 1 << 30}, "ranges must be at least 17 for 16 chunks and 1 plain ranges"),
         ({"plain": [(0, 10)]}, "the regions at sectors 0 .of 10. and 8 overlap"),
-        ({"home": 20}, "overlap"),
+        ({"backing": 20}, "overlap"),
         ({"tiling": Tiling(4096, 4096)}, "trigger_blocks must be at least"),
         ({"tiling": Tiling(1024, 512, 512, 128, 1)}, "counts 262144 bytes for a WF tile, a node counts to 131071"),
         (
