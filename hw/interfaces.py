@@ -2,7 +2,7 @@
 
 Streams of one payload (requests, commits, packets, faults) are `stream.Signature` of a layout in :mod:`hw.messages`,
 the programming of the range table is a :data:`hw.range_table.RangeWrite`. Here is what has several members. A memory
-port is none: the requests of several blocks become one stream, and what is read goes to all of them, for the one it names.
+port is none: requests of several blocks become one stream, and what is read is shown to all of them, for one to take.
 """
 
 from types import SimpleNamespace
