@@ -42,8 +42,9 @@ class StorePacketizer(wiring.Component):
     channel is served until its packet closes, then the next one with a store.
 
     Ports: `rank`: goes into the headers; `stores`: per channel, behind a FIFO of `remote_queue_depth`;
-    `packets`: header flit (`check` 0) and data flits; `idle`. Rate: one store a cycle, one cycle lost per packet that
-    ends in a store which does not continue it. Latency: store to its header 3 cycles if its packet closes with it.
+    `packets`: header flit (`check` 0) and data flits; `idle`; `wake`: see
+    :mod:`hw.primitives.clock_enable`. Rate: one store a cycle, one cycle lost per packet that ends in a store which
+    does not continue it. Latency: store to its header 3 cycles if its packet closes with it.
     """
 
     def __init__(self, config: PacketizerParameters):
@@ -55,6 +56,7 @@ class StorePacketizer(wiring.Component):
                 "stores": In(stream.Signature(messages.remote_store)).array(config.channels),
                 "packets": Out(stream.Signature(messages.link_flit)),
                 "idle": Out(1),
+                "wake": Out(1),
             }
         )
 
@@ -126,6 +128,7 @@ class StorePacketizer(wiring.Component):
             buffer.closing.valid.eq(close),
             header.eq(packet),
             self.idle.eq(~opened & ~waiting.any() & buffer.empty),
+            self.wake.eq(Cat(port.valid for port in self.stores).any() | ~self.idle),
         ]
         with m.If(merge):
             m.d.comb += [header.mask.eq(store.mask), header.length.eq(arrival.index)]

@@ -159,6 +159,9 @@ class DmaBench:
             await RisingEdge(self.dut.clk)
             await ReadOnly()
             if not self.blocks.queue and int(self.dut.idle.value) and int(self.dut.sent_blocks.value) == blocks:
+                returned = [int(getattr(self.dut, f"returns__{c}").value) for c in range(self.config.channels)]
+                valid = any(unpack(self.messages.read_return, bits)["valid"] for bits in returned)
+                assert int(self.dut.wake.value) == valid, "awake with nothing to do"
                 await RisingEdge(self.dut.clk)
                 await RisingEdge(self.dut.clk)
                 return

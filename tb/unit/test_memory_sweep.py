@@ -14,6 +14,7 @@ from hw.config import Configuration, preset
 from hw.memory_sweep import MemorySweep
 from hw.messages import Access, Mapping, Messages
 from hw.range_table import Control, RangeWrite, Word, Workgroups
+from tb.drivers.asleep import Asleep
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, pauses
 from tb.runner import SimulationError, simulate
@@ -123,6 +124,8 @@ class SweepBench:
             self.dut.settled.value = int(random.random() < 0.5)
             await ReadOnly()
             finished = int(self.dut.finished.value)
+            called = any(int(getattr(self.dut, name).value) for name in ("ranges", "arm", "start"))
+            assert called or finished != int(self.dut.wake.value), "awake with nothing to do, or asleep over its work"
             await RisingEdge(self.dut.clk)
             if finished:
                 return
@@ -197,7 +200,7 @@ async def a_sweep_called_for_again_misses_nothing(dut):
 @pytest.mark.parametrize("case", ["what_was_not_swept_is_swept", "a_sweep_called_for_again_misses_nothing"])
 @pytest.mark.parametrize("size", SIZES)
 def test_memory_sweep(size, case):
-    simulate(MemorySweep(SIZES[size]), "memory_sweep", __name__, case, environment={"SIZE": size})
+    simulate(Asleep(MemorySweep(SIZES[size])), "memory_sweep", __name__, case, environment={"SIZE": size})
 
 
 class Early(MemorySweep):
@@ -207,6 +210,26 @@ class Early(MemorySweep):
         m = super().elaborate(platform)
         m.d.comb += self.finished.eq(1)
         return m
+
+
+class WakesLate(MemorySweep):
+    """A wrong sweep, which sleeps on when it is called for."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.wake.eq(self.ranges.valid | self.arm | ~self.finished)
+        return m
+
+
+def test_a_sweep_that_wakes_late_is_noticed():
+    with pytest.raises(SimulationError):
+        simulate(
+            Asleep(WakesLate(SIZES["paper"])),
+            "late_sweep",
+            __name__,
+            "what_was_not_swept_is_swept",
+            environment={"SIZE": "paper"},
+        )
 
 
 def test_a_sweep_that_ends_early_is_noticed():

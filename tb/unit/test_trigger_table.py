@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+from functools import partial
 
 import cocotb
 import pytest
@@ -14,6 +15,8 @@ from hw.config import preset
 from hw.messages import Messages
 from hw.tracker.trigger_table import TriggerTable, completion
 from sim.errors import SimulationError
+from sim.models import FOLDER as MODELS
+from sim.models.seeded_bugs import FaultyTrigger
 from tb.drivers.stream import StreamSink, pauses, until_offered
 from tb.drivers.sweep import swept
 from tb.functional_coverage.collection import observe
@@ -321,8 +324,8 @@ async def waiting_until_the_last_is_taken(dut):
         await bench.clear()
 
 
-def run(test: str, percent: int | None = 0, config=CONFIG) -> None:
-    simulate(TriggerTable(config), "trigger_table", __name__, test, environment={"T3_PAUSES": json.dumps(percent)})
+def run(test: str, percent: int | None = 0) -> None:
+    simulate(TriggerTable(CONFIG), "trigger_table", __name__, test, environment={"T3_PAUSES": json.dumps(percent)})
 
 
 @pytest.mark.parametrize("percent", [0, 90, None])
@@ -355,5 +358,16 @@ def test_repeated_completions_change_nothing():
 
 
 def test_the_seeded_bug_is_caught():
+    table = FaultyTrigger(TriggerTable(CONFIG))
+    run_table = partial(
+        simulate,
+        table,
+        "trigger_table",
+        __name__,
+        "each_block_once",
+        environment={"T3_PAUSES": "0"},
+        sources=[MODELS / "seeded_bug.sv"],
+    )
+    run_table()
     with pytest.raises(SimulationError, match="sorted"):
-        run("each_block_once", 0, preset("paper", trigger_blocks=64, seeded_bug="doubled_trigger"))
+        run_table(plusargs=["+seeded_bug=doubled_trigger"])
