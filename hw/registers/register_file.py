@@ -37,8 +37,8 @@ class RegisterFile(wiring.Component):
     Ports: `axi_*`, the bus (byte address of 16 bits, of which the lowest two are ignored); `interrupt_request`, level;
     `range_write`, the range-table programming bus; `fault_record`, the record that comes with `interrupt_status_fault`;
     `count_<counter>`, the increment or value of this cycle (a maximum or last-value counter ignores 0); for every field
-    `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and self-clearing (one cycle), an
-    input for ro (level) and w1c (sets the bit while high). Constants and the fault registers have no port.
+    `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and self-clearing (one
+    cycle), an input for ro (level) and rw1c (sets the bit while high). Constants and the fault registers have no port.
 
     Answers: SLVERR for an address with no register and for a write to a register with nothing to write; byte strobes
     are honoured everywhere. A 48-bit counter is read low half first, which latches its high half.
@@ -163,11 +163,11 @@ class RegisterFile(wiring.Component):
         address_held = Signal()
         data_held = Signal()
         read_held = Signal()
-        sweeping = Signal(init=1)
+        clearing = Signal(init=1)
         m.d.comb += [
-            self.axi_awready.eq(~address_held & ~sweeping),
-            self.axi_wready.eq(~data_held & ~sweeping),
-            self.axi_arready.eq(~read_held & ~sweeping),
+            self.axi_awready.eq(~address_held & ~clearing),
+            self.axi_wready.eq(~data_held & ~clearing),
+            self.axi_arready.eq(~read_held & ~clearing),
         ]
         with m.If(self.axi_awvalid & self.axi_awready):
             m.d.sync += [address_held.eq(1), write_address.eq(self.axi_awaddr)]
@@ -184,7 +184,7 @@ class RegisterFile(wiring.Component):
         m.submodules.window = window = Memory(shape=32, depth=1 << index_bits, init=[])
         window_write = window.write_port()
         window_read = window.read_port()
-        swept = Signal(index_bits)
+        clear_index = Signal(index_bits)
         write_mask = Signal(32)
         merged = Signal(32)
         m.d.comb += [
@@ -204,17 +204,17 @@ class RegisterFile(wiring.Component):
                     m.d.sync += getattr(self, register.member(field)).eq(0)
 
         with m.FSM(name="access"):
-            with m.State("SWEEP"):
-                m.d.comb += [window_write.addr.eq(swept), window_write.data.eq(0), window_write.en.eq(1)]
+            with m.State("CLEAR_WINDOW"):
+                m.d.comb += [window_write.addr.eq(clear_index), window_write.data.eq(0), window_write.en.eq(1)]
                 m.d.sync += [
-                    swept.eq(swept + 1),
+                    clear_index.eq(clear_index + 1),
                     self.range_write.valid.eq(1),
-                    self.range_write.word.eq(swept[:5]),
-                    self.range_write.index.eq(swept[5:]),
+                    self.range_write.word.eq(clear_index[:5]),
+                    self.range_write.index.eq(clear_index[5:]),
                     self.range_write.data.eq(0),
                 ]
-                with m.If(swept.all()):
-                    m.d.sync += sweeping.eq(0)
+                with m.If(clear_index.all()):
+                    m.d.sync += clearing.eq(0)
                     m.next = "CHOOSE"
             with m.State("CHOOSE"):
                 can_write = Signal()
