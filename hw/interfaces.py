@@ -1,7 +1,8 @@
 """Buses between blocks and to the outside, as signatures; joined with `connect`, as streams are.
 
 Streams of one payload (requests, commits, packets, faults) are `stream.Signature` of a layout in :mod:`hw.messages`,
-the programming of the range table is a :data:`hw.range_table.RangeWrite`. Here is what has several members.
+the programming of the range table is a :data:`hw.range_table.RangeWrite`. Here is what has several members. A memory
+port is none: requests of several blocks become one stream, and what is read is shown to all of them, for one to take.
 """
 
 from types import SimpleNamespace

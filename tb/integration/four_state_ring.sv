@@ -222,8 +222,8 @@ module four_state_ring #(
         rst <= 0;
         checking <= 1;
         for (n = 0; n < REGISTERS; n = n + 1) write(registers[n][55:48], registers[n][47:32], registers[n][31:0]);
+        for (rank = 0; rank < GPUS; rank = rank + 1) write(rank, CONTROL, ARM);
         for (rank = 0; rank < GPUS; rank = rank + 1) begin
-            write(rank, CONTROL, ARM);
             answer = 0;
             while (!(answer & ARMED)) read(rank, STATUS);
         end

@@ -153,7 +153,7 @@ def test_a_compiler_that_fails_is_the_machines_fault(monkeypatch, tmp_path):
 
 
 INTERRUPTED = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 import sim.experiments.regression as regression
 import sim.simulator.prerequisites
 
@@ -164,6 +164,8 @@ def slow(spec, *others):
 
 if __name__ == "__main__":
     import sim.cli.main as main
+    # A shell that starts the tests in the background has it ignored, and a process inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     regression._work = slow
     sys.exit(main.command_line(["regress", "--only", "tiny"]))
 elif os.environ.get("T3_SLOW"):
