@@ -165,6 +165,16 @@ class MessageParameters(Parameters):
         """Width of a range-table index."""
         return (self.ranges - 1).bit_length()
 
+    @property
+    def sends(self) -> int:
+        """Entries of the send table."""
+        return self.ranges
+
+    @property
+    def send_bits(self) -> int:
+        """Width of a send-table index."""
+        return (self.sends - 1).bit_length()
+
 
 @dataclass(frozen=True)
 class ChannelParameters(MessageParameters):

@@ -82,7 +82,7 @@ class Node(wiring.Component):
         connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
         maps, controllers = [], []
-        programming = registers.range_write.valid | state.clear
+        programming = registers.range_write.valid | registers.send_write.valid | state.clear
         returned = Cat(port.valid for port in dma.returns).any()
         stored = Cat(port.valid for port in packetizer.stores).any()
         gated_submodule(m, "dma", dma, dma.blocks.valid | returned | programming | ~dma.idle, config.gated_clocks)
@@ -124,6 +124,7 @@ class Node(wiring.Component):
                 controller.control.boundary_30.eq(registers.detector_boundary_30),
                 controller.control.boundary_none.eq(registers.detector_boundary_none),
                 address_map.ranges.eq(registers.range_write),
+                address_map.sends.eq(registers.send_write),
                 address_map.epoch.eq(state.epoch),
                 address_map.armed.eq(state.armed),
             ]
@@ -157,6 +158,7 @@ class Node(wiring.Component):
             sweep.start.eq(state.clear),
             sweep.settled.eq(~Cat(controller.events.unsettled for controller in controllers).any()),
             dma.clear.eq(state.clear),
+            dma.sends.eq(registers.send_write),
         ]
         for block in (tracker, dma, links):
             m.d.comb += block.ranges.eq(registers.range_write)

@@ -22,15 +22,18 @@ from ..messages import Access, Fault, Policy, Threshold
 from ..node_monitor import LATENCY_COUNTERS
 from ..parameters import between
 from ..range_table import ENTRY_WORDS
+from ..send_table import SEND_ENTRY_WORDS
 from ..tracker.events import TRACKER_COUNTERS
 from ..tracker.parameters import TrackerParameters
 
 ADDRESS_BITS = 16
 WINDOW_BASE = 0x4000
 """First range-table entry; entry i, word w is at WINDOW_BASE + i * 0x80 + w * 4."""
+SEND_BASE = 0x6000
+"""First send; send i, word w is at SEND_BASE + i * 0x10 + w * 4."""
 COUNTER_BASE = 0x1000
 COUNTER_BITS = 48
-IDENTIFICATION = 0x5433_0001
+IDENTIFICATION = 0x5433_0002
 """`T3` in ASCII and the version of this map."""
 
 
@@ -126,7 +129,7 @@ def counters() -> tuple[Counter, ...]:
 
 @cache
 def register_map(config: RegisterParameters) -> tuple[Register, ...]:
-    """Every register of a node of `config`, in address order; the last is the range-table window."""
+    """Every register of a node of `config`, in address order; the last two are the range table and the send table."""
     registers: list[Register] = []
     address = 0
 
@@ -281,15 +284,13 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             field = Field(name, 0, width, Kind.COUNTER, text + note)
             registers.append(Register(name, address, (field,), text + note, counter.counting))
             address += 4
-    words = config.ranges * ENTRY_WORDS
-    registers.append(
-        Register(
-            "range_table",
-            WINDOW_BASE,
-            (Field("range_table", 0, 32, Kind.WINDOW, f"one of {words} words; cleared by reset"),),
-            f"range table: entry i, word w at {WINDOW_BASE:#x} + i * {4 * ENTRY_WORDS:#x} + w * 4",
-        )
-    )
+    for name, base, entries, entry_words in (
+        ("range_table", WINDOW_BASE, config.ranges, ENTRY_WORDS),
+        ("send_table", SEND_BASE, config.sends, SEND_ENTRY_WORDS),
+    ):
+        field = Field(name, 0, 32, Kind.WINDOW, f"one of {entries * entry_words} words; cleared by reset")
+        text = f"{name.replace('_', ' ')}: entry i, word w at {base:#x} + i * {4 * entry_words:#x} + w * 4"
+        registers.append(Register(name, base, (field,), text))
     return tuple(registers)
 
 

@@ -1,7 +1,8 @@
 """What a program is on this hardware: the register writes of a rank, and what must then be seen of it.
 
-Every chunk of every array has its own wg numbers, the same on all ranks, which begin at a whole Tracker bank. What the
-hardware lacks (an offset to wg, more than one send of a block) is refused in one sentence.
+Every chunk of every array has its own wg numbers, the same on all ranks, which begin at a whole Tracker bank; a send to
+another chunk moves the number of a tile with its address. What the hardware lacks (more than one send of a block) is
+refused in one sentence.
 """
 
 import itertools
@@ -14,9 +15,9 @@ from hw.messages import Mapping as AccessMapping
 from sim.collectives import program as words
 from sim.collectives.check import check, regions_of
 from sim.collectives.program import Part, Program, Region, Via
-from sim.host.limits import DriverError
-from sim.host.range_entries import range_words, trigger_entries
-from sim.host.register_writes import Write, range_writes, register_write, wide_writes
+from sim.host.limits import SENDS_PER_RANGE, DriverError
+from sim.host.range_entries import range_words, send_words, trigger_entries
+from sim.host.register_writes import Write, range_writes, register_write, send_writes, wide_writes
 from sim.host.tiling import Tiling
 from sim.topologies.topology import Topology
 
@@ -47,7 +48,8 @@ class Placement:
 @dataclass(frozen=True)
 class Range:
     """A region in the range table: entry `index`; `base` its first sector, `wg_base` the number of its first tile,
-    `block_base` its first entry of the trigger table (0 when it is not tracked)."""
+    `block_base` its first entry of the trigger table (0 when it is not tracked), `first_send` its first entry of the
+    send table (0 when it is not sent)."""
 
     index: int
     region: Region
@@ -55,6 +57,7 @@ class Range:
     base: int
     wg_base: int
     block_base: int
+    first_send: int
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,7 @@ def compile_program(
     for item in ranges:
         writes += _region_writes(program, config, item, placements, numbers, block_wfs)
     for index, (start, length) in enumerate(plain, len(ranges)):
-        writes += range_writes(config, index, range_words(config, base=start, sectors=length, phase=Phase.OTHER))
+        writes += range_writes(config, index, range_words(config, base=start, sectors=length))
     writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
     fill, element = _fill(program, tracked)
     return NodeProgram(
@@ -191,13 +194,25 @@ def _ranges(
     numbers: Mapping[Part, int],
     block_wfs: int,
 ) -> list[Range]:
-    """The regions in the range table, those that are tracked one after another in the trigger table."""
-    ranges, entries = [], 0
+    """The regions in the range table, those that are tracked one after another in the trigger table, and their sends
+    one after another in the send table."""
+    ranges, entries, sends = [], 0, 0
     for index, (part, region) in enumerate(regions.items()):
         place = placements[region.array]
         first = entries if region.updates else 0
-        ranges.append(Range(index, region, place.tiling, place.chunk(region.chunk), numbers[part], first))
+        ranges.append(
+            Range(
+                index,
+                region,
+                place.tiling,
+                place.chunk(region.chunk),
+                numbers[part],
+                first,
+                sends if region.sends else 0,
+            )
+        )
         entries += trigger_entries(config, place.tiling, block_wfs) if region.updates else 0
+        sends += len(region.sends)
     return ranges
 
 
@@ -254,20 +269,32 @@ def _region_writes(
     numbers: Mapping[Part, int],
     block_wfs: int,
 ) -> list[Write]:
-    """The writes of a region's range entry."""
+    """The writes of a region's sends and of its range entry."""
     region = item.region
     array = program.array(region.array)
-    if len(region.sends) > 1:
-        raise DriverError(f"{region.part} has {len(region.sends)} sends, the hardware sends a block once")
-    mapping, peer, access, offset = AccessMapping.LOCAL, 0, words.Access.STORE, 0
-    for send in region.sends:
+    if len(region.sends) > SENDS_PER_RANGE:
+        raise DriverError(
+            f"{region.part} has {len(region.sends)} sends, the hardware sends a block {SENDS_PER_RANGE} times at most"
+        )
+    writes = []
+    for number, send in enumerate(region.sends, item.first_send):
+        there = program.array(send.array)
+        if placements[send.array].tiling != item.tiling:
+            raise DriverError(f"{region.part} is sent to {send.part}, whose tiles are others")
+        sent = send_words(
+            config,
+            peer=send.peer,
+            offset=placements[send.array].chunk(send.chunk) - item.base,
+            wg_offset=numbers[send.part] - item.wg_base,
+            access=_ACCESS[send.access],
+            alu=AluOperation[there.op.upper()],
+            dtype=DataType[there.dtype.upper()],
+            phase=Phase[there.traffic.upper()],
+        )
+        writes += send_writes(config, number, sent)
+    mapping = AccessMapping.LOCAL
+    if region.sends:
         mapping = AccessMapping.REMOTE if region.via is Via.STORE else AccessMapping.DMA
-        peer, access = send.peer, send.access
-        offset = placements[send.array].chunk(send.chunk) - item.base
-        if numbers[send.part] != item.wg_base:
-            raise DriverError(
-                f"{region.part} is sent to {send.part}, whose wg numbers differ: the hardware has no offset for them"
-            )
     entry = range_words(
         config,
         base=item.base,
@@ -279,13 +306,11 @@ def _region_writes(
         first_touch=array.first_touch and bool(region.updates),
         tracked=bool(region.updates),
         launch=region.launch,
-        remote_access=_ACCESS[access],
-        phase=Phase[array.traffic.upper()],
-        peer=peer,
-        offset=offset,
+        first_send=item.first_send,
+        sends=len(region.sends),
         wg_base=item.wg_base,
         block_base=item.block_base,
         block_wfs=block_wfs,
         updates=max(region.updates, 1),
     )
-    return range_writes(config, item.index, entry)
+    return [*writes, *range_writes(config, item.index, entry)]

@@ -6,7 +6,8 @@ from enum import Enum
 from hw.config import Configuration
 from hw.messages import Policy, Threshold
 from hw.range_table import ENTRY_WORDS, Word
-from hw.registers.map import WINDOW_BASE, Kind, find_register
+from hw.registers.map import SEND_BASE, WINDOW_BASE, Kind, find_register
+from hw.send_table import SEND_ENTRY_WORDS, SendWord
 from sim.host.limits import DriverError, between
 
 Write = tuple[int, int]
@@ -21,6 +22,15 @@ def range_writes(config: Configuration, index: int, words: Mapping[Word, int]) -
     control = entry + 4 * Word.CONTROL
     body = [(entry + 4 * word, value) for word, value in words.items() if word is not Word.CONTROL]
     return [(control, 0), *body, (control, words[Word.CONTROL])]
+
+
+def send_writes(config: Configuration, index: int, words: Mapping[SendWord, int]) -> list[Write]:
+    """Register writes that program send `index`, to be made before those of a range that names it."""
+    between("send index", index, 0, config.sends - 1)
+    for word, value in words.items():
+        between(word.name, value, 0, 0xFFFF_FFFF)
+    entry = SEND_BASE + index * 4 * SEND_ENTRY_WORDS
+    return [(entry + 4 * word, value) for word, value in words.items()]
 
 
 def register_write(config: Configuration, register: str, **values: int | Enum) -> Write:
