@@ -19,6 +19,7 @@ from .near_bank.alu import Alu
 from .near_bank.bank_group import BankGroupUnit
 from .node import Node
 from .registers.register_file import RegisterFile
+from .tracker.doorbell import Doorbell
 from .tracker.spill import SpillPort
 from .tracker.tracker import Tracker
 
@@ -93,6 +94,7 @@ BLOCKS = {
             Tracker,
             exported=True,
         ),
+        Block("doorbell", _in("tracker", "doorbell"), Doorbell, exported=True),
         Block("spill_port", _in("tracker", "crossbar", "spill"), SpillPort, exported=True),
         Block("dma_engine", ("dma/engine.py", "dma/walker.py", "link/packet_buffer.py"), DmaEngine, exported=True),
         Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),

@@ -117,6 +117,7 @@ class Fault(enum.Enum, shape=4):
     CHECK = 7
     DESTINATION = 8
     LEFT_OVER = 9
+    BUSY = 10
 
 
 HEADER_CHECK_BITS = 16

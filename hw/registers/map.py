@@ -23,6 +23,7 @@ from ..node_monitor import LATENCY_COUNTERS
 from ..parameters import between
 from ..range_table import ENTRY_WORDS
 from ..send_table import SEND_ENTRY_WORDS
+from ..tracker.doorbell import DOORBELL_COUNTERS
 from ..tracker.events import TRACKER_COUNTERS
 from ..tracker.parameters import TrackerParameters
 
@@ -124,6 +125,7 @@ def counters() -> tuple[Counter, ...]:
         *ADDRESS_MAP_COUNTERS,
         *LATENCY_COUNTERS,
         *LINK_COUNTERS,
+        *DOORBELL_COUNTERS,
     )
 
 
@@ -222,6 +224,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             "arming", 5, 1, Kind.READ_ONLY, "an epoch was called for; its predecessors drain, or sweeps have not ended"
         ),
         Field("drained", 6, 1, Kind.READ_ONLY, "no epoch is armed, and nothing of an older one is left in this node"),
+        Field("doorbell", 7, 1, Kind.READ_ONLY, "the doorbell's tiles are being completed"),
     )
     add(
         "arbiter",
@@ -249,6 +252,19 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     single("done_ranges_high", max(config.ranges - 32, 1), Kind.READ_ONLY, "bit i - 32: range i is complete, from 32")
     single("pace", 8, Kind.READ_WRITE, "PACED: cycles per communication request it keeps up with", 4)
     single("pace_lag", 16, Kind.READ_WRITE, "PACED: cycles communication may fall behind before it catches up", 64)
+    add(
+        "doorbell_workgroups",
+        "whose WF tiles `doorbell.ring` completes",
+        Field("first", 0, 16, Kind.READ_WRITE, "number of the first workgroup"),
+        Field("count", 16, 16, Kind.READ_WRITE, "workgroups, of consecutive numbers"),
+    )
+    add(
+        "doorbell",
+        "completes WF tiles without accesses: their data lies in memory already; not to be rung again while "
+        "`status.doorbell`",
+        Field("range", 0, config.range_bits, Kind.READ_WRITE, "range that has the workgroups"),
+        Field("ring", 31, 1, Kind.PULSE, "complete all of their tiles once"),
+    )
     address = 0x80
     add(
         "interrupt_status",

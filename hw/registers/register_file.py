@@ -69,8 +69,9 @@ class RegisterFile(wiring.Component):
     """AXI4-Lite slave with every register of :func:`hw.registers.map.register_map`.
 
     Ports: `axi_*`, the bus (byte address of 16 bits, of which the lowest two are ignored); `interrupt_request`, level;
-    `range_write`, `send_write`, the programming buses of the range table and the send table; `fault_record`, the record
-    that comes with `interrupt_status_fault`;
+    `range_write`, `send_write`, the programming buses of the range table and the send table; `doorbell_entry`,
+    after `doorbell_ring` all words of the range, one a cycle in their order; `fault_record`, the record that comes with
+    `interrupt_status_fault`;
     `count_<counter>`, the increment or value of this cycle (a maximum or last-value counter ignores 0); for every field
     `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and pulse (one cycle), an
     input for ro (level) and w1c (sets the bit while high). Constants and the fault registers have no port.
@@ -80,7 +81,7 @@ class RegisterFile(wiring.Component):
 
     Timing: an access takes two cycles once its address and data are in; a read waits for one write at most, and a write
     for one read. After reset both tables are cleared, also in every block on their buses: 32 cycles per range, in
-    which no access is accepted.
+    which no access is accepted. The access after a ring of the doorbell waits for the words of the entry.
     """
 
     def __init__(self, config: RegisterParameters):
@@ -93,6 +94,7 @@ class RegisterFile(wiring.Component):
             "interrupt_request": Out(1),
             "range_write": Out(RangeWrite),
             "send_write": Out(SendWrite),
+            "doorbell_entry": Out(RangeWrite),
             "fault_record": In(messages.fault_record),
         }
         for register in self._registers:
@@ -248,11 +250,27 @@ class RegisterFile(wiring.Component):
                     *(window.read.addr.eq(write_address[2:]) for window in windows),
                 ]
                 # The answer to the access before is still on the bus: the other kind comes first if it waits.
-                with m.If(can_write):
+                with m.If(self.doorbell_ring):
+                    m.d.comb += windows[0].read.addr.eq(self.doorbell_range << windows[0].entry_bits)
+                    m.next = "ENTRY"
+                with m.Elif(can_write):
                     m.next = "WRITE"
                 with m.Elif(can_read):
                     m.d.comb += [window.read.addr.eq(read_address[2:]) for window in windows]
                     m.next = "READ"
+            with m.State("ENTRY"):
+                word = Signal(range(len(Word)))
+                m.d.comb += [
+                    windows[0].read.addr.eq((self.doorbell_range << windows[0].entry_bits) + word + 1),
+                    self.doorbell_entry.valid.eq(1),
+                    self.doorbell_entry.index.eq(self.doorbell_range),
+                    self.doorbell_entry.word.eq(word),
+                    self.doorbell_entry.data.eq(windows[0].read.data),
+                ]
+                m.d.sync += word.eq(word + 1)
+                with m.If(word == len(Word) - 1):
+                    m.d.sync += word.eq(0)
+                    m.next = "CHOOSE"
             with m.State("WRITE"):
                 m.d.sync += [
                     address_held.eq(0),

@@ -17,6 +17,7 @@ from hw.registers.map import COUNTER_BITS, SEND_BASE, WINDOW_BASE, Counting, Kin
 from hw.registers.register_file import KEPT_HERE, RegisterFile
 from hw.send_table import SendWord, SendWrite
 from sim.errors import SimulationError
+from tb.drivers.payload import pack
 from tb.drivers.register_bench import RegisterBench
 from tb.runner import simulate
 
@@ -129,6 +130,49 @@ async def table_is_broadcast_and_reads_back(dut, bench, bus, layout, base, pitch
     dut.rst.value = 0
     for index, word in order[:10]:
         assert await bench.read(base + index * pitch + word * 4) == 0
+
+
+@cocotb.test()
+async def a_ring_reads_out_the_entry(dut):
+    """Every word of the range, once, in order, beginning right after the ring; accesses that come meanwhile wait."""
+    bench = await RegisterBench(dut).start()
+    config = bench.config
+    seen, rings = [], 0
+
+    async def listen():
+        nonlocal rings
+        while True:
+            await RisingEdge(dut.clk)
+            await ReadOnly()
+            rings += int(dut.doorbell_ring.value)
+            bits = int(dut.doorbell_entry.value)
+            if bits & 1:
+                seen.append((int(dut.doorbell_range.value), bits))
+
+    cocotb.start_soon(listen())
+    table = {(index, word): random.getrandbits(32) for index in range(config.ranges) for word in Word}
+    for (index, word), value in table.items():
+        await bench.write(WINDOW_BASE + index * 0x80 + word * 4, value)
+    first, count = random.getrandbits(16), random.getrandbits(16)
+    await bench.write(bench.address("doorbell_workgroups"), first | count << 16)
+    assert (int(dut.doorbell_workgroups_first.value), int(dut.doorbell_workgroups_count.value)) == (first, count)
+    assert not seen
+    for number in range(12):
+        index = random.randrange(config.ranges)
+        await bench.write(bench.address("doorbell"), index)
+        assert not seen, "read out without a ring"
+        await bench.write(bench.address("doorbell"), index | 1 << 31)
+        word = random.choice(list(Word))
+        if number % 2:
+            await bench.write(WINDOW_BASE + index * 0x80 + word * 4, ~table[index, word] & 0xFFFFFFFF)
+        assert await bench.read(bench.address("doorbell")) == index
+        entry = [table[index, word] for word in Word]
+        expected = [pack(RangeWrite, valid=1, index=index, word=word, data=entry[word]) for word in Word]
+        assert seen == [(index, bits) for bits in expected] and rings == number + 1
+        seen.clear()
+        if number % 2:
+            table[index, word] ^= 0xFFFFFFFF
+            assert await bench.read(WINDOW_BASE + index * 0x80 + word * 4) == table[index, word]
 
 
 @cocotb.test()
@@ -343,6 +387,7 @@ async def reads_and_writes_back_to_back(dut):
 
 CASES = (
     "tables_are_broadcast_and_read_back",
+    "a_ring_reads_out_the_entry",
     "unmapped_addresses_are_refused",
     "counters_count_latch_and_clear",
     "every_counter_carries_through_all_its_bits",
