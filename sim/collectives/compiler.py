@@ -17,11 +17,10 @@ from sim.collectives.check import check, regions_of
 from sim.collectives.program import Part, Program, Region, Via
 from sim.host.limits import SENDS_PER_RANGE, DriverError
 from sim.host.range_entries import range_words, send_words, trigger_entries
-from sim.host.register_writes import Write, range_writes, register_write, send_writes, wide_writes
+from sim.host.register_writes import Write, doorbell_writes, range_writes, register_write, send_writes, wide_writes
 from sim.host.tiling import Tiling
-from sim.topologies.topology import Topology
+from sim.topologies.topology import Routes
 
-MAX_GPUS = 64
 IDENTITY = {
     DataType.FP16: {AluOperation.MIN: 0x7E00, AluOperation.MAX: 0x7E00},
     DataType.BF16: {AluOperation.MIN: 0x7FC0, AluOperation.MAX: 0x7FC0},
@@ -64,14 +63,16 @@ class Range:
 class NodeProgram:
     """What the host must do for one rank, and what it must then see.
 
-    `writes` program the node; arming is a separate write. `ranges` in the order of the range table; `expected_blocks`
-    DMA blocks that the rank sends, `expected_triggers` WF tiles that become complete; `trigger_entries` it uses.
-    `fill`: what must hold `fill_element` in every element before the node is armed (first sector, sectors), empty with
-    first-touch. `home_sectors`: size of the Tracker's home table.
+    `writes` program the node; arming is a separate write. `doorbells`: the writes of each ring, in their order, to be
+    made when the node is armed, each while `status.doorbell` is low. `ranges` in the order of the range table;
+    `expected_blocks` DMA blocks that the rank sends, `expected_triggers` WF tiles that become complete;
+    `trigger_entries` it uses. `fill`: what must hold `fill_element` in every element before the node is armed (first
+    sector, sectors), empty with first-touch. `home_sectors`: size of the Tracker's home table.
     """
 
     rank: int
     writes: tuple[Write, ...]
+    doorbells: tuple[tuple[Write, ...], ...]
     ranges: tuple[Range, ...]
     expected_blocks: int
     expected_triggers: int
@@ -126,7 +127,7 @@ def home_sectors(program: Program, config: Configuration, placements: Mapping[st
 def compile_program(
     program: Program,
     config: Configuration,
-    topology: Topology,
+    topology: Routes,
     rank: int,
     placements: Mapping[str, Placement],
     *,
@@ -144,6 +145,8 @@ def compile_program(
     """
     check(program)
     _check_fields(config, program.gpus, rank, epoch)
+    if topology.ports > config.links:
+        raise DriverError(f"links must be at least {topology.ports} for the {topology.name}, got {config.links}")
     table = home_sectors(program, config, placements)
     plain = [*plain, *([] if home is None else [(home, table)])]
     regions = regions_of(program, rank)
@@ -177,6 +180,11 @@ def compile_program(
     return NodeProgram(
         rank=rank,
         writes=tuple(writes),
+        doorbells=tuple(
+            tuple(doorbell_writes(config, item.index, item.wg_base, item.tiling.workgroups))
+            for item in ranges
+            if item.region.doorbell
+        ),
         ranges=tuple(ranges),
         expected_blocks=expected,
         expected_triggers=sum(item.tiling.wf_tiles for item in tracked),
@@ -219,6 +227,7 @@ def _ranges(
 def _fill(program: Program, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, int], ...], int]:
     """What memory must hold before the start: where (first sector, sectors), and the element."""
     arrays = {array.name: array for array in program.arrays}
+    tracked = [item for item in tracked if not item.region.doorbell]
     fill = tuple((item.base, item.tiling.sectors) for item in tracked if not arrays[item.region.array].first_touch)
     updated = [arrays[item.region.array] for item in tracked if item.region.store is words.Access.UPDATE]
     elements = {IDENTITY[DataType[array.dtype.upper()]].get(AluOperation[array.op.upper()], 0) for array in updated}
@@ -228,8 +237,6 @@ def _fill(program: Program, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, 
 
 
 def _check_fields(config: Configuration, gpus: int, rank: int, epoch: int) -> None:
-    if not 2 <= gpus <= MAX_GPUS:
-        raise DriverError(f"gpus must be from 2 to {MAX_GPUS}, got {gpus}")
     if not 0 <= rank < gpus:
         raise DriverError(f"rank must be from 0 to {gpus - 1}, got {rank}")
     if not 1 <= epoch < 1 << config.epoch_bits:
@@ -248,7 +255,7 @@ def _check_overlap(extents: Sequence[tuple[int, int]]) -> None:
             raise DriverError(f"the regions at sectors {start} (of {length}) and {following} overlap")
 
 
-def _route(program: Program, topology: Topology, rank: int, regions: Mapping[Part, Region]) -> int:
+def _route(program: Program, topology: Routes, rank: int, regions: Mapping[Part, Region]) -> int:
     """The route register: for each peer the port that leads there."""
     route = 0
     for peer in {send.peer for region in regions.values() for send in region.sends}:
@@ -303,7 +310,8 @@ def _region_writes(
         access=_ACCESS[region.store],
         alu=AluOperation[array.op.upper()],
         dtype=DataType[array.dtype.upper()],
-        first_touch=array.first_touch and bool(region.updates),
+        # What lies in memory before must not be swept.
+        first_touch=array.first_touch and bool(region.updates) and not region.doorbell,
         tracked=bool(region.updates),
         launch=region.launch,
         first_send=item.first_send,

@@ -33,8 +33,17 @@ def send_writes(config: Configuration, index: int, words: Mapping[SendWord, int]
     return [(entry + 4 * word, value) for word, value in words.items()]
 
 
+def doorbell_writes(config: Configuration, index: int, first: int, count: int) -> list[Write]:
+    """Register writes that complete every WF tile of workgroups `first` to `first + count` of range `index`."""
+    between("range index", index, 0, config.ranges - 1)
+    return [
+        register_write(config, "doorbell_workgroups", first=first, count=count),
+        register_write(config, "doorbell", range=index, ring=1),
+    ]
+
+
 def register_write(config: Configuration, register: str, **values: int | Enum) -> Write:
-    """The write that sets fields of a register; fields not named take their reset value.
+    """The write that sets fields of a register; fields not named take their reset value, or do not act.
 
     A register of one field is set as `register_write(config, "rank", rank=2)`. Raises :class:`DriverError`.
     """

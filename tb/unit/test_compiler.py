@@ -14,13 +14,16 @@ from hw.messages import Access
 from hw.range_table import WORDS, Word
 from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
 from hw.send_table import SEND_WORDS, SendWord
+from sim.collectives.all_to_all_dma import all_to_all_dma
 from sim.collectives.compiler import NodeProgram, Placement, compile_program, home_sectors, needs, workgroup_stride
+from sim.collectives.direct_reduce_scatter import direct_reduce_scatter
 from sim.collectives.program import Array, Kernel, Part, Program, ProgramError, Region, Send, Via
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.host.limits import DriverError
 from sim.host.register_writes import Write
 from sim.host.tiling import Tiling
+from sim.topologies.mesh import mesh
 from sim.topologies.ring import ring
 
 PAPER = preset("paper")
@@ -238,7 +241,6 @@ def test_an_all_gather_compiles_to_stores() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gpus": 65}, "gpus must be from 2 to 64"),
         ({"rank": 4}, "rank must be from 0 to 3, got 4"),
         ({"epoch": 0}, "epoch must be from 1 to 255"),
         ({"epoch": 256}, "epoch must be from 1 to 255"),
@@ -266,6 +268,15 @@ def test_a_link_that_is_not_there_is_refused() -> None:
     compile_program(ring_reduce_scatter(2, -1), config, ring(2, 1, -1), 0, placements)
 
 
+def test_more_ports_than_a_node_has_are_refused() -> None:
+    placements = {"output": Placement(0, Tiling(128, 128))}
+    with pytest.raises(DriverError, match="links must be at least 3 for the mesh, got 2"):
+        compile_program(direct_reduce_scatter(4), PAPER, mesh(4), 0, placements)
+    node = compile_program(direct_reduce_scatter(3), PAPER, mesh(3), 1, placements)
+    _, registers = decode(node.writes)
+    assert registers[find_register(PAPER, "route_low").address] == 1 << 0  # to rank 0 by port 1, to rank 2 by port 0
+
+
 def pair(regions: Callable[[int], list[Region]]) -> Program:
     """A program of two ranks whose kernels store a[0] on rank 0, nothing on rank 1."""
     return Program(
@@ -276,6 +287,7 @@ def pair(regions: Callable[[int], list[Region]]) -> Program:
         kernels=lambda rank: (Kernel("gemm", () if rank else (Part("a", 0),)),),
         result=lambda rank: (),
         golden=lambda inputs: inputs,
+        lies=lambda rank: (Part("a", 1),),
     )
 
 
@@ -295,6 +307,26 @@ def test_a_send_to_another_chunk_moves_address_and_tile_number(via: Via) -> None
     sent = send_of(nodes[0].writes, 0)
     assert (here, there) == (0, 24) and sent["wg_offset"] == 24
     assert tables[0][Word.BASE_LOW] + sent["offset"] - (1 << config.va_sector_bits) == tables[1][Word.BASE_LOW]
+
+
+def test_doorbells_are_rung_for_what_lies_in_memory() -> None:
+    tiling = Tiling(300, 200, 128, 64, 8)
+    placements = {name: Placement(base, tiling) for name, base in (("output", 0), ("received", 1 << 20))}
+    node = compile_program(all_to_all_dma(3), PAPER, mesh(3), 1, placements)
+    table, _ = decode(node.writes)
+    workgroups, doorbell = (find_register(PAPER, name) for name in ("doorbell_workgroups", "doorbell"))
+    rung = []
+    for writes in node.doorbells:
+        assert [address for address, _ in writes] == [workgroups.address, doorbell.address]
+        index, ring_bit = writes[1][1] & 0x3F, writes[1][1] >> 31
+        assert ring_bit == 1
+        assert writes[0][1] == table[index][Word.WORKGROUPS], "first and count stand as in the range"
+        rung.append(node.ranges[index].region.part)
+    assert rung == [Part("output", 2), Part("output", 0)]
+    for item in node.ranges:
+        control = fields(table[item.index], Word.CONTROL)
+        assert control["first_touch"] == int(bool(item.region.updates) and not item.region.doorbell)
+    assert not compile_program(ring_reduce_scatter(3), PAPER, ring(3), 0, {"output": placements["output"]}).doorbells
 
 
 def test_sends_that_the_hardware_has_not_are_refused() -> None:
