@@ -16,7 +16,7 @@ from hw.messages import Mapping as RangeMapping
 from sim.collectives.compiler import needs
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.experiments.hardware import full_size, with_room
-from sim.experiments.job import EPOCH, Build, Job, compiled, output_at, program_of
+from sim.experiments.job import EPOCH, Build, Job, arrays_at, compiled, program_of, results_of
 from sim.experiments.spec import Spec
 from sim.experiments.variants import ALL_GATHER, GEMM, NEAR_MEMORY, POLICIES, REDUCE_SCATTER, THRESHOLDS
 from sim.golden.arithmetic import pattern_type
@@ -137,7 +137,8 @@ def node_of(spec: Spec, layer: SubLayer) -> Configuration:
     config = full_size(spec.preset, dict(spec.settings), machine.channels, machine.link_bandwidth, machine.tracker_ways)
     if not spec.variant.overlapped:
         return replace(config, gpus=8, ranges=16)
-    needed = needs(program_of(spec), config, output_at(layer.tiling), layer.tiling.wfs)
+    program = program_of(spec)
+    needed = needs(program, config, arrays_at(program, layer.tiling), layer.tiling.wfs)
     config = with_room(config, needed, PLAIN_RANGES, least=16)
     return replace(config, gpus=max(8, config.gpus, layer.gpus, config.ranges // 2))
 
@@ -269,7 +270,7 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
         window=max(1, work.expected_cycles // SAMPLES),
         seed=spec.seed,
         tiling=layer.tiling,
-        results=tuple(program_of(spec).result(rank)[0].chunk for rank in range(layer.gpus)),
+        results=results_of(program_of(spec), layer.tiling),
         pattern=pattern_type(spec.dtype) if ranks > 1 and spec.variant.overlapped else None,
     )
 

@@ -148,8 +148,8 @@ class DmaBench:
             SendWord.OFFSET_LOW: offset & 0xFFFFFFFF,
             SendWord.OFFSET_HIGH: offset >> 32,
         }
-        for word, value in send_values.items():
-            await self.write_send(send, word, value)
+        for send_word, send_value in send_values.items():
+            await self.write_send(send, send_word, send_value)
         values = {
             Word.CONTROL: pack(
                 Control,

@@ -30,7 +30,7 @@ class ProgramBench(RingBench):
 
     def __init__(self, dut, config: Configuration, program: Program, tiling: Tiling):
         super().__init__(dut, config, program.gpus, tiling)
-        self.collective = program
+        self.plan = program
         self.placements = {}
         self.end = ARRAY
         for array in program.arrays:
@@ -48,7 +48,7 @@ class ProgramBench(RingBench):
     async def program(self, rank: int, epoch: int = 1) -> None:
         """The program, and the home table."""
         self.nodes[rank] = compile_program(
-            self.collective,
+            self.plan,
             self.config,
             ring(self.gpus, self.config.links),
             rank,

@@ -4,7 +4,7 @@ chunks with other wg numbers, and no host acts between the halves of an all-redu
 import os
 import random
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from unittest.mock import patch
 
 import cocotb
@@ -106,13 +106,13 @@ async def gathered(bench: ProgramBench, chunks: np.ndarray) -> None:
 
 async def counted(bench: ProgramBench, rank: int) -> None:
     """The counters are the closed form, to the sector and to the tile."""
-    tiling, moves = bench.tiling, bench.collective.moves(rank)
+    tiling, moves = bench.tiling, bench.plan.moves(rank)
     tiles = tiling.wf_tiles
     sectors = sum(
         tile.rows * -(-tile.row_bytes // 32)
         for tile in (tiling.wf_tile(wg, wf) for wg in range(tiling.workgroups) for wf in range(tiling.wfs))
     )
-    rung = sum(region.doorbell for region in bench.collective.regions(rank))
+    rung = sum(region.doorbell for region in bench.plan.regions(rank))
     for name, expected in (
         ("doorbell_tiles", rung * tiles),
         ("tracker_triggers", moves.triggers * tiles),
@@ -180,11 +180,11 @@ async def an_all_reduce_needs_no_host(dut):
         await bench.all_ranks(lambda rank: bench.control(rank, clear_counters=1))
         await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
         for rank in bench.ranks:
-            for part in bench.collective.gemm(rank).parts:
+            for part in bench.plan.gemm(rank).parts:
                 bench.store_part(rank, part, partials[rank][part])
         await bench.done()
         inputs = [np.stack([partials[rank][part] for part in parts]).ravel() for rank in bench.ranks]
-        by_program = interpret(bench.collective, inputs).result.reshape(bench.gpus, bench.gpus, -1)
+        by_program = interpret(bench.plan, inputs).result.reshape(bench.gpus, bench.gpus, -1)
 
         async def check(rank: int, given=partials, interpreted=by_program) -> None:
             for chunk in bench.ranks:
@@ -214,7 +214,8 @@ def run(case: str, gpus: int, tiling: str, size: str = "small", kind: type[Node]
         "TILING": tiling,
         "PROGRAM": "reduce" if case == REDUCE else "gather",
     }
-    design = node_ring(CONFIGURATIONS[size], gpus, kind)
+    rings = node_ring if kind is Node else partial(NodeRing, node=kind)
+    design = rings(CONFIGURATIONS[size], gpus)
     simulate(design, "doorbell_ring", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
 
 
