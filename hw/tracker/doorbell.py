@@ -67,7 +67,7 @@ class Doorbell(wiring.Component):
 
     Ports: `entry`: after a ring the words of its range, CONTROL first and WF_TOTAL last; with CONTROL `first` and
     `count`, the workgroups, both kept for a cycle after the last word; `armed`, `epoch`; `commits`: a tile's threshold
-    at its lowest address; `faults`; `busy`; `tile`: a commit was taken.
+    at its lowest address; `faults`; `busy`; `tile`: a commit was taken; `wake`: see :mod:`hw.primitives.clock_enable`.
 
     Refused, with a record of the first workgroup: a ring while another one is walked (BUSY, that one goes on), while
     not armed (NOT_ARMED), of a range that is not valid or not tracked, or of workgroups it does not have (TILE); a
@@ -91,6 +91,7 @@ class Doorbell(wiring.Component):
                 "faults": Out(stream.Signature(messages.fault_record)),
                 "busy": Out(1),
                 "tile": Out(1),
+                "wake": Out(1),
             }
         )
 
@@ -174,7 +175,10 @@ class Doorbell(wiring.Component):
                     with m.Elif(last_tile):
                         m.next = "ENTER"
         idle = walker.ongoing("IDLE")
-        m.d.comb += self.busy.eq(~idle | rung)
+        m.d.comb += [
+            self.busy.eq(~idle | rung),
+            self.wake.eq(self.busy | self.entry.valid | self.faults.valid),
+        ]
         with m.If(rung & ~idle):
             m.d.comb += [refused.eq(1), fault.eq(Fault.BUSY)]
         self._move(m, kept, walk, begin, enter, advance, row_stride)

@@ -33,7 +33,7 @@ def space_time(program: Program, topology: str) -> Figure:
     for event, place in places.items():
         _draw(axis, program, event, place, crowd)
     axis.set_yticks(range(program.gpus), [f"rank {rank}" for rank in range(program.gpus)])
-    axis.invert_yaxis()
+    axis.set_ylim(program.gpus - 0.45, -0.6)
     axis.set_xticks(range(max(event.step for event in events) + 1))
     axis.set_xlabel("round: what is sent in one arrives in the next")
     axis.grid(visible=False)

@@ -7,7 +7,7 @@ import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw.config import SECTOR_BYTES, Configuration
-from hw.messages import Access, Phase
+from hw.messages import Access, Fault, Phase
 from hw.registers.map import find_register
 from sim.collectives.compiler import NodeProgram, Placement, compile_program, workgroup_numbers
 from sim.collectives.program import Part, Program
@@ -144,6 +144,6 @@ class ProgramBench(RingBench):
     async def no_fault(self, rank: int) -> None:
         """Nothing was refused since the last look."""
         count = await self.read(rank, "fault_count")
-        layout = find_register(self.config, "fault_record").field("fault")
+        mask = find_register(self.config, "fault_record").field("fault").mask
         record = await self.read(rank, "fault_record")
-        assert not count, f"rank {rank}: {count} faults, the first is {layout.values(record & layout.mask).name}"
+        assert not count, f"rank {rank}: {count} faults, the first is {Fault(record & mask).name}"

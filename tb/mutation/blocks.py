@@ -46,6 +46,7 @@ BLOCKS = {
     "store_packetizer": Block(paths_of("store_packetizer"), ("tb/unit/test_packetizer.py",)),
     "link_unit": Block(paths_of("link_unit"), ("tb/unit/test_link.py", "tb/unit/test_link_epochs.py")),
     "memory_sweep": Block(paths_of("memory_sweep"), ("tb/unit/test_memory_sweep.py",)),
+    "link_lane": Block(paths_of("link_lane"), ("tb/unit/test_link_lane.py",)),
     "register_file": Block(
         paths_of("register_file"),
         ("tb/unit/test_registers.py", "tb/unit/test_registers_interrupts.py"),

@@ -123,7 +123,7 @@ def golden(config, ranges, sends, request, armed, epoch):
     index, found = next(((i, r) for i, r in enumerate(ranges) if r.base <= request["va"] < r.limit), (0, None))
     fault = None
     update = False
-    send = sends[found.first_send] if found else None
+    send = sends[found.first_send if found else 0]
     if found is None:
         fault = Fault.OUTSIDE
     elif request["access"] == READ:
@@ -141,7 +141,7 @@ def golden(config, ranges, sends, request, armed, epoch):
             update and not whole_elements(request["mask"], ELEMENT_BYTES[send.dtype if remote else found.dtype])
         ):
             fault = Fault.MASK
-    if fault is not None:
+    if found is None or fault is not None:
         if request["access"] == READ:
             return "refused_reads", {"id": request["id"], "error": 1, "data": 0}, fault
         return None, {}, fault
@@ -302,7 +302,7 @@ async def every_access_goes_where_the_rules_say(dut):
             dut.armed.value = armed
             dut.epoch.value = current
             await ClockCycles(dut.clk, 2)
-            expected = {name: [] for name in layouts}
+            expected: dict[str, list] = {name: [] for name in layouts}
             expected_faults = []
             for number in range(count):
                 request = random_request(config, ranges, number % 256)

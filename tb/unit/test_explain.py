@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sim.cli import main
@@ -121,7 +122,9 @@ def test_a_picture_shows_every_write_once() -> None:
     chunks = sorted(text.get_text() for text in axis.texts)
     assert chunks == sorted("0123" * 4)
     lines = [
-        line.get_xydata().tolist() for line in axis.lines if line.get_marker() == "None" and line.get_zorder() == 1
+        np.asarray(line.get_xydata()).tolist()
+        for line in axis.lines
+        if line.get_marker() == "None" and line.get_zorder() == 1
     ]
     assert len(lines) == 12
     assert {(round(begin[1]) + 1) % 4 == round(end[1]) for begin, end in lines} == {True}

@@ -256,7 +256,7 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
     for module in (alternatives, blocks, calibrate, dram_trace, regress, report, run, sweep):
         monkeypatch.setattr(module, "require_simulator", lambda: None, raising=False)
     monkeypatch.setattr(run, "require_waves", lambda: None)
-    headline = {"headline": {"paper": {"speedup_geomean": {}, "speedup_maximum": {}}}}
+    headline: dict[str, dict] = {"headline": {"paper": {"speedup_geomean": {}, "speedup_maximum": {}}}}
     played = SimpleNamespace(summary=dict, lines=list, passed=True)
     for owner, name, answer in (
         (sim.experiments.experiment, "run_with_output", experiment),
@@ -360,8 +360,8 @@ def test_no_option_of_any_command_is_left_out():
     for case, (_, options) in CASES.items():
         tried.setdefault(case.partition(",")[0], set()).update(options)
     for name, command in commands().items():
-        options = [item for item in command.params if item.param_type_name == "option" and item.name != "help"]
-        missing = [item.opts for item in options if not tried[name] & {*item.opts, *item.secondary_opts}]
+        declared = [item for item in command.params if item.param_type_name == "option" and item.name != "help"]
+        missing = [item.opts for item in declared if not tried[name] & {*item.opts, *item.secondary_opts}]
         assert not missing, f"t3rtl {name}: {missing}"
 
 

@@ -48,8 +48,8 @@ def test_documents_hold_every_register_and_field(name):
                 assert int(defines[f"{prefix}_{field.name.upper()}_SHIFT"], 16) == field.low
     for word in Word:
         assert int(defines[f"T3_RANGE_{word.name}_WORD"], 16) == word.value
-    for word in SendWord:
-        assert int(defines[f"T3_SEND_{word.name}_WORD"], 16) == word.value
+    for send_word in SendWord:
+        assert int(defines[f"T3_SEND_{send_word.name}_WORD"], 16) == send_word.value
     assert int(defines["T3_SEND_CONTROL_WG_OFFSET_SHIFT"], 16) == 16
 
 
