@@ -11,7 +11,7 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .messages import Access, AluOperation, DataType, MessageParameters, Messages, Phase
+from .messages import Access, AluOperation, DataType, MessageParameters, Messages, TrafficClass
 
 
 class SendWord(enum.IntEnum):
@@ -33,12 +33,12 @@ SendControl = data.StructLayout(
         "access": Access,
         "alu": AluOperation,
         "dtype": DataType,
-        "phase": Phase,
+        "traffic_class": TrafficClass,
         "reserved": unsigned(2),
         "wg_offset": unsigned(WG_OFFSET_BITS),
     }
 )
-"""CONTROL: rank `peer` performs `access` (STORE or UPDATE, with reduction `alu` of `dtype`); `phase` is the accounting
+"""CONTROL: rank `peer` performs `access` (STORE or UPDATE, with reduction `alu` of `dtype`); `traffic_class` is the accounting
 class of the DMA's reads and of its writes at the peer, and of stores to a remote-mapped range; the peer counts it under
 wg + `wg_offset` mod 2**16, because ranges of one epoch share no wg there either."""
 
@@ -52,7 +52,7 @@ SendWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(6), "word
 
 def send_layout(parameters: MessageParameters) -> data.StructLayout:
     """A send: fields as in :data:`SendControl`, and `offset` in sectors."""
-    names = ("peer", "access", "alu", "dtype", "phase", "wg_offset")
+    names = ("peer", "access", "alu", "dtype", "traffic_class", "wg_offset")
     return data.StructLayout({**{name: SendControl[name].shape for name in names}, "offset": Messages(parameters).va})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hw.config import Configuration
-from hw.messages import Access, AluOperation, DataType, Phase
+from hw.messages import Access, AluOperation, DataType, TrafficClass
 from hw.messages import Mapping as AccessMapping
 from sim.collectives import program as words
 from sim.collectives.check import check, regions_of
@@ -67,7 +67,7 @@ class NodeProgram:
     made when the node is armed, each while `status.doorbell` is low. `ranges` in the order of the range table;
     `expected_blocks` DMA blocks that the rank sends, `expected_triggers` WF tiles that become complete;
     `trigger_entries` it uses. `fill`: what must hold `fill_element` in every element before the node is armed (first
-    sector, sectors), empty with first-touch. `home_sectors`: size of the Tracker's home table.
+    sector, sectors), empty with first-touch. `backing_sectors`: size of the Tracker's backing store.
     """
 
     rank: int
@@ -79,17 +79,17 @@ class NodeProgram:
     trigger_entries: int
     fill: tuple[tuple[int, int], ...]
     fill_element: int
-    home_sectors: int
+    backing_sectors: int
 
 
 @dataclass(frozen=True)
 class Needs:
     """What a program takes of every node: entries of the range table, without plain memory, and of the trigger table;
-    sectors of the Tracker's home table."""
+    sectors of the Tracker's backing store."""
 
     ranges: int
     trigger_entries: int
-    home_sectors: int
+    backing_sectors: int
 
 
 def workgroup_stride(config: Configuration, tiling: Tiling) -> int:
@@ -116,10 +116,10 @@ def needs(program: Program, config: Configuration, placements: Mapping[str, Plac
         sum(trigger_entries(config, placements[region.array].tiling, block_wfs) for region in rank if region.updates)
         for rank in regions
     )
-    return Needs(max(map(len, regions)), max(entries), home_sectors(program, config, placements))
+    return Needs(max(map(len, regions)), max(entries), backing_sectors(program, config, placements))
 
 
-def home_sectors(program: Program, config: Configuration, placements: Mapping[str, Placement]) -> int:
+def backing_sectors(program: Program, config: Configuration, placements: Mapping[str, Placement]) -> int:
     """Sectors of the memory-backed table that holds evicted counters: 16 B for each {wg, wf}."""
     return (workgroup_numbers(program, config, placements)[1] << config.wf_bits) // 2
 
@@ -134,10 +134,10 @@ def compile_program(
     epoch: int = 1,
     block_wfs: int = 1,
     plain: Sequence[tuple[int, int]] = (),
-    home: int | None = None,
+    backing: int | None = None,
 ) -> NodeProgram:
     """Compile `program` for `rank`. `placements` by the names of its arrays; `block_wfs` WF tiles make a DMA block;
-    `plain` (first sector, sectors) is memory that kernels use as it is; `home` the first sector of the Tracker's home
+    `plain` (first sector, sectors) is memory that kernels use as it is; `backing` the first sector of the Tracker's home
     table, which is plain memory too.
 
     Raises :class:`sim.collectives.program.ProgramError` for a program that contradicts itself, and
@@ -147,8 +147,8 @@ def compile_program(
     _check_fields(config, program.gpus, rank, epoch)
     if topology.ports > config.links:
         raise DriverError(f"links must be at least {topology.ports} for the {topology.name}, got {config.links}")
-    table = home_sectors(program, config, placements)
-    plain = [*plain, *([] if home is None else [(home, table)])]
+    table = backing_sectors(program, config, placements)
+    plain = [*plain, *([] if backing is None else [(backing, table)])]
     regions = regions_of(program, rank)
     if len(regions) + len(plain) > config.ranges:
         raise DriverError(
@@ -169,7 +169,7 @@ def compile_program(
         register_write(config, "rank", rank=rank),
         *wide_writes(config, "route", _route(program, topology, rank, regions)),
         register_write(config, "epoch", epoch=epoch),
-        *wide_writes(config, "spill_base", home or 0),
+        *wide_writes(config, "spill_base", backing or 0),
     ]
     for item in ranges:
         writes += _region_writes(program, config, item, placements, numbers, block_wfs)
@@ -191,7 +191,7 @@ def compile_program(
         trigger_entries=sum(trigger_entries(config, item.tiling, block_wfs) for item in tracked),
         fill=fill,
         fill_element=element,
-        home_sectors=table,
+        backing_sectors=table,
     )
 
 
@@ -296,7 +296,7 @@ def _region_writes(
             access=_ACCESS[send.access],
             alu=AluOperation[there.op.upper()],
             dtype=DataType[there.dtype.upper()],
-            phase=Phase[there.traffic.upper()],
+            traffic_class=TrafficClass[there.traffic.upper()],
         )
         writes += send_writes(config, number, sent)
     mapping = AccessMapping.LOCAL

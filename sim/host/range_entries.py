@@ -4,7 +4,7 @@ from enum import Enum
 
 from amaranth.lib import data
 
-from hw.messages import Access, AluOperation, DataType, Mapping, Phase
+from hw.messages import Access, AluOperation, DataType, Mapping, TrafficClass
 from hw.range_table import Blocks, Control, Grouping, Ragged, RowBytes, Rows, Word, Workgroups
 from hw.send_table import WG_OFFSET_BITS, SendControl, SendWord
 from hw.tracker.parameters import TrackerParameters
@@ -121,7 +121,7 @@ def send_words(
     access: Access = Access.STORE,
     alu: AluOperation = AluOperation.ADD,
     dtype: DataType = DataType.FP16,
-    phase: Phase = Phase.RS,
+    traffic_class: TrafficClass = TrafficClass.RS,
 ) -> dict[SendWord, int]:
     """Every word of a send to rank `peer`.
 
@@ -141,7 +141,7 @@ def send_words(
             access=access,
             alu=alu,
             dtype=dtype,
-            phase=phase,
+            traffic_class=traffic_class,
             wg_offset=wg_offset % (1 << WG_OFFSET_BITS),
         ),
         SendWord.OFFSET_LOW: moved & 0xFFFF_FFFF,

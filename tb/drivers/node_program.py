@@ -7,7 +7,7 @@ import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw.config import SECTOR_BYTES, Configuration
-from hw.messages import Access, Fault, Phase
+from hw.messages import Access, Fault, TrafficClass
 from hw.registers.map import find_register
 from sim.collectives.compiler import NodeProgram, Placement, compile_program, workgroup_numbers
 from sim.collectives.program import Part, Program
@@ -36,7 +36,7 @@ class ProgramBench(RingBench):
         for array in program.arrays:
             self.placements[array.name] = Placement(self.end, tiling)
             self.end += array.chunks * tiling.sectors
-        self.home = self.end + 8
+        self.backing = self.end + 8
         self.numbers, _ = workgroup_numbers(program, config, self.placements)
         self.nodes: dict[int, NodeProgram] = {}
 
@@ -46,7 +46,7 @@ class ProgramBench(RingBench):
         await self.write(rank, range_writes(self.config, 0, words))
 
     async def program(self, rank: int, epoch: int = 1) -> None:
-        """The program, and the home table."""
+        """The program, and the backing store."""
         self.nodes[rank] = compile_program(
             self.plan,
             self.config,
@@ -54,7 +54,7 @@ class ProgramBench(RingBench):
             rank,
             self.placements,
             epoch=epoch,
-            home=self.home,
+            backing=self.backing,
         )
         await self.write(rank, [*self.nodes[rank].writes, register_write(self.config, "arbiter", refresh=0)])
 
@@ -80,7 +80,7 @@ class ProgramBench(RingBench):
                     request = pack(
                         self.messages.compute_request,
                         access=Access.STORE.value,
-                        phase=Phase.GEMM.value,
+                        traffic_class=TrafficClass.GEMM.value,
                         va=base + sector,
                         wg=self.numbers[part] + wg,
                         wf=wf,

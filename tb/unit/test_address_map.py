@@ -18,7 +18,7 @@ from hw.range_table import RangeWrite, Word
 from hw.send_table import SendWord, SendWrite
 from sim.errors import SimulationError
 from tb.drivers.payload import pack, unpack
-from tb.drivers.stream import StreamSink, StreamSource, never, pauses
+from tb.drivers.stream import StreamSink, StreamSource, never, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_address_map
 from tb.runner import simulate
@@ -83,7 +83,7 @@ class Send:
     access: int
     alu: int
     dtype: int
-    phase: int
+    traffic_class: int
     wg_offset: int
     offset: int
 
@@ -91,7 +91,7 @@ class Send:
         """What is programmed; bits that the address map does not read are anything."""
         moved = self.offset % (1 << va_bits)
         high = max(va_bits - 32, 0)
-        control = self.peer | self.access << 6 | self.alu << 8 | self.dtype << 10 | self.phase << 12
+        control = self.peer | self.access << 6 | self.alu << 8 | self.dtype << 10 | self.traffic_class << 12
         return {
             SendWord.CONTROL: control | random.getrandbits(2) << 14 | self.wg_offset << 16,
             SendWord.OFFSET_LOW: moved & 0xFFFFFFFF,
@@ -106,7 +106,7 @@ def random_send(config):
         access=random.choice((STORE, UPDATE)),
         alu=random.randrange(4),
         dtype=random.randrange(4),
-        phase=random.randrange(4),
+        traffic_class=random.randrange(4),
         wg_offset=random.choice((0, random.randrange(300), random.getrandbits(16))),
         offset=random.randint(-5000, 5000) + moved,
     )
@@ -151,11 +151,17 @@ def golden(config, ranges, sends, request, armed, epoch):
     if write and found.mapping == REMOTE:
         kept["va"] = (request["va"] + send.offset) % (1 << config.va_sector_bits)
         kept["wg"] = (request["wg"] + send.wg_offset) % (1 << config.wg_bits)
-        kept.update({name: getattr(send, name) for name in ("alu", "dtype", "phase", "peer")})
+        kept.update({name: getattr(send, name) for name in ("alu", "dtype", "traffic_class", "peer")})
         return "remote", {**kept, "epoch": epoch}, None
     kept["alu"], kept["dtype"] = found.alu, found.dtype
     kept.update(
-        va=request["va"], wg=request["wg"], phase=request["phase"], source=0, id=request["id"], range=index, epoch=epoch
+        va=request["va"],
+        wg=request["wg"],
+        traffic_class=request["traffic_class"],
+        source=0,
+        id=request["id"],
+        range=index,
+        epoch=epoch,
     )
     kept.update(first_touch=found.first_touch * write, tracked=found.tracked * write)
     return "local", kept, None
@@ -210,7 +216,7 @@ def random_request(config, ranges, identifier):
         "va": random.choices((edge, beside, inside), (20, 10, 70))[0],
         "wg": wg % (1 << config.wg_bits),
         "wf": random.randrange(found.wfs) if near else random.randrange(8),
-        "phase": random.randrange(4),
+        "traffic_class": random.randrange(4),
         "id": identifier,
         "mask": random.choice(
             (0xFFFFFFFF, 0xFFFFFFFF, gap, 0xFFFFFFFF ^ gap, mask, random.getrandbits(32), random.choice((0, 0xFF)))
@@ -268,12 +274,12 @@ async def every_access_goes_where_the_rules_say(dut):
         "remote": messages.remote_store,
         "refused_reads": messages.compute_response,
     }
-    percent = int(os.environ.get("T3_PAUSES", "0"))
-    pause = pauses(percent) if percent else never
+    percent = int(os.environ.get("T3_STALLS", "0"))
+    stall = stalls(percent) if percent else never
     await start(dut)
     await fill_ranges(dut, config)
-    source = StreamSource(dut, "requests", dut.clk, pause)
-    sinks = {name: StreamSink(dut, name, dut.clk, pause) for name in layouts}
+    source = StreamSource(dut, "requests", dut.clk, stall)
+    sinks = {name: StreamSink(dut, name, dut.clk, stall) for name in layouts}
     faults = StreamSink(dut, "faults", dut.clk, never)
     refused = 0
 
@@ -388,15 +394,15 @@ class UnarmedAddressMap(AddressMap):
 RULES = "every_access_goes_where_the_rules_say"
 
 
-@pytest.mark.parametrize("pause", [0, 30, 70])
+@pytest.mark.parametrize("stall", [0, 30, 70])
 @pytest.mark.parametrize("name", ["paper", "tiny"])
-def test_rules(name, pause):
-    environment = {"T3_PRESET": name, "T3_PAUSES": str(pause)}
+def test_rules(name, stall):
+    environment = {"T3_PRESET": name, "T3_STALLS": str(stall)}
     simulate(address_map(preset(name)), "address_map", __name__, RULES, environment=environment)
 
 
 def test_narrow_addresses():
-    environment = {"T3_NARROW": "1", "T3_PAUSES": "20"}
+    environment = {"T3_NARROW": "1", "T3_STALLS": "20"}
     simulate(address_map(preset("paper", va_bits=36)), "address_map", __name__, RULES, environment=environment)
 
 
