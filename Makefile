@@ -70,7 +70,7 @@ lint: $(STAMP) ## linter, formatter check, type checker
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ." >&2; exit 1; }
 	@$(BIN)/mypy --no-error-summary
-	@echo "lint: no complaints"
+	@echo "lint: no errors"
 
 clean: ## remove what was built (the virtual environment stays)
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -20,7 +20,7 @@ Store = data.StructLayout({"address": range(TILES * WORDS), "data": 256, "mask":
 class TileEvents(wiring.Component):
     """A memory of 16 tiles of 8 words of 32 bytes. `stores`: bytes `mask` of a word, in any order, each byte once;
     `complete`: the number of a tile when all of it is stored; `address`, `value`: what the memory holds, in the same
-    cycle. Not `ready` for about 70 cycles after reset, while the range is programmed and the tables are swept."""
+    cycle. Not `ready` for about 70 cycles after reset, while the range is programmed and the tables are cleared."""
 
     stores: In(stream.Signature(Store))
     complete: Out(stream.Signature(range(TILES)))

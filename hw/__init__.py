@@ -20,13 +20,13 @@ Reset is synchronous, one cycle of `rst`. It sets registers; memories start with
 
 - the register file writes 0 to every word of the range table, its own and over the programming bus every block's,
   before it accepts an access (:class:`hw.registers.RegisterFile`);
-- each bank of the Tracker sweeps its counters, the numbers of spilled ones and its part of the trigger table, after
+- each bank of the Tracker clears its counters, the numbers of spilled ones and its part of the trigger table, after
   reset and after every `clear`, before it accepts a commit (:class:`hw.tracker.Tracker`);
 - of every other memory of a block only what was written since counts: which part that is, registers know.
 
-What stands outside outlives a reset: records in the backing store (they carry the number of the Tracker's sweep, which
+What stands outside outlives a reset: records in the backing store (they carry the number of the Tracker's clear, which
 begins anew) and the epoch beside each sector that is reduced with first touch (:class:`hw.near_bank.BankGroupUnit`).
-The node sweeps both before it arms the first epoch that needs them, unless software says that it did
+The node clears both before it arms the first epoch that needs them, unless software says that it did
 (:class:`hw.memory_clear.MemoryClear`).
 
 A block imports neither the node nor its configuration: each package can be used in another design, with the parameter

@@ -49,8 +49,8 @@ class LinkPort(wiring.Signature):
 
 
 class BackingStorePort(wiring.Signature):
-    """Homes of the Tracker's counters, seen from it: a request, always taken, and answers to fetches in any order, at
-    most one a cycle."""
+    """The backing store of the Tracker's counters, seen from it: a request, always taken, and answers to fetches in any
+    order, at most one a cycle."""
 
     def __init__(self, parameters: MessageParameters):
         messages = Messages(parameters)

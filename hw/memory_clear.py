@@ -1,7 +1,8 @@
-"""Sweep of memory before an epoch is armed: tags of first-touch sectors, and homes of the Tracker's counters.
+"""Clearing of memory before an epoch is armed: tags of first-touch sectors, and records of the backing store.
 
 Both outlive a reset of the node, and start as garbage, while what tells their epochs apart starts anew (hw/DECISIONS.md
-37). So a range whose sectors, or whose counters' homes, were not swept since the reset is swept when it is first armed.
+40). So a range whose sectors, or whose counters' records, were not cleared since the reset is cleared when it is first
+armed.
 """
 
 from amaranth import Cat, Const, Module, Signal
@@ -22,16 +23,16 @@ _PLACE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
 class MemoryClear(wiring.Component):
     """Writes zeros with epoch tag 0, which is never armed, to every sector that may hold something from before.
 
-    Ports: `ranges`, the programming bus; `backing_base`, sector address of the Tracker's backing store (0: there is none);
-    `arm`, pulse, with `initialised`: the host answers for the memory, nothing is swept and all of it counts as swept;
-    `start`, pulse, after `arm`: sweep; `finished`, low from the next cycle until all that was written is at its bank;
+    Ports: `ranges`, the programming bus; `backing_base`, sector address of the Tracker's backing store (0: none);
+    `arm`, pulse, with `initialised`: the host answers for the memory, nothing is cleared and all of it counts as
+    cleared; `start`, pulse, after `arm`; `finished`, low from the next cycle until all that was written is at its bank;
     `settled`: no write taken from `memory` is still on its way there; `memory`, the writes, per channel;
     `wake`: see :mod:`hw.primitives.clock_enable`.
 
-    Swept are the sectors from base to limit of each valid range with first touch that is not remote-mapped, and the
-    home of each {wg, wf} of each such range that is tracked, unless they were since the last reset: that is remembered
-    for each entry of the range table until its bounds, its workgroups or `backing_base` become others. Rate: one sector a
-    cycle and channel, and one cycle per 8 sectors.
+    Cleared are the sectors from base to limit of each valid range with first touch that is not remote-mapped, and the
+    record of each {wg, wf} of each such range that is tracked, unless they were since the last reset: that is
+    remembered for each entry of the range table until its bounds, its workgroups or `backing_base` become others.
+    Rate: one sector a cycle and channel, and one cycle per 8 sectors.
     """
 
     def __init__(self, config: TrackerParameters):
@@ -67,7 +68,7 @@ class MemoryClear(wiring.Component):
         with m.If(write.valid):
             m.d.comb += table.index.eq(write.index)
 
-        # An entry that is programmed anew as it was needs no new sweep.
+        # An entry that is programmed anew as it was needs no clearing.
         tags_known = Signal(config.ranges)
         records_known = Signal(config.ranges)
         bounds_change = Signal()
@@ -82,9 +83,9 @@ class MemoryClear(wiring.Component):
         vouched = Signal()
         with m.If(self.arm):
             m.d.sync += vouched.eq(self.initialised)
-        swept_base = Signal(config.va_sector_bits)
+        cleared_base = Signal(config.va_sector_bits)
         again = Signal()
-        records = Signal()
+        of_records = Signal()
         first = Signal(config.va_sector_bits)
         bound = Signal(config.va_sector_bits)
         last = Signal(config.va_sector_bits)
@@ -95,22 +96,22 @@ class MemoryClear(wiring.Component):
         control = table.control
         records = (1 << config.wf_bits) * RECORD_BYTES // SECTOR_BYTES
         shift = (records - 1).bit_length()
-        with m.FSM(name="sweep"):
+        with m.FSM(name="clear"):
             with m.State("IDLE"):
                 m.d.comb += self.finished.eq(1)
                 with m.If(self.start):
-                    m.d.sync += [swept_base.eq(self.backing_base), index.eq(0)]
+                    m.d.sync += [cleared_base.eq(self.backing_base), index.eq(0)]
                     with m.If(vouched):
                         m.d.sync += [tags_known.eq(~0), records_known.eq(~0)]
                     with m.Else():
-                        with m.If(self.backing_base != swept_base):
+                        with m.If(self.backing_base != cleared_base):
                             m.d.sync += records_known.eq(0)
                         m.next = "TAGS"
             with m.State("TAGS"):
                 m.d.sync += [
                     first.eq(Cat(table.base_low, table.base_high)),
                     bound.eq(Cat(table.limit_low, table.limit_high)),
-                    records.eq(0),
+                    of_records.eq(0),
                     spoiled.eq(0),
                 ]
                 with m.If(free):
@@ -120,14 +121,14 @@ class MemoryClear(wiring.Component):
                         m.next = "MEASURE"
             with m.State("RECORDS"):
                 m.d.sync += [
-                    first.eq(swept_base + (table.workgroups.base << shift)),
+                    first.eq(cleared_base + (table.workgroups.base << shift)),
                     bound.eq(table.workgroups.count << shift),
-                    records.eq(1),
+                    of_records.eq(1),
                     spoiled.eq(0),
                 ]
                 with m.If(free):
                     m.next = "NEXT"
-                    wanted = control.valid & control.tracked & (swept_base != 0)
+                    wanted = control.valid & control.tracked & (cleared_base != 0)
                     if config.tracker_tags:
                         with m.If(wanted & ~records_known.bit_select(index, 1)):
                             m.next = "BOUND"
@@ -148,7 +149,7 @@ class MemoryClear(wiring.Component):
             with m.State("SETTLE"):
                 with m.If(self.settled):
                     m.next = "NEXT"
-                    with m.If(records):
+                    with m.If(of_records):
                         m.d.sync += records_known.bit_select(index, 1).eq(~spoiled)
                     with m.Else():
                         m.d.sync += tags_known.bit_select(index, 1).eq(~spoiled)

@@ -192,7 +192,7 @@ class ChannelParameters(MessageParameters):
 
 @dataclass(frozen=True)
 class BackingStoreParameters(Parameters):
-    """Of blocks through which counters go to their homes: `spill_queue_depth` requests may wait."""
+    """Of blocks through which counters go to the backing store: `spill_queue_depth` requests may wait."""
 
     spill_queue_depth: int = between(8, 1, 64)
 
@@ -344,7 +344,7 @@ class Messages:
 
     @cached_property
     def spill_request(self) -> data.StructLayout:
-        """Move one counter to (`write`) or from its home in the memory-backed table; `index` is {wg, wf}.
+        """Move one counter to (`write`) or from the backing store; `index` is {wg, wf}.
 
         `tag` returns with the data of a fetch (the MSHR that waits for it)."""
         return data.StructLayout(
@@ -358,7 +358,8 @@ class Messages:
 
     @cached_property
     def spill_record(self) -> data.StructLayout:
-        """A counter in its home: 128 bits, two to a sector; valid when `present` and `epoch` is the armed one."""
+        """A counter in the backing store: 128 bits, two to a sector; valid when `present` and `epoch` is the armed
+        one."""
         used = self.config.va_sector_bits + self.config.count_bits + self.config.epoch_bits + 1
         return data.StructLayout(
             {
@@ -379,7 +380,7 @@ class Messages:
     def link_header(self) -> data.StructLayout:
         """First flit of a packet of 1 to 8 sectors at consecutive addresses (`length` = sectors - 1).
 
-        `mask` is the byte mask of the last sector; the others are whole. `check` is CRC-16/CCITT-FALSE over the other
+        `mask` is the byte mask of the last sector; the others are whole. `crc` is CRC-16/CCITT-FALSE over the other
         bits, least significant bit of the layout first."""
         return data.StructLayout(
             {

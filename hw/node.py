@@ -78,13 +78,14 @@ class Node(wiring.Component):
         dma = DmaEngine(config)
         packetizer = StorePacketizer(config)
         m.submodules.links = links = LinkUnit(config)
-        sweep = MemoryClear(config)
+        memory_clear = MemoryClear(config)
         doorbell = Doorbell(config)
         axi = AxiLite(ADDRESS_BITS)
         connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
         maps, controllers = [], []
-        for name, block in (("dma", dma), ("memory_clear", sweep), ("packetizer", packetizer), ("doorbell", doorbell)):
+        blocks = {"dma": dma, "memory_clear": memory_clear, "packetizer": packetizer, "doorbell": doorbell}
+        for name, block in blocks.items():
             sleeping_submodule(m, name, block)
         for channel in range(config.channels):
             m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
@@ -98,7 +99,7 @@ class Node(wiring.Component):
             connect(m, address_map.remote, packetizer.stores[channel])
             connect(m, links.requests[channel], merge.inputs[0])
             connect(m, dma.reads[channel], merge.inputs[1])
-            connect(m, sweep.memory[channel], merge.inputs[2])
+            connect(m, memory_clear.memory[channel], merge.inputs[2])
             connect(m, merge.output, controller.communication)
             connect(m, spill.memory[channel], controller.spill)
             connect(m, controller.commits, tracker.commits[channel])
@@ -149,12 +150,12 @@ class Node(wiring.Component):
             dma.epoch.eq(state.epoch),
             dma.armed.eq(state.armed),
             tracker.clear.eq(state.clear),
-            sweep.ranges.eq(registers.range_write),
-            sweep.backing_base.eq(spill.base),
-            sweep.arm.eq(registers.control_arm),
-            sweep.initialised.eq(registers.control_initialised),
-            sweep.start.eq(state.clear),
-            sweep.settled.eq(~Cat(controller.events.unsettled for controller in controllers).any()),
+            memory_clear.ranges.eq(registers.range_write),
+            memory_clear.backing_base.eq(spill.base),
+            memory_clear.arm.eq(registers.control_arm),
+            memory_clear.initialised.eq(registers.control_initialised),
+            memory_clear.start.eq(state.clear),
+            memory_clear.settled.eq(~Cat(controller.events.unsettled for controller in controllers).any()),
             dma.clear.eq(state.clear),
             dma.sends.eq(registers.send_write),
             doorbell.entry.eq(registers.doorbell_entry),
@@ -199,7 +200,7 @@ class Node(wiring.Component):
             state.disarm.eq(registers.control_disarm),
             state.number.eq(registers.epoch),
             state.drained.eq(drained),
-            state.cleared.eq(tracker.cleared & sweep.finished),
+            state.cleared.eq(tracker.cleared & memory_clear.finished),
             state.range_done.eq(tracker.done),
             state.sent_blocks.eq(dma.sent_blocks),
             state.expected_blocks.eq(registers.expected_blocks),

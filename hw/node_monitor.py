@@ -93,9 +93,9 @@ class CollectiveState(wiring.Component):
                 self._anew(m)
             with m.State("CLEAR"):
                 m.d.comb += self.clear.eq(1)
-                m.next = "SWEEP"
+                m.next = "CLEARING"
                 self._anew(m)
-            with m.State("SWEEP"):
+            with m.State("CLEARING"):
                 # `cleared` falls in the cycle after `clear`.
                 m.next = "WAIT"
                 self._anew(m)

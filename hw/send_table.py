@@ -38,9 +38,9 @@ SendControl = data.StructLayout(
         "wg_offset": unsigned(WG_OFFSET_BITS),
     }
 )
-"""CONTROL: rank `peer` performs `access` (STORE or UPDATE, with reduction `alu` of `dtype`); `traffic_class` is the accounting
-class of the DMA's reads and of its writes at the peer, and of stores to a remote-mapped range; the peer counts it under
-wg + `wg_offset` mod 2**16, because ranges of one epoch share no wg there either."""
+"""CONTROL: rank `peer` performs `access` (STORE or UPDATE, with reduction `alu` of `dtype`); `traffic_class` is that of
+the DMA's reads and of its writes at the peer, and of stores to a remote-mapped range; the peer counts it under wg +
+`wg_offset` mod 2**16, because ranges of one epoch share no wg there either."""
 
 SEND_WORDS: dict[SendWord, data.Layout] = {SendWord.CONTROL: SendControl}
 """Words with fields. The other two are the distance from an address here to the peer's, in sectors, modulo the width of

@@ -40,20 +40,20 @@ def slot_layout(config: ControllerParameters) -> data.StructLayout:
 class BankMachines(wiring.Component):
     """One request slot, the open row and the timers of each bank.
 
-    Ports: `dispatch` with `slot`: a request whose row is open arrives at a free bank; `row_request`: open this row;
+    Ports: `to_bank` with `slot`: a request whose row is open arrives at a free bank; `row_request`: open this row;
     `lookup_bank`, `lookup_open`, `lookup_row`: state of a bank (0 cycles); `select` with `select_index`: the column
     command chosen in this cycle; `issue_*`: the column command on the bus (one cycle later), `issue_hit` when it was
     not the first since its row was opened; `row`: row bus; `activated`, `released`: what the buses did, for the DRAM
     queue; `hold_rows`, `precharge_all`, `refresh`: from the refresher; `quiet`: no request is here and every bank may
     be precharged; `precharged`: REF is allowed. After reset every bank is closed and no distance runs, as a DRAM is
-    after its initialization. Latency: dispatch to column bus 2 cycles; row request to row bus 2 cycles.
+    after its initialization. Latency: `to_bank` to column bus 2 cycles; row request to row bus 2 cycles.
     """
 
     def __init__(self, config: ControllerParameters):
         self._config = config
         super().__init__(
             {
-                "dispatch": In(BankEvent),
+                "to_bank": In(BankEvent),
                 "slot": In(slot_layout(config)),
                 "row_request": In(RowEvent),
                 "lookup_bank": In(BANK_SHAPE),
@@ -96,9 +96,9 @@ class BankMachines(wiring.Component):
         row_read = rows.read_port(domain="comb")
         row_lookup = rows.read_port(domain="comb")
         m.d.comb += [
-            slot_write.addr.eq(self.dispatch.bank),
+            slot_write.addr.eq(self.to_bank.bank),
             slot_write.data.eq(self.slot),
-            slot_write.en.eq(self.dispatch.valid),
+            slot_write.en.eq(self.to_bank.valid),
             row_write.addr.eq(self.row_request.bank),
             row_write.data.eq(self.row_request.row),
             row_write.en.eq(self.row_request.valid),
@@ -186,7 +186,7 @@ class BankMachines(wiring.Component):
             ]
         # The bank is found for both directions while the direction is being decided, and with it the index: a vector
         # over the banks for each of its bits. The rest of the slot is read when the command is on the bus; nothing is
-        # dispatched to the bank before that.
+        # handed to the bank before that.
         indices = [Signal(BANKS, name=f"index_{bit}") for bit in range(len(self.select_index))]
 
         def index_at(banks: Value) -> Value:
@@ -265,7 +265,7 @@ class BankMachines(wiring.Component):
                 row_above.eq(Mux(activate, ~(to_activate | (to_activate - 1)), ~(to_precharge | (to_precharge - 1)))),
             ]
 
-        arriving = Mux(self.dispatch.valid, (1 << self.dispatch.bank)[:BANKS], 0)
+        arriving = Mux(self.to_bank.valid, (1 << self.to_bank.bank)[:BANKS], 0)
         requested = Mux(self.row_request.valid, (1 << self.row_request.bank)[:BANKS], 0)
         m.d.sync += [
             occupied.eq((occupied & ~column_banks) | arriving),
@@ -273,7 +273,7 @@ class BankMachines(wiring.Component):
             fresh.eq((fresh & ~column_banks) | activate_banks),
             wanted.eq(((wanted & ~activate_banks) | requested) & ~spread(self.precharge_all, BANKS)),
         ]
-        with m.If(self.dispatch.valid):
+        with m.If(self.to_bank.valid):
             m.d.sync += [
                 *(
                     bits.eq(Mux(bit, bits | arriving, bits & ~arriving))

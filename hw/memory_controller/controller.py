@@ -93,8 +93,8 @@ class MemoryController(wiring.Component):
 
         # It leaves for its bank.
         m.d.comb += [
-            store.dispatch_index.eq(queue.dispatch_index),
-            banks.dispatch.eq(queue.dispatch),
+            store.to_bank_index.eq(queue.to_bank_index),
+            banks.to_bank.eq(queue.to_bank),
             banks.slot.eq(store.slot),
             banks.row_request.eq(queue.row_request),
             queue.activated.eq(banks.activated),

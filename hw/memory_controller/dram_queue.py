@@ -96,14 +96,14 @@ class DramQueue(wiring.Component):
 
     Ports: `insert` with `insert_bank`, `insert_row`, `insert_index` (the request's place in the payload memories): a
     new request; `lookup_open`, `lookup_row`: whether the bank of `insert_bank` is open and its row; `stuck`: keep new
-    requests out (see HEAD_WAIT). `dispatch` with `dispatch_index`: a row hit leaves for its bank, which has no other.
+    requests out (see HEAD_WAIT). `to_bank` with `to_bank_index`: a row hit leaves for its bank, which has no other.
     `row_request`: the bank shall open this row (precharging first); it is given when no row hit waits there, and no
-    request is dispatched to the bank until `activated` tells that the row was opened. `released`: the bank's column
-    command was issued, it can take the next. `drain`: dispatch nothing, request no rows; `closed`: all banks are
+    request is handed to the bank until `activated` tells that the row was opened. `released`: the bank's column
+    command was issued, it can take the next. `drain`: hand nothing out, request no rows; `closed`: all banks are
     being precharged, open row requests are void; `quiet`: nothing is on its way to a bank.
 
-    Latency: insert to dispatch of a row hit 2 cycles; insert to row request 2 cycles; one insert, one dispatch and
-    one row request a cycle; released to dispatch of the next row hit 2 cycles.
+    Latency: insert to `to_bank` of a row hit 2 cycles; insert to row request 2 cycles; one insert, one hit and
+    one row request a cycle; released to `to_bank` of the next row hit 2 cycles.
     """
 
     def __init__(self, config: ControllerParameters):
@@ -118,8 +118,8 @@ class DramQueue(wiring.Component):
                 "lookup_open": In(1),
                 "lookup_row": In(ROW_BITS),
                 "stuck": Out(1),
-                "dispatch": Out(BankEvent),
-                "dispatch_index": Out(self._index_bits),
+                "to_bank": Out(BankEvent),
+                "to_bank_index": Out(self._index_bits),
                 "row_request": Out(RowEvent),
                 "activated": In(RowEvent),
                 "released": In(BankEvent),
@@ -165,9 +165,9 @@ class DramQueue(wiring.Component):
         m.d.comb += [
             remove.eq(pick.valid & ~row_pending.bit_select(pick.bank, 1)),
             keep.eq(Mux(remove, pick_below, ~0)),
-            self.dispatch.valid.eq(remove),
-            self.dispatch.bank.eq(pick.bank),
-            self.dispatch_index.eq(pick_index),
+            self.to_bank.valid.eq(remove),
+            self.to_bank.bank.eq(pick.bank),
+            self.to_bank_index.eq(pick_index),
         ]
 
         def close_gap(vector: Value) -> Value:

@@ -28,12 +28,12 @@ ControllerEvents = data.StructLayout(
         "idle": unsigned(1),
     }
 )
-"""What a channel's controller did this cycle, for the counters. `column`: a column command of (`traffic_class`, `access`) was
-issued, `row_hit` when it needed no ACT of its own; `held_*`: the stream had a request the arbiter did not take;
-`passed_over`: communication could have been taken and was not; `took_communication`: it was; `forced`: the starvation
-limit let it through; `occupancy`: requests in the DRAM queue; `threshold`: the
-limit in force; `unsettled`: a write that belongs to an epoch has no column command yet, or a commit was not taken;
-`idle`: nothing queued or in flight."""
+"""What a channel's controller did this cycle, for the counters. `column`: a column command of (`traffic_class`,
+`access`) was issued, `row_hit` when it needed no ACT of its own; `held_*`: the stream had a request the arbiter did not
+take; `passed_over`: communication could have been taken and was not; `took_communication`: it was; `forced`: the
+starvation limit let it through; `occupancy`: requests in the DRAM queue; `threshold`: the limit in force; `unsettled`:
+a write that belongs to an epoch has no column command yet, or a commit was not taken; `idle`: nothing queued or in
+flight."""
 
 
 def _sectors(traffic_class: TrafficClass, access: Access) -> Callable[[Any], Value]:

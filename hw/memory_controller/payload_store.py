@@ -42,7 +42,7 @@ class PayloadStore(wiring.Component):
     """`dram_queue_depth` places.
 
     Ports: `room`: a place is free; `take` with `request` and `settles`: it gets one, and in the next cycle `inserted`
-    with its `bank`, `row` and `index` goes to the DRAM queue. `dispatch_index`: `slot`, what its bank machine is told
+    with its `bank`, `row` and `index` goes to the DRAM queue. `to_bank_index`: `slot`, what its bank machine is told
     (0 cycles). `select` with `select_index`: `identity` in the next cycle and until the next one. `issued` with
     `issued_index`: its column command is on the bus; WL cycles later its `write_data` is, and the place is free a cycle
     before.
@@ -66,7 +66,7 @@ class PayloadStore(wiring.Component):
                 "bank": Out(BANK_SHAPE),
                 "row": Out(ROW_BITS),
                 "index": Out(index),
-                "dispatch_index": In(index),
+                "to_bank_index": In(index),
                 "slot": Out(slot),
                 "select": In(1),
                 "select_index": In(index),
@@ -128,7 +128,7 @@ class PayloadStore(wiring.Component):
             sector_write.en.eq(self.take),
             sector_write.data.mask.eq(self.request.mask),
             sector_write.data.data.eq(self.request.data),
-            slot_read.addr.eq(self.dispatch_index),
+            slot_read.addr.eq(self.to_bank_index),
             self.slot.eq(slot_read.data),
             identity_read.addr.eq(self.select_index),
             identity_read.en.eq(self.select),

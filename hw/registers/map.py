@@ -213,8 +213,8 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             3,
             1,
             Kind.SELF_CLEARING,
-            "with `arm`: no sector of a first-touch range has a tag, and no home of a counter a record, from before "
-            "the last reset; without, the node sweeps what it has not swept since (all sectors from base to limit "
+            "with `arm`: no sector of a first-touch range has a tag, and the backing store no record, from before "
+            "the last reset; without, the node clears what it has not cleared since (all sectors from base to limit "
             "become 0)",
         ),
     )
@@ -222,12 +222,16 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         "status",
         "state of the node",
         Field("armed", 0, 1, Kind.READ_ONLY, "an epoch is armed"),
-        Field("cleared", 1, 1, Kind.READ_ONLY, "the Tracker's sweep has ended"),
+        Field("cleared", 1, 1, Kind.READ_ONLY, "the Tracker is cleared"),
         Field("kernel_active", 2, 1, Kind.READ_ONLY, "the GEMM kernel runs"),
         Field("idle", 3, 1, Kind.READ_ONLY, "nothing is queued or in flight in this node"),
         Field("done", 4, 1, Kind.READ_ONLY, "this node's part of the collective is complete"),
         Field(
-            "arming", 5, 1, Kind.READ_ONLY, "an epoch was called for; its predecessors drain, or sweeps have not ended"
+            "arming",
+            5,
+            1,
+            Kind.READ_ONLY,
+            "an epoch was called for; its predecessors drain, or what clears memories has not ended",
         ),
         Field("drained", 6, 1, Kind.READ_ONLY, "no epoch is armed, and nothing of an older one is left in this node"),
         Field("doorbell", 7, 1, Kind.READ_ONLY, "the doorbell's tiles are being completed"),
@@ -250,7 +254,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         "spill_base_low",
         low_bits,
         Kind.READ_WRITE,
-        "sector address of the Tracker's backing store, bits 31:0; a table at 0 is not swept when an epoch is armed",
+        "sector address of the Tracker's backing store, bits 31:0; one at 0 is not cleared when an epoch is armed",
     )
     single("spill_base_high", high_bits, Kind.READ_WRITE, "sector address of the Tracker's backing store, from bit 32")
     single("expected_blocks", 20, Kind.READ_WRITE, "DMA blocks this node sends in the epoch")

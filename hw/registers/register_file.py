@@ -73,8 +73,8 @@ class RegisterFile(wiring.Component):
     after `doorbell_ring` all words of the range, one a cycle in their order; `fault_record`, the record that comes with
     `interrupt_status_fault`;
     `count_<counter>`, the increment or value of this cycle (a maximum or last-value counter ignores 0); for every field
-    `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and self-clearing (one cycle), an
-    input for ro (level) and w1c (sets the bit while high). Constants and the fault registers have no port.
+    `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and self-clearing (one
+    cycle), an input for ro (level) and rw1c (sets the bit while high). Constants and the fault registers have no port.
 
     Answers: SLVERR for an address with no register and for a write to a register with nothing to write; byte strobes
     are honoured everywhere. A 48-bit counter is read low half first, which latches its high half.
@@ -201,11 +201,11 @@ class RegisterFile(wiring.Component):
         address_held = Signal()
         data_held = Signal()
         read_held = Signal()
-        sweeping = Signal(init=1)
+        clearing = Signal(init=1)
         m.d.comb += [
-            self.axi_awready.eq(~address_held & ~sweeping),
-            self.axi_wready.eq(~data_held & ~sweeping),
-            self.axi_arready.eq(~read_held & ~sweeping),
+            self.axi_awready.eq(~address_held & ~clearing),
+            self.axi_wready.eq(~data_held & ~clearing),
+            self.axi_arready.eq(~read_held & ~clearing),
         ]
         with m.If(self.axi_awvalid & self.axi_awready):
             m.d.sync += [address_held.eq(1), write_address.eq(self.axi_awaddr)]
@@ -222,7 +222,7 @@ class RegisterFile(wiring.Component):
             self._window(m, "ranges", WINDOW_BASE, self._config.ranges, ENTRY_WORDS, len(Word), self.range_write),
             self._window(m, "sends", SEND_BASE, self._config.sends, SEND_ENTRY_WORDS, len(SendWord), self.send_write),
         ]
-        swept = Signal(max(window.index_bits for window in windows))
+        clear_index = Signal(max(window.index_bits for window in windows))
         write_mask = Signal(32)
         m.d.comb += write_mask.eq(Cat(bit.replicate(8) for bit in write_strobe))
 
@@ -234,12 +234,12 @@ class RegisterFile(wiring.Component):
                     m.d.sync += getattr(self, register.member(field)).eq(0)
 
         with m.FSM(name="access"):
-            with m.State("SWEEP"):
-                m.d.sync += swept.eq(swept + 1)
+            with m.State("CLEAR_WINDOWS"):
+                m.d.sync += clear_index.eq(clear_index + 1)
                 for window in windows:
-                    window.put(m, swept[: window.index_bits], Const(0, 32))
-                with m.If(swept.all()):
-                    m.d.sync += sweeping.eq(0)
+                    window.put(m, clear_index[: window.index_bits], Const(0, 32))
+                with m.If(clear_index.all()):
+                    m.d.sync += clearing.eq(0)
                     m.next = "CHOOSE"
             with m.State("CHOOSE"):
                 can_write = Signal()

@@ -7,12 +7,12 @@ it, write a counter, take one out) and only then selects, so accesses to one set
 message enters only with room reserved for the one MSHR and the one spill request it may need; room counters
 make that a matter of registers.
 
-Overflow (hw/DECISIONS.md 4). A miss in a full set evicts a counter to its home; a miss in a set that has
-spilled counters asks the home, gathering in a MSHR meanwhile, and the answer re-enters the pipeline as a
-fill. A home keeps its record after a fetch. It is never counted twice: a key is asked for only when it is neither
+Overflow (hw/DECISIONS.md 4). A miss in a full set evicts a counter to the backing store; a miss in a set that has
+spilled counters asks the backing store, gathering in an MSHR meanwhile, and the answer re-enters the pipeline as a
+fill. The store keeps its record after a fetch. It is never counted twice: a key is asked for only when it is neither
 resident, nor in a MSHR, nor complete (done mask); a key that was fetched is resident or being fetched until
-it completes, and then its done bit answers, or it is evicted, and then the home is overwritten before the next fetch
-because spill requests keep their order. Records of earlier epochs are told apart by the sweep number (`generation`)
+it completes, and then its done bit answers, or it is evicted, and then its record is overwritten before the next fetch
+because spill requests keep their order. Records of earlier epochs are told apart by the clear number (`generation`)
 stored with the epoch.
 
 Without tags (`tracker_tags`) every {wg, wf} below `tracker_sets` WGs has a place of its own and any other is refused
@@ -37,7 +37,7 @@ from .trigger_table import TriggerTable
 from .way_select import WaySelect
 
 FIRST_GENERATION = 0x5EED0001
-"""Sweep number after reset: no number that a memory is likely to hold by itself."""
+"""Clear number after reset: no number that a memory is likely to hold by itself."""
 
 BankEvents = data.StructLayout(
     {
@@ -57,13 +57,13 @@ BankEvents = data.StructLayout(
 class TrackerBank(wiring.Component):
     """Bank number `bank`: every wg whose low bits equal it.
 
-    Ports: `ranges`; `epoch`; `clear` (pulse): finish what is under way, then sweep; `cleared`: accepting; `left_over`
-    (pulse, with the start of the sweep): counters or ready blocks of the old epoch were dropped. `messages`: counted
+    Ports: `ranges`; `epoch`; `clear` (pulse): finish what is under way, then clear; `cleared`: accepting; `left_over`
+    (pulse, with the start of the clear): counters or ready blocks of the old epoch were dropped. `messages`: counted
     accesses. `blocks`, `launches`: from the trigger table, 7 cycles after the message that completes the block.
     `completed` with `completed_range`: a WF tile was completed (6 cycles).
     `spill_requests`, `spill_response` (`tag` holds the bank above the buffer). `faults`: TILE, EPOCH, PAST_THRESHOLD;
     the access is refused and changes nothing; a fault that meets an untaken one is dropped. A fill past the threshold
-    keeps the home's part. `events`: one cycle late.
+    keeps the record's part. `events`: one cycle late.
     """
 
     def __init__(self, config: TrackerParameters, bank: int):
@@ -243,10 +243,10 @@ class TrackerBank(wiring.Component):
                 record.wf.eq(stage_5.key.wf),
             ]
 
-        # It moves with the sweep and not with `clear`: what is finished in between belongs to the old epoch.
-        sweeps = Signal(GENERATION_BITS, init=FIRST_GENERATION)
+        # It moves with `begin_clear` and not with `clear`: what is finished in between belongs to the old epoch.
+        generation = Signal(GENERATION_BITS, init=FIRST_GENERATION)
         if config.tracker_tags:
-            spilled = self._connect_backing_store(m, count, buffers, sweeps)
+            spilled = self._connect_backing_store(m, count, buffers, generation)
             # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
             m.d.sync += [
                 spill_room.eq(spill_room - accept + (stage_valid[5] & ~count.spill) + spilled),
@@ -278,17 +278,17 @@ class TrackerBank(wiring.Component):
             self.events.live.eq(live),
         ]
 
-        swept = Signal()
-        sweep = Signal()
+        emptied = Signal()
+        begin_clear = Signal()
         m.d.comb += [
-            swept.eq(storage.cleared & triggers.cleared),
-            storage.clear.eq(sweep),
-            triggers.clear.eq(sweep),
+            emptied.eq(storage.cleared & triggers.cleared),
+            storage.clear.eq(begin_clear),
+            triggers.clear.eq(begin_clear),
             self.cleared.eq(running),
         ]
-        with m.FSM(name="sweep"):
-            with m.State("SWEEP"):
-                with m.If(swept):
+        with m.FSM(name="clear"):
+            with m.State("CLEAR"):
+                with m.If(emptied):
                     m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += running.eq(1)
@@ -297,16 +297,16 @@ class TrackerBank(wiring.Component):
             with m.State("FINISH"):
                 with m.If(~busy):
                     m.d.comb += [
-                        sweep.eq(1),
+                        begin_clear.eq(1),
                         self.left_over.eq((live != 0) | (away != 0) | triggers.waiting),
                     ]
-                    m.d.sync += [live.eq(0), away.eq(0), sweeps.eq(sweeps + 1)]
+                    m.d.sync += [live.eq(0), away.eq(0), generation.eq(generation + 1)]
                     m.next = "START"
             with m.State("START"):
-                m.next = "SWEEP"
+                m.next = "CLEAR"
         return m
 
-    def _connect_backing_store(self, m: Module, count: CountStage, buffers: MshrFile, sweeps: Signal) -> Value:
+    def _connect_backing_store(self, m: Module, count: CountStage, buffers: MshrFile, generation: Signal) -> Value:
         """Queue of spill requests, and the answers to fetches; returns "a request left the queue"."""
         config = self._config
         layout = count.spill_request.shape()
@@ -320,11 +320,11 @@ class TrackerBank(wiring.Component):
         m.d.comb += [
             spills.i.valid.eq(spill),
             spills.i.payload.eq(request),
-            count.generation.eq(sweeps),
+            count.generation.eq(generation),
             usable.eq(
                 answer.record.present
                 & (answer.record.epoch == self.epoch)
-                & (answer.record.reserved[:GENERATION_BITS] == sweeps)
+                & (answer.record.reserved[:GENERATION_BITS] == generation)
             ),
             buffers.response_valid.eq(answer.valid),
             buffers.response_buffer.eq(answer.tag),

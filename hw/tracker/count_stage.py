@@ -15,11 +15,11 @@ from .storage import entry_layout
 from .tile_geometry import MAX_WFS, bank_bits, block_place
 
 GENERATION_BITS = 32
-"""Width of the number of sweeps since reset, kept in the reserved bits of a spilled record."""
+"""Width of the number of clears since reset, kept in the reserved bits of a spilled record."""
 
 
 def operation(config: TrackerParameters) -> data.StructLayout:
-    """What moves through the stages: a message, or a fill from MSHR `buffer` (one-hot; `present`: its home held
+    """What moves through the stages: a message, or a fill from MSHR `buffer` (one-hot; `present`: the store held
     a counter). `stale`: the message is of another epoch."""
     return data.StructLayout(
         {

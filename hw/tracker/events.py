@@ -18,15 +18,15 @@ TrackerEvents = data.StructLayout(
     }
 )
 """What the Tracker's banks did this cycle, added up: messages accepted, those that found their entry, entries newly
-made, counters evicted to and fetched from their home, WF tiles completed, banks that made a message wait; `live`:
-entries in use."""
+made, counters evicted to and fetched from the backing store, WF tiles completed, banks that made a message wait;
+`live`: entries in use."""
 
 TRACKER_COUNTERS = (
     total("tracker_accesses", "messages the Tracker accepted", lambda event: event.accesses),
     total("tracker_hits", "messages that found their entry", lambda event: event.hits),
     total("tracker_allocations", "entries newly made", lambda event: event.allocations),
-    total("tracker_evictions", "counters moved to their home in memory", lambda event: event.evictions),
-    total("tracker_fetches", "counters fetched from their home", lambda event: event.fetches),
+    total("tracker_evictions", "counters moved to the backing store", lambda event: event.evictions),
+    total("tracker_fetches", "counters fetched from the backing store", lambda event: event.fetches),
     total("tracker_triggers", "WF tiles completed", lambda event: event.triggers),
     total("tracker_stalls", "cycles a message had to wait", lambda event: event.stalls),
     peak("tracker_live_peak", "most entries in use at once", lambda event: event.live),

@@ -1,4 +1,4 @@
-"""Counters on their way back from their homes (hw/DECISIONS.md 4).
+"""Miss status holding registers: counters on their way back from the backing store (hw/DECISIONS.md 4).
 
 Like the miss-status registers of a cache: a buffer holds the key of a counter being fetched and gathers what is counted
 under that key meanwhile, so no access waits for the memory.
@@ -32,7 +32,7 @@ def counter(config: TrackerParameters) -> data.StructLayout:
 
 
 def fill(config: TrackerParameters) -> data.StructLayout:
-    """A fetched counter re-entering the pipeline: `buffer` (one-hot) gathered the rest; `present`: the home held
+    """A fetched counter re-entering the pipeline: `buffer` (one-hot) gathered the rest; `present`: the store held
     one."""
     return data.StructLayout(
         {
@@ -52,13 +52,13 @@ def one_of(select: Value, choices: list[Value]) -> Value:
 class MshrFile(wiring.Component):
     """The `tracker_mshrs` buffers of one bank.
 
-    Ports: `response_valid` with `response_buffer` (index), `response_present` and `response`: the home's answer;
+    Ports: `response_valid` with `response_buffer` (index), `response_present` and `response`: the store's answer;
     `fills`: answered buffers, lowest first (no message may be accepted while one waits, so none starves). Stage 4:
     `lookup`; `same_tile`: it is that of stage 5; `matches` (one-hot, 0 cycles, sees what stage 5 does in the same
     cycle), `matched`: any; `gathered`, without what stage 5 does. Stage 5: `update` stores `value` in buffer `select`,
     `free` gives it up; `allocate` puts `key` and `value` in buffer `allocated` (index), which must exist: the owner
-    counts them. `busy`: a buffer is in use; none is after reset. A Tracker without tags has no homes and no buffers:
-    every output is 0.
+    counts them. `busy`: a buffer is in use; none is after reset. A Tracker without tags has no backing store and no
+    MSHRs: every output is 0.
     """
 
     def __init__(self, config: TrackerParameters):

@@ -13,8 +13,8 @@ ENTRY_EPOCH_BITS = 4
 class TrackerParameters(ChannelParameters, BackingStoreParameters):
     """Of the Tracker: `channels` ports for commits; `tracker_sets` x `tracker_ways` counters and `trigger_blocks`
     entries of the trigger table, spread over `tracker_banks`; `tracker_mshrs` counters of a bank on their way back
-    from home at once. Without `tracker_tags` the Tracker is a table with a place for every {wg, wf}, of `tracker_sets`
-    WGs and all WFs."""
+    from the backing store at once. Without `tracker_tags` the Tracker is a table with a place for every {wg, wf}, of
+    `tracker_sets` WGs and all WFs."""
 
     tracker_sets: int = one_of(256, *POWERS_OF_TWO[2:13])
     tracker_ways: int = one_of(8, 1, 2, 4, 8, 16)
@@ -74,7 +74,7 @@ class TrackerParameters(ChannelParameters, BackingStoreParameters):
 
 @dataclass(frozen=True)
 class SpillParameters(TrackerParameters):
-    """Of the port to the backing store. `far_backing_store`: the channels that are not in the slice keep their share of the table,
-    behind a port of the node."""
+    """Of the port to the backing store. `far_backing_store`: the channels that are not in the slice keep their share of
+    it, behind a port of the node."""
 
     far_backing_store: bool = False

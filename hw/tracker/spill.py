@@ -1,4 +1,4 @@
-"""Homes of the Tracker's counters: a table in memory, two 16-byte records to a sector (hw/DECISIONS.md 4)."""
+"""The backing store of the Tracker's counters: a table in memory, two 16-byte records to a sector (DECISIONS 4)."""
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import unsigned
@@ -24,8 +24,8 @@ class SpillPort(wiring.Component):
     a fetch a READ whose `id` is the tag. Ports: `base`, sector address of the table; `requests`, one every 2 cycles, in
     order; `memory` and `returns` per channel (only returns to SPILL count); `response`: same cycle as the return with
     one channel, one cycle or more later with several. Requests to one sector keep their order because a channel does.
-    The table must be 0 before the first fetch after a reset. With `far_backing_store`, `far` takes the requests whose sector
-    another channel of the whole GPU holds.
+    The table must be 0 before the first fetch after a reset. With `far_backing_store`, `far` takes the requests
+    whose sector another channel of the whole GPU holds.
     """
 
     def __init__(self, config: SpillParameters):

@@ -45,7 +45,7 @@ class CounterStorage(wiring.Component):
     including every write before that cycle, but not one in it; `held`: the same without the last of these writes,
     which put `latest` in ways `latest_ways` (for what has no time to wait for `entries`). `write_set`; `write_ways`:
     the ways that take `write_entry`; `write_spilled`: the set's number of spilled counters becomes `spilled_value`.
-    `clear` starts a sweep that empties every set (one a cycle; also after reset); `cleared` is low until it is done,
+    `clear` starts what empties every set (one a cycle; also after reset); `cleared` is low until it is done,
     nothing else may write meanwhile. Without tags no counter is ever spilled: `spilled` is 0.
 
     A write passes a register before it reaches the memory, and data read passes one behind it: nothing but the memory
@@ -93,15 +93,15 @@ class CounterStorage(wiring.Component):
             spill_read = spills.read_port()
             spilled_counts = spill_read.data
 
-        sweeping = Signal(init=1)
-        swept = Signal(range(self._sets))
-        m.d.comb += self.cleared.eq(~sweeping)
-        with m.If(sweeping):
-            m.d.sync += swept.eq(swept + 1)
-            with m.If(swept == self._sets - 1):
-                m.d.sync += [sweeping.eq(0), swept.eq(0)]
+        clearing = Signal(init=1)
+        clear_index = Signal(range(self._sets))
+        m.d.comb += self.cleared.eq(~clearing)
+        with m.If(clearing):
+            m.d.sync += clear_index.eq(clear_index + 1)
+            with m.If(clear_index == self._sets - 1):
+                m.d.sync += [clearing.eq(0), clear_index.eq(0)]
         with m.Elif(self.clear):
-            m.d.sync += sweeping.eq(1)
+            m.d.sync += clearing.eq(1)
 
         # Two writes back: the one entering the memory, and the one that entered it in the cycle before.
         entering = Signal(self._write)
@@ -117,18 +117,18 @@ class CounterStorage(wiring.Component):
         m.d.comb += [
             set_read.en.eq(self.read_enable),
             set_read.addr.eq(self.read_set),
-            set_write.addr.eq(Mux(sweeping, swept, entering.set)),
-            set_write.en.eq(entering.ways | sweeping.replicate(self._ways)),
+            set_write.addr.eq(Mux(clearing, clear_index, entering.set)),
+            set_write.en.eq(entering.ways | clearing.replicate(self._ways)),
         ]
         if self._spills:
             m.d.comb += [
                 spill_read.en.eq(self.read_enable),
                 spill_read.addr.eq(self.read_set),
-                spill_write.addr.eq(Mux(sweeping, swept, entering.set)),
-                spill_write.data.eq(Mux(sweeping, 0, entering.spilled)),
-                spill_write.en.eq(entering.spills | sweeping),
+                spill_write.addr.eq(Mux(clearing, clear_index, entering.set)),
+                spill_write.data.eq(Mux(clearing, 0, entering.spilled)),
+                spill_write.en.eq(entering.spills | clearing),
             ]
-        with m.If(~sweeping):
+        with m.If(~clearing):
             for way in range(self._ways):
                 m.d.comb += set_write.data[way].eq(entering.entry)
 

@@ -73,13 +73,13 @@ class TileTotals(wiring.Component):
 class Tracker(wiring.Component):
     """Counters of a node, `tracker_bytes` of storage in `tracker_banks` banks. A wg names one tile: ranges share none.
 
-    Ports: `ranges`, `epoch`; `clear` (pulse) at the start of an epoch sweeps all state, `cleared` is high when that is
+    Ports: `ranges`, `epoch`; `clear` (pulse) at the start of an epoch clears all state, `cleared` is high when that is
     done (max(sets, trigger_blocks) / banks cycles; also after reset; nothing is accepted meanwhile). `commits` per
     channel; `doorbell`, more of them, of tiles of their own; `blocks` to the DMA engine, `launches` to the GPU; `done`,
     bit per range: all its WF_TOTAL WF tiles are complete. `waiting`: a commit of a channel is offered, or was taken and
-    has not reached its bank. Blocks and launches that were offered when the sweep starts are withdrawn.
+    has not reached its bank. Blocks and launches that were offered when clearing starts are withdrawn.
     `spill_requests`, `spill_response`: overflow to memory. `faults`: TILE, EPOCH, PAST_THRESHOLD, and
-    LEFT_OVER once for a sweep that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does
+    LEFT_OVER once for a clear that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does
     not say), commits merged while they waited are refused together, and what a bank refuses while its last fault still
     waits leaves no record. `events`: see TrackerEvents, one cycle late;
     an access gathered in a MSHR is neither hit nor allocation, a fill that stays is an allocation. Latency of
@@ -165,7 +165,7 @@ class Tracker(wiring.Component):
         self._clear(m, banks)
 
         m.submodules.totals = totals = TileTotals(config)
-        # Held during the whole sweep: completions of the old epoch may still be under way when it starts.
+        # Held during the whole clear: completions of the old epoch may still be under way when it starts.
         m.d.comb += [totals.ranges.eq(self.ranges), totals.clear.eq(~self.cleared), self.done.eq(totals.done)]
         for number, bank in enumerate(banks):
             m.d.comb += [
@@ -187,28 +187,28 @@ class Tracker(wiring.Component):
         return m
 
     def _clear(self, m: Module, banks: list[TrackerBank]) -> None:
-        """Sweep, its one LEFT_OVER fault, and the merge of the faults."""
+        """Clearing, its one LEFT_OVER fault, and the merge of the faults."""
         messages = Messages(self._config)
         m.submodules.faults = faults = StreamArbiter(messages.fault_record, len(banks) + 1)
         for bank, port in zip(banks, faults.inputs, strict=False):
             wiring.connect(m, bank.faults, port)
         wiring.connect(m, faults.output, wiring.flipped(self.faults))
 
-        sweeping = Signal()
+        clearing = Signal()
         left_over = Signal()
         all_cleared = Signal()
         report = faults.inputs[len(banks)]
         m.d.comb += [
             all_cleared.eq(Cat(bank.cleared for bank in banks).all()),
-            self.cleared.eq(all_cleared & ~sweeping),
+            self.cleared.eq(all_cleared & ~clearing),
             report.payload.fault.eq(Fault.LEFT_OVER),
             report.payload.access.eq(Access.UPDATE),
         ]
         with m.If(Cat(bank.left_over for bank in banks).any()):
             m.d.sync += left_over.eq(1)
-        with m.If(sweeping & all_cleared):
-            m.d.sync += [sweeping.eq(0), left_over.eq(0), report.valid.eq(left_over | report.valid)]
+        with m.If(clearing & all_cleared):
+            m.d.sync += [clearing.eq(0), left_over.eq(0), report.valid.eq(left_over | report.valid)]
         with m.Elif(report.ready):
             m.d.sync += report.valid.eq(0)
         with m.If(self.clear):
-            m.d.sync += sweeping.eq(1)
+            m.d.sync += clearing.eq(1)

@@ -36,7 +36,7 @@ class TriggerTable(wiring.Component):
     included, and `complete` with `completion` (same entry) may mark a WF tile. One lookup and one completion a cycle.
     The block that becomes complete is offered on `blocks` (when `dma` is set) and on `launches` (when `launch` is
     set) 2 cycles after `complete`. `doubled`: a WF tile was completed that was complete already (it changes nothing);
-    it cannot happen in the Tracker, which asks first. `clear` starts a sweep that empties table and queues, one entry
+    it cannot happen in the Tracker, which asks first. `clear` starts what empties table and queues, one entry
     a cycle, as reset does; `cleared` is low until it is done. `waiting`: a ready block was not taken yet, or a
     completion is being entered.
     """
@@ -71,15 +71,15 @@ class TriggerTable(wiring.Component):
         write = entries.write_port()
         read = entries.read_port()
 
-        sweeping = Signal(init=1)
-        swept = Signal(index_bits)
-        m.d.comb += self.cleared.eq(~sweeping)
-        with m.If(sweeping):
-            m.d.sync += swept.eq(swept + 1)
-            with m.If(swept == depth - 1):
-                m.d.sync += sweeping.eq(0)
+        clearing = Signal(init=1)
+        clear_index = Signal(index_bits)
+        m.d.comb += self.cleared.eq(~clearing)
+        with m.If(clearing):
+            m.d.sync += clear_index.eq(clear_index + 1)
+            with m.If(clear_index == depth - 1):
+                m.d.sync += clearing.eq(0)
         with m.Elif(self.clear):
-            m.d.sync += sweeping.eq(1)
+            m.d.sync += clearing.eq(1)
 
         # The entry as the completions before it leave it: one is being marked, one was written in the cycle before. The
         # memory may return anything for an address that is written in the same cycle.
@@ -127,10 +127,10 @@ class TriggerTable(wiring.Component):
             after.va.eq(Mux(before.done.any() & (before.va < marked.va), before.va, marked.va)),
             ready.eq(marking & ~again & (after.done == marked.place.needed)),
             self.doubled.eq(marking & again),
-            write.en.eq(marking | sweeping),
-            write.addr.eq(Mux(sweeping, swept, marked.place.index)),
+            write.en.eq(marking | clearing),
+            write.addr.eq(Mux(clearing, clear_index, marked.place.index)),
         ]
-        with m.If(~sweeping):
+        with m.If(~clearing):
             m.d.comb += write.data.eq(after)
 
         messages = Messages(config)

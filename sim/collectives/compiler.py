@@ -137,8 +137,8 @@ def compile_program(
     backing: int | None = None,
 ) -> NodeProgram:
     """Compile `program` for `rank`. `placements` by the names of its arrays; `block_wfs` WF tiles make a DMA block;
-    `plain` (first sector, sectors) is memory that kernels use as it is; `backing` the first sector of the Tracker's home
-    table, which is plain memory too.
+    `plain` (first sector, sectors) is memory that kernels use as it is; `backing` the first sector of the Tracker's
+    backing store, which is plain memory too.
 
     Raises :class:`sim.collectives.program.ProgramError` for a program that contradicts itself, and
     :class:`sim.host.limits.DriverError` for one that needs more than the hardware has.
@@ -310,7 +310,7 @@ def _region_writes(
         access=_ACCESS[region.store],
         alu=AluOperation[array.op.upper()],
         dtype=DataType[array.dtype.upper()],
-        # What lies in memory before must not be swept.
+        # What lies in memory before must not be cleared.
         first_touch=array.first_touch and bool(region.updates) and not region.doorbell,
         tracked=bool(region.updates),
         launch=region.launch,

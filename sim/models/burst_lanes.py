@@ -128,12 +128,11 @@ class BurstGenerator(wiring.Component):
 class RequestLane(wiring.Component):
     """Requests of one channel, one a cycle.
 
-    Ports: `rank`: whose operands are stored; `base`: first sector of the output; `traffic_class`: accounting class; `reads`,
-    `stores`, `remote`: bursts; `pace`: a remote store may go, `remote_sent`: one goes. A remote store that may go goes
-    first, then reads, for which somebody waits, then stores, for which nobody does;
-    `requests`, `responses`: the node's; `sent_store`: a store was taken; `got_read`, `got_slot`: a read
-    came back; `error`: it was refused; `idle`. Data of the stores is the function of (rank, sector) that
-    `operand_array.sv` documents.
+    Ports: `rank`: whose operands are stored; `base`: first sector of the output; `traffic_class`: of its requests;
+    `reads`, `stores`, `remote`: bursts; `pace`: a remote store may go, `remote_sent`: one goes. A remote store that may
+    go goes first, then reads, for which somebody waits, then stores, for which nobody does; `requests`, `responses`:
+    the node's; `sent_store`: a store was taken; `got_read`, `got_slot`: a read came back; `error`: it was refused;
+    `idle`. Data of the stores is the function of (rank, sector) that `operand_array.sv` documents.
     """
 
     def __init__(self, config: Configuration):

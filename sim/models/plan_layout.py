@@ -36,10 +36,10 @@ Kernel = data.StructLayout(
     }
 )
 """A kernel: its workgroups are lines `first` to `first + count - 1`, at most `slots` at a time. Each has `steps`
-steps; with `stepped` the step file says what a step fetches and whom it waits for, else it fetches all. `traffic_class` is
-the accounting class of its accesses; `active` raises the node's `kernel_active`; with `after_done` it begins when
-the node's collective is done. It ends when all its stores are taken and `arrive` sectors have come over the link in
-all. Its tiles are `wfs` WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile."""
+steps; with `stepped` the step file says what a step fetches and whom it waits for, else it fetches all. `traffic_class`
+is that of its accesses; `active` raises the node's `kernel_active`; with `after_done` it begins when the node's
+collective is done. It ends when all its stores are taken and `arrive` sectors have come over the link in all. Its tiles
+are `wfs` WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile."""
 
 Workgroup = data.StructLayout(
     {

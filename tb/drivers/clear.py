@@ -1,4 +1,4 @@
-"""Waiting for a block that sweeps its memories after `clear`."""
+"""Waiting for a block that clears its memories after `clear`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 
 async def cleared(dut: Any) -> None:
-    """Return one cycle after `dut.cleared` says that the sweep is done."""
+    """Return one cycle after `dut.cleared` says that it is done."""
     while True:
         await ReadOnly()
         ready = int(dut.cleared.value)

@@ -326,9 +326,9 @@ class PairBench:
             assert counts["sent_flits"] == self.given[side]["flits"]
             assert counts["received_packets"] == self.given[side]["accepted"]
         bits = self.messages.link_header.size - 16
-        for flit in self.sent:
-            if flit & 1:
-                header = flit >> 2
+        for flit in (unpack(self.messages.link_flit, sent) for sent in self.sent):
+            if flit["header"]:
+                header = flit["data"]
                 assert header >> bits & 0xFFFF == header_crc(header & (1 << bits) - 1, bits)
 
     def written_packets(self, side: str) -> int:

@@ -87,9 +87,9 @@ class TrackerBench:
         self.counts: Counter[str] = Counter()
         self.peak = 0
         self.written = self.fetched = 0
-        """Counters that went to their homes, and that were asked for."""
+        """Counters that went to the backing store, and that were asked for."""
         self.generation: int | None = None
-        """Number of the sweep, once a record with it was seen."""
+        """Number of the clear, once a record with it was seen."""
         self.answers: list[tuple[int, int, int]] = []
         self.cycle = 0
         Clock(dut.clk, 1, unit="ns").start()
@@ -143,7 +143,7 @@ class TrackerBench:
         self.dut.ranges.value = 0
 
     async def clear(self, epoch: int) -> None:
-        """Begin an epoch; returns when the sweep is done."""
+        """Begin an epoch; returns when all is cleared."""
         self.generation = None
         self.dut.clear.value = 1
         self.dut.epoch.value = epoch
@@ -152,7 +152,7 @@ class TrackerBench:
         await RisingEdge(self.dut.clk)
         await cleared(self.dut)
 
-    async def home(self) -> None:
+    async def backing(self) -> None:
         """The memory behind the spill requests: served in order, answered in any order, rubbish where never written."""
         layout, response = self.layouts.spill_request, self.layouts.spill_response
         while True:
@@ -178,11 +178,13 @@ class TrackerBench:
                 self.dut.spill_response.value = 0
                 continue
             self.answers.remove(due)
-            self.dut.spill_response.value = 1 | due[1] << 1 | due[2] << 7
-            assert response.size == 135
+            tag, record = due[1:]
+            self.dut.spill_response.value = pack(
+                response, valid=1, tag=tag, record=unpack(self.layouts.spill_record, record)
+            )
 
     def rubbish(self) -> int:
-        """A record that was never written: with all it takes to be valid but one bit, or but its sweep number."""
+        """A record that was never written: with all it takes to be valid but one bit, or but its clear number."""
         values = {"present": 1, "epoch": int(self.dut.epoch.value)}
         values |= {"count": random.getrandbits(self.config.count_bits), "va": random.getrandbits(16)}
         if self.generation is None:

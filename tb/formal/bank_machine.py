@@ -31,9 +31,9 @@ class BankBench:
         self.refresher = refresher = Refresher(timing)
         self.block = b.block(dut, "banks", stuck)
         self.refresh_block = b.block(refresher, "refresher")
-        b.free(dut.dispatch, dut.slot, dut.row_request, dut.lookup_bank)
+        b.free(dut.to_bank, dut.slot, dut.row_request, dut.lookup_bank)
         b.free(refresher.enable)
-        quiet = ~(dut.dispatch.valid | dut.row_request.valid)
+        quiet = ~(dut.to_bank.valid | dut.row_request.valid)
         m.d.comb += [
             refresher.quiet.eq(quiet & dut.quiet),
             refresher.precharged.eq(dut.precharged),
@@ -48,7 +48,7 @@ class BankBench:
         def one(valid: Value, bank: Value) -> Value:
             return Mux(valid, 1 << bank, 0)[:BANKS]
 
-        dispatched = one(dut.dispatch.valid, dut.dispatch.bank)
+        handed = one(dut.to_bank.valid, dut.to_bank.bank)
         requested = one(dut.row_request.valid, dut.row_request.bank)
         activated = one(dut.activated.valid, dut.activated.bank)
         self.usable = Signal(BANKS)
@@ -61,11 +61,11 @@ class BankBench:
         m.d.sync += [
             self.usable.eq((self.usable & ~requested | activated) & ~closed),
             self.pending.eq((self.pending & ~activated | requested) & ~closed),
-            self.sent.eq(self.sent & ~self.released | dispatched),
+            self.sent.eq(self.sent & ~self.released | handed),
         ]
-        b.assume((dispatched & ~self.usable) == 0)
-        b.assume((dispatched & self.sent) == 0)
-        b.assume((requested & (self.sent | self.pending | dispatched)) == 0)
+        b.assume((handed & ~self.usable) == 0)
+        b.assume((handed & self.sent) == 0)
+        b.assume((requested & (self.sent | self.pending | handed)) == 0)
         draining = b.past(refresher.drain, "draining")
         b.assume(implies(draining, quiet))
 

@@ -131,7 +131,7 @@ def _state_name(signal: Signal, code: int) -> str | None:
 class Bench(Elaboratable):
     """What one proof is made of; `build` fills it. With `seeded` the bug of the proof is built in and helping
     invariants are left out, so that only the claims themselves can fail. `reduced` tells that the bench is run from
-    reset (cover run, seeded bug): what a sweep of a large memory would put out of reach is then built small."""
+    reset (cover run, seeded bug): what clearing a large memory would put out of reach is then built small."""
 
     def __init__(self, build: Callable[["Bench"], None], seeded: bool = False, reduced: bool = False):
         self.m = Module()

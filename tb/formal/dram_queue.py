@@ -15,8 +15,8 @@ from tb.formal.proof import proof
 
 DEPTH = 4
 LONGEST_WAIT = {"hit": DEPTH + 1, "row": 1}
-"""Cycles that may pass without any dispatch, or row request, while some request can be dispatched, or have its row
-opened. A dispatch is lost when a hit arrived just as the row of its bank was given up: at most once per request."""
+"""Cycles that may pass without any hit handed out, or row request, while some request can be handed, or have its row
+opened. A turn is lost when a hit arrived just as the row of its bank was given up: at most once per request."""
 
 Request = data.StructLayout({"index": 2, "bank": BANK_SHAPE, "row": ROW_BITS})
 
@@ -51,14 +51,14 @@ class WatchedQueue:
         self.requests = [Signal(Request, name=f"request_{place}") for place in range(DEPTH)]
         self.there = [place < count for place in range(DEPTH)]
         self.leaves = [
-            there & dut.dispatch.valid & (request.index == dut.dispatch_index)
+            there & dut.to_bank.valid & (request.index == dut.to_bank_index)
             for there, request in zip(self.there, self.requests, strict=True)
         ]
         gone = [_any(self.leaves[: place + 1]) for place in range(DEPTH)]
         new = Signal(Request)
         m.d.comb += [new.index.eq(dut.insert_index), new.bank.eq(dut.insert_bank), new.row.eq(dut.insert_row)]
         tail = Signal(range(DEPTH + 1))
-        m.d.comb += tail.eq(count - dut.dispatch.valid)
+        m.d.comb += tail.eq(count - dut.to_bank.valid)
         m.d.sync += count.eq(tail + dut.insert)
         for place, request in enumerate(self.requests):
             behind = self.requests[place + 1].as_value() if place + 1 < DEPTH else 0
@@ -72,7 +72,7 @@ class WatchedQueue:
         b, m, dut, bank = self.b, self.b.m, self.dut, self.bank
         self.usable, self.pending, self.sent = Signal(name="usable"), Signal(name="pending"), Signal(name="sent")
         self.opened, self.asked = Signal(ROW_BITS, name="opened"), Signal(ROW_BITS, name="asked")
-        self.dispatched = dut.dispatch.valid & (dut.dispatch.bank == bank)
+        self.handed = dut.to_bank.valid & (dut.to_bank.bank == bank)
         self.requested = dut.row_request.valid & (dut.row_request.bank == bank)
         activated = dut.activated.valid & (dut.activated.bank == bank)
         released = dut.released.valid & (dut.released.bank == bank)
@@ -82,7 +82,7 @@ class WatchedQueue:
             m.d.sync += [self.usable.eq(1), self.pending.eq(0), self.opened.eq(dut.activated.row)]
         with m.If(dut.closed):
             m.d.sync += [self.usable.eq(0), self.pending.eq(0)]
-        m.d.sync += self.sent.eq((self.sent & ~released) | self.dispatched)
+        m.d.sync += self.sent.eq((self.sent & ~released) | self.handed)
         b.assume(implies(activated, self.pending & (dut.activated.row == self.asked)))
         b.assume(implies(released, self.sent))
         b.assume(implies(dut.closed, dut.drain & dut.quiet & ~self.sent & ~dut.activated.valid))
@@ -120,13 +120,13 @@ class WatchedQueue:
 
 def _claims(w: WatchedQueue) -> None:
     b, m, dut = w.b, w.b.m, w.dut
-    b.claim(implies(dut.dispatch.valid, _any(w.leaves)))
+    b.claim(implies(dut.to_bank.valid, _any(w.leaves)))
     draining = b.past(dut.drain, "draining")
-    b.claim(implies(draining | dut.quiet, ~dut.dispatch.valid & ~dut.row_request.valid))
-    b.claim(implies(w.dispatched, w.usable & ~w.pending & ~w.sent))
-    b.claim(implies(w.requested, ~w.sent & ~w.pending & ~w.dispatched))
+    b.claim(implies(draining | dut.quiet, ~dut.to_bank.valid & ~dut.row_request.valid))
+    b.claim(implies(w.handed, w.usable & ~w.pending & ~w.sent))
+    b.claim(implies(w.requested, ~w.sent & ~w.pending & ~w.handed))
     for place, request in enumerate(w.requests):
-        b.claim(implies(w.leaves[place], request.bank == dut.dispatch.bank))
+        b.claim(implies(w.leaves[place], request.bank == dut.to_bank.bank))
         b.claim(implies(w.leaves[place] & w.here(place), w.hits(place)))
         older = _any([w.hits(before) for before in range(place)])
         b.claim(implies(w.leaves[place] & w.here(place), ~older))
@@ -138,7 +138,7 @@ def _claims(w: WatchedQueue) -> None:
     waits = _any([w.here(place) for place in range(DEPTH)])
     free = ~w.sent & ~w.pending & ~dut.drain & ~dut.closed
     for name, can_go, goes in (
-        ("hit", free & hit & ~w.requested, dut.dispatch.valid),
+        ("hit", free & hit & ~w.requested, dut.to_bank.valid),
         ("row", free & waits & ~hit & ~w.requested, dut.row_request.valid),
     ):
         idle = w.idle[name]
@@ -215,7 +215,7 @@ def _invariants(w: WatchedQueue) -> None:
 
 @proof(
     block="dram_queue",
-    claim="a request is dispatched once, to its own bank, only while its row is open there and the bank has no other, "
+    claim="a request is handed once, to its own bank, only while its row is open there and the bank has no other, "
     "and after all older ones for that row; a row is requested only for the oldest waiting request of a bank with "
     "none of either; neither happens from the second cycle of a drain on nor while quiet is reported; requests that "
     "can go are forgotten for at most 5 cycles, row requests for 1",
@@ -235,6 +235,6 @@ def dram_queue(b: Bench) -> None:
     refreshed = Signal()
     with b.m.If(closed & (w.count != 0)):
         b.m.d.sync += refreshed.eq(1)
-    b.cover(w.dispatched & refreshed)
-    b.cover(w.dispatched & w.leaves[2] & (w.count == 4))
+    b.cover(w.handed & refreshed)
+    b.cover(w.handed & w.leaves[2] & (w.count == 4))
     b.cover(w.requested & w.usable)

@@ -23,7 +23,7 @@ def arms_at_once(config: Configuration) -> FaultyPort:
 @proof(
     block="collective_state",
     claim="arming clears the Tracker only when the node was found drained after the last epoch ended, takes effect "
-    "only when swept after that, with the number that came with the last call; the epoch changes with it and at no "
+    "only when cleared after that, with the number that came with the last call; the epoch changes with it and at no "
     "other time; `disarm` and a call end the epoch in the next cycle",
     scope="any commands at any time",
     bug="the state takes the node for drained",
@@ -43,7 +43,7 @@ def arming_waits(b: Bench) -> None:
         m.d.sync += wanted.eq(0)
     with m.If(dut.arm):
         m.d.sync += [wanted.eq(1), number.eq(dut.number)]
-    # A node that was drained stays so until something is armed; a sweep takes two cycles or more.
+    # A node that was drained stays so until something is armed; clearing takes two cycles or more.
     m.d.sync += drained.eq(~dut.grant & ~dut.armed & (drained | dut.drained))
     m.d.sync += cleared.eq(cleared << 1)
     with m.If(cleared[1]):

@@ -81,7 +81,7 @@ MODULES = (
     "refresh",
     "link",
     "epochs",
-    "tracker_sweep",
+    "tracker_clear",
     "packet_buffer",
     "link_slots",
     "link_replay",

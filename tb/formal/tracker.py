@@ -1,6 +1,6 @@
 """Proof of a Tracker bank: each WF tile triggers once, when its last byte is counted, and no byte is lost.
 
-One arbitrary tile is watched through cache, MSHRs, evictions and its home in memory. The environment answers
+One arbitrary tile is watched through cache, MSHRs, evictions and the backing store. The environment answers
 fetches in any order, as late as it likes; to the watched tile with the counter that was last evicted (the spill queue
 and memory keep their order), to others with anything, but with no more counters than were evicted.
 """
@@ -62,8 +62,8 @@ class WatchedBank:
         self._answer()
 
     def _specify(self, counted_bits: int) -> None:
-        """Ghost state. `counted`: bytes counted for the tile; `out`: its counter is at home, where it is `home`;
-        `others`: counters of other tiles of its set that are at home; `asked`: fetches under way."""
+        """Ghost state. `counted`: bytes counted for the tile; `out`: its counter is in the backing store, where it is
+        `away`; `others`: counters of other tiles of its set that are there; `asked`: fetches under way."""
         m, b, config, tile, count = self.b.m, self.b, self.config, self.tile, self.count
         now, found = count.operation, count.selection
         self.here = Signal()
@@ -101,14 +101,14 @@ class WatchedBank:
         b.assume(implies(answer.valid, (self.asked >> answer.tag)[0] & (answer.tag < config.tracker_mshrs)))
 
     def _answer(self) -> None:
-        """What the home answers."""
+        """What the backing store answers."""
         m, b, config, block = self.b.m, self.b, self.config, self.block
         answer, tile = self.dut.spill_response, self.tile
         usable = Signal()
         m.d.comb += usable.eq(
             answer.record.present
             & (answer.record.epoch == self.dut.epoch)
-            & (answer.record.reserved[:GENERATION_BITS] == block.signal("sweeps"))
+            & (answer.record.reserved[:GENERATION_BITS] == block.signal("generation"))
         )
         fetches = config.tracker_mshrs
         self.active, self.answered = block.signal("mshrs.active"), block.signal("mshrs.answered")
@@ -145,7 +145,7 @@ def _claims(w: WatchedBank) -> None:
     b.claim(implies(tile.complete, w.counted == tile.threshold))
     wrong = now.stale | tile.missing | tile.complete
     past = w.counted + amount > tile.threshold
-    # What is at home while a message comes is added when it returns, and judged then.
+    # What is in the store while a message comes is added when it returns, and judged then.
     b.claim(implies(w.is_message & count.refused, wrong | past))
     b.claim(implies(w.is_message & ~count.refused, ~wrong & (buffered | w.out | ~past)))
     b.claim(implies(w.is_fill & count.refused, (count.fault == Fault.PAST_THRESHOLD) & (w.counted > tile.threshold)))
@@ -207,7 +207,7 @@ def _cache_invariants(w: WatchedBank) -> None:
     spilled = Signal(len(spills))
     m.d.comb += [content.as_value().eq(written(entering, raw)), spilled.eq(counted(entering, spills))]
     tag = Cat(tile.wf, tile.wg[config.set_bits :])
-    sweeping, swept = block.signal("storage.sweeping"), block.signal("storage.swept")
+    clearing, clear_index = block.signal("storage.clearing"), block.signal("storage.clear_index")
     epoch = w.dut.epoch[:ENTRY_EPOCH_BITS]
     used, match = Signal(ways), Signal(ways)
     for way in range(ways):
@@ -217,15 +217,15 @@ def _cache_invariants(w: WatchedBank) -> None:
         ]
     resident = match.any()
     buffered = w.mine.any()
-    b.invariant(implies(~sweeping, swept == 0))
-    b.invariant(implies(sweeping & (swept > set_number), (raw == 0) & (spills == 0)))
-    b.invariant(implies(sweeping, (w.counted == 0) & ~w.out & (w.others == 0) & ~tile.complete))
+    b.invariant(implies(~clearing, clear_index == 0))
+    b.invariant(implies(clearing & (clear_index > set_number), (raw == 0) & (spills == 0)))
+    b.invariant(implies(clearing, (w.counted == 0) & ~w.out & (w.others == 0) & ~tile.complete))
     running = block.signal("running")
-    b.invariant(implies(sweeping | ~running, ~(w.valids.any() | w.active.any())))
-    b.invariant(implies(sweeping | ~running, ~(entering.ways.any() | entering.spills)))
-    b.invariant(implies(running, ~sweeping))
-    b.invariant(block.state("sweep", "SWEEP") | block.state("sweep", "RUN"))
-    settled = ~sweeping
+    b.invariant(implies(clearing | ~running, ~(w.valids.any() | w.active.any())))
+    b.invariant(implies(clearing | ~running, ~(entering.ways.any() | entering.spills)))
+    b.invariant(implies(running, ~clearing))
+    b.invariant(block.state("clear", "CLEAR") | block.state("clear", "RUN"))
+    settled = ~clearing
     b.invariant(implies(settled, at_most_one(match)))
     for way in range(ways):
         b.invariant(implies(settled & match[way], row[way].count == w.counted))
@@ -333,8 +333,9 @@ def _watched(b: Bench, stuck: dict[str, int], counted_bits: int) -> WatchedBank:
 
 
 _SCOPE = (
-    "256 sets x 8 ways x 76 bits, 4 MSHRs, any tile; one epoch (between two sweeps); geometry and trigger "
-    "table by their specification; homes keep the order of the spill requests (cover and seeded bug: 4 sets x 1 way)"
+    "256 sets x 8 ways x 76 bits, 4 MSHRs, any tile; one epoch (between two clears); geometry and trigger "
+    "table by their specification; the store keeps the order of the spill requests (cover and seeded bug: 4 sets "
+    "x 1 way)"
 )
 
 

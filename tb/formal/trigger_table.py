@@ -45,31 +45,31 @@ class Watched:
         # The entry is in the memory but for the completion on its way there; what was read before one is replaced.
         marking, marked = self.block.signal("marking"), self.block.view("marked", completion(config))
         self.marked_here = Signal()
-        sweeping, swept = self.block.signal("sweeping"), self.block.signal("swept")
+        clearing, clear_index = self.block.signal("clearing"), self.block.signal("clear_index")
         word = self.block.word("entries", self.entry)[:8]
         before = self.block.signal("before")[:8]
         m.d.comb += self.marked_here.eq(marking & (marked.place.index == self.entry))
         marked_bit = Signal(8)
         m.d.comb += marked_bit.eq(1 << marked.place.position)
-        b.invariant(implies(sweeping, (self.done == 0)))
-        b.invariant(implies(~sweeping, swept == 0))
-        b.invariant(implies(sweeping & (swept > self.entry), word == 0))
-        b.invariant(implies(~sweeping & ~self.marked_here, word == self.done))
-        b.invariant(implies(self.marked_here & ~sweeping, (self.done == (before | marked_bit)) & (before == word)))
-        b.invariant(implies(self.marked_here & ~sweeping, (before & marked_bit) == 0))
+        b.invariant(implies(clearing, (self.done == 0)))
+        b.invariant(implies(~clearing, clear_index == 0))
+        b.invariant(implies(clearing & (clear_index > self.entry), word == 0))
+        b.invariant(implies(~clearing & ~self.marked_here, word == self.done))
+        b.invariant(implies(self.marked_here & ~clearing, (self.done == (before | marked_bit)) & (before == word)))
+        b.invariant(implies(self.marked_here & ~clearing, (before & marked_bit) == 0))
         b.invariant(implies(self.marked_here, (marked.place.needed == self.place.needed)))
         b.invariant(implies(self.marked_here, (marked.place.dma == self.place.dma)))
         b.invariant((self.done & ~self.place.needed) == 0)
         written = self.block.signal("written") & (self.block.signal("written_index") == self.entry)
-        b.invariant(implies(written & ~sweeping, self.block.signal("written_entry")[:8] == word))
+        b.invariant(implies(written & ~clearing, self.block.signal("written_entry")[:8] == word))
         b.invariant(implies(reading, self.block.signal("read_index") == read_index))
         stale = self.block.read_data("entries")[:8]
         b.invariant(implies(reading & (read_index == self.entry) & ~written, stale == word))
         ahead = self.block.signal("marked_is_captured")
         b.invariant(implies(marking & looked_up, ahead == (marked.place.index == index)))
         b.invariant(implies(looked_up & (index == self.entry), self.block.signal("captured")[:8] == word))
-        b.invariant(implies(reading | looked_up, ~sweeping))
-        b.invariant(implies(marking & sweeping, swept == 0))
+        b.invariant(implies(reading | looked_up, ~clearing))
+        b.invariant(implies(marking & clearing, clear_index == 0))
 
 
 def _small(b: Bench) -> Configuration:

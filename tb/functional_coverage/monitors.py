@@ -6,7 +6,16 @@ from amaranth.lib import data
 
 from hw.config import Configuration
 from hw.dma.events import DmaEvents
-from hw.messages import Access, ArbiterControl, ColumnCommand, Mapping, Messages, Policy, Threshold, TrafficClass
+from hw.messages import (
+    Access,
+    ArbiterControl,
+    ColumnCommand,
+    Mapping,
+    Messages,
+    Policy,
+    Threshold,
+    TrafficClass,
+)
 from hw.range_table import Control, Grouping, RangeWrite, Word
 from hw.registers.map import SEND_BASE, WINDOW_BASE, Kind, register_map
 from hw.send_table import SendWord

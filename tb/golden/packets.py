@@ -67,5 +67,5 @@ def crc16(bits: list[int]) -> int:
 
 
 def header_crc(header: int, bits: int) -> int:
-    """Check of a header of `bits` bits (its check field not among them), least significant bit first."""
+    """CRC of a header of `bits` bits (its CRC field not among them), least significant bit first."""
     return crc16([header >> position & 1 for position in range(bits)])

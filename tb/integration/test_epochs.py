@@ -239,7 +239,7 @@ def test_epochs_at_length(ring, case):
 
 
 class TrustsRecords(Node):
-    """A wrong node, which sweeps the tags but not the homes of counters."""
+    """A wrong node, which clears the tags but not the backing store."""
 
     def elaborate(self, platform: object) -> Module:
         with patch.object(node_module, "MemoryClear", ClearsNoRecords):

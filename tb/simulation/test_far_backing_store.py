@@ -1,4 +1,4 @@
-"""Homes of counters outside the slice: what goes there, and that it comes back."""
+"""Counters whose backing store is outside the slice: what goes there, and that it comes back."""
 
 from amaranth import Module
 from amaranth.lib import wiring

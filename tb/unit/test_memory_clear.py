@@ -1,4 +1,4 @@
-"""The sweep of memory writes every sector that may hold something from before, each once, and none besides."""
+"""The clear of memory writes every sector that may hold something from before, each once, and none besides."""
 
 import os
 import random
@@ -25,11 +25,11 @@ SIZES = {
     "direct": preset("paper", ranges=4, tracker_tags=False, tracker_sets=256, tracker_ways=8, tracker_banks=1),
 }
 RECORD_SECTORS_PER_WG = 4
-"""Sectors of the homes of a workgroup's counters."""
+"""Sectors of the records of a workgroup's counters."""
 
 
 class ClearBench:
-    """The sweep, the memory it writes to, and what was swept since the reset."""
+    """The clear, the memory it writes to, and what was cleared since the reset."""
 
     def __init__(self, dut, config: Configuration):
         self.dut, self.config, self.messages = dut, config, Messages(config)
@@ -40,7 +40,7 @@ class ClearBench:
         self.backing = 0
         self.tags: set[tuple[int, int, int]] = set()
         self.records: set[tuple[int, int, int, int]] = set()
-        """What was swept since: (entry, base, limit) and (entry, backing, wg, count)."""
+        """What was cleared since: (entry, base, limit) and (entry, backing, wg, count)."""
 
     async def reset(self) -> None:
         for name in ("ranges", "backing_base", "arm", "initialised", "start"):
@@ -92,7 +92,7 @@ class ClearBench:
         }
 
     def due(self) -> Counter:
-        """Sectors that the next sweep must write; afterwards they count as swept."""
+        """Sectors that the next clear must write; afterwards they count as cleared."""
         sectors: Counter[int] = Counter()
         for index, entry in enumerate(self.entries):
             if not entry["valid"]:
@@ -108,8 +108,8 @@ class ClearBench:
                 self.records.add(groups)
         return sectors
 
-    async def sweep(self, initialised: int = 0) -> None:
-        """One sweep to its end."""
+    async def clear(self, initialised: int = 0) -> None:
+        """One clear to its end."""
         dut = self.dut
         dut.arm.value, dut.initialised.value = 1, initialised
         await RisingEdge(dut.clk)
@@ -131,7 +131,7 @@ class ClearBench:
             await RisingEdge(self.dut.clk)
             if finished:
                 return
-        raise AssertionError("the sweep does not end")
+        raise AssertionError("the clear does not end")
 
     def written(self) -> Counter:
         """The sectors written since, each request checked."""
@@ -147,9 +147,9 @@ class ClearBench:
 
 
 @cocotb.test()
-async def what_was_not_swept_is_swept(dut):
-    """Random tables, changed between sweeps or programmed as they were, a backing store that moves, resets; now and then
-    the host answers for the memory."""
+async def what_was_not_cleared_is_cleared(dut):
+    """Random tables, changed between clears or programmed as they were, a backing store that moves, resets; now and
+    then the host answers for the memory."""
     bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
     for _ in range(5):
         await bench.reset()
@@ -161,22 +161,22 @@ async def what_was_not_swept_is_swept(dut):
             bench.backing = random.choice([bench.backing, 0, random.randrange(1 << bench.config.va_sector_bits - 2)])
             dut.backing_base.value = bench.backing
             if random.random() < 0.2:
-                await bench.sweep(initialised=1)
+                await bench.clear(initialised=1)
                 assert not bench.written()
                 for index, entry in enumerate(bench.entries):
                     bench.tags.add((index, entry["base"], entry["limit"]))
                     bench.records.add((index, bench.backing, entry["wg"], entry["count"]))
                 continue
-            await bench.sweep()
+            await bench.clear()
             bench.records = {known for known in bench.records if known[1] == bench.backing}
             assert bench.written() == bench.due()
-            await bench.sweep()
-            assert not bench.written(), "swept twice"
+            await bench.clear()
+            assert not bench.written(), "cleared twice"
 
 
 @cocotb.test()
-async def a_sweep_called_for_again_misses_nothing(dut):
-    """While a sweep is under way entries change and another one is called for: in the end all is swept."""
+async def a_clear_called_for_again_misses_nothing(dut):
+    """While a clear is under way entries change and another one is called for: in the end all is cleared."""
     bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
     for _ in range(12):
         await bench.reset()
@@ -199,14 +199,14 @@ async def a_sweep_called_for_again_misses_nothing(dut):
         assert set(bench.due()) <= set(bench.written())
 
 
-@pytest.mark.parametrize("case", ["what_was_not_swept_is_swept", "a_sweep_called_for_again_misses_nothing"])
+@pytest.mark.parametrize("case", ["what_was_not_cleared_is_cleared", "a_clear_called_for_again_misses_nothing"])
 @pytest.mark.parametrize("size", SIZES)
 def test_memory_clear(size, case):
     simulate(Asleep(MemoryClear(SIZES[size])), "memory_clear", __name__, case, environment={"SIZE": size})
 
 
 class Early(MemoryClear):
-    """A wrong sweep, which says that it has ended when it has not."""
+    """A wrong clear, which says that it has ended when it has not."""
 
     def elaborate(self, platform: object) -> Module:
         m = super().elaborate(platform)
@@ -215,7 +215,7 @@ class Early(MemoryClear):
 
 
 class WakesLate(MemoryClear):
-    """A wrong sweep, which sleeps on when it is called for."""
+    """A wrong clear, which sleeps on when it is called for."""
 
     def elaborate(self, platform: object) -> Module:
         m = super().elaborate(platform)
@@ -223,23 +223,23 @@ class WakesLate(MemoryClear):
         return m
 
 
-def test_a_sweep_that_wakes_late_is_noticed():
+def test_a_clear_that_wakes_late_is_noticed():
     with pytest.raises(SimulationError):
         simulate(
             Asleep(WakesLate(SIZES["paper"])),
-            "late_sweep",
+            "late_clear",
             __name__,
-            "what_was_not_swept_is_swept",
+            "what_was_not_cleared_is_cleared",
             environment={"SIZE": "paper"},
         )
 
 
-def test_a_sweep_that_ends_early_is_noticed():
+def test_a_clear_that_ends_early_is_noticed():
     with pytest.raises(SimulationError):
         simulate(
             Early(SIZES["paper"]),
-            "early_sweep",
+            "early_clear",
             __name__,
-            "what_was_not_swept_is_swept",
+            "what_was_not_cleared_is_cleared",
             environment={"SIZE": "paper"},
         )

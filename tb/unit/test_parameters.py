@@ -30,7 +30,7 @@ BLOCKS: dict[str, tuple] = {
         ControllerParameters,
         {**WIDTHS, "channels": 4, "dram_queue_depth": 4, "spill_queue_depth": 1, "timing": Timing(cl=16, faw=20)},
     ),
-    "memory sweep": (MemoryClear, TrackerParameters, TRACKER),
+    "memory clear": (MemoryClear, TrackerParameters, TRACKER),
     "near bank": (BankGroupUnit, NearBankParameters, {"epoch_bits": 4, "timing": Timing(cl=16)}),
     "tracker": (Tracker, TrackerParameters, TRACKER),
     "tracker without tags": (Tracker, TrackerParameters, {**TRACKER, "tracker_tags": False, "tracker_ways": 8}),

@@ -29,7 +29,7 @@ async def a_head_that_waits_keeps_others_out(dut):
     for _ in range(HEAD_WAIT):
         await ReadOnly()
         assert not int(dut.stuck.value), "kept out too early"
-        assert not int(dut.dispatch.value) & 1, "sent to a closed bank"
+        assert not int(dut.to_bank.value) & 1, "sent to a closed bank"
         if int(dut.row_request.value) & 1:
             asked.append(int(dut.row_request.value))
         await RisingEdge(dut.clk)
@@ -44,11 +44,11 @@ async def a_head_that_waits_keeps_others_out(dut):
     dut.activated.value = 0
     for _ in range(2):
         await ReadOnly()
-        if int(dut.dispatch.value) & 1:
+        if int(dut.to_bank.value) & 1:
             break
         await RisingEdge(dut.clk)
-    assert int(dut.dispatch.value) == BankEvent.const({"valid": 1, "bank": BANK}).as_value().value
-    assert int(dut.dispatch_index.value) == INDEX
+    assert int(dut.to_bank.value) == BankEvent.const({"valid": 1, "bank": BANK}).as_value().value
+    assert int(dut.to_bank_index.value) == INDEX
     await RisingEdge(dut.clk)
     await ReadOnly()
     assert not int(dut.stuck.value)

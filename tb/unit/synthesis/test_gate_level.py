@@ -7,9 +7,9 @@ import pytest
 
 from hw.memory_controller.arbiter import Arbiter
 from hw.synthesis.gates import to_gates
-from tb.unit import test_alu as alu
-from tb.unit import test_arbiter as arbiter
-from tb.unit import test_tracker as tracker
+from tb.unit.memory_controller import test_arbiter as arbiter
+from tb.unit.near_bank import test_alu as alu
+from tb.unit.tracker import test_tracker as tracker
 
 
 @pytest.fixture(autouse=True)

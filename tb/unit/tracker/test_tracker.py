@@ -35,7 +35,7 @@ LATENCY = 7
 STAGES = 6
 """With one MSHR a bank takes a message in as many cycles."""
 FETCH = 32
-"""More cycles than a counter needs to its home and back when the memory answers within 5."""
+"""More cycles than a counter needs to the backing store and back when the memory answers within 5."""
 
 
 def case() -> dict:
@@ -44,7 +44,7 @@ def case() -> dict:
 
 
 async def begin(dut, memory_latency: int = 40) -> TrackerBench:
-    """A bench of the case's configuration without stalls, in epoch 1, the storage swept."""
+    """A bench of the case's configuration without stalls, in epoch 1, the storage cleared."""
     bench = TrackerBench(dut, preset(**case()["config"]), 0, memory_latency)
     await bench.start(epoch=1)
     await cleared(dut)
@@ -346,7 +346,7 @@ def test_refused_accesses(dma, launch, config):
 
 
 class ForgetfulCount(CountStage):
-    """Never asks a counter's home."""
+    """Never asks the backing store."""
 
     def elaborate(self, platform: object) -> Module:
         m = super().elaborate(platform)

@@ -1,4 +1,4 @@
-"""Counters that went to their homes in memory: known to be there, until they are back, and complete when they are."""
+"""Counters that went to the backing store: known to be there, until they are back, and complete when they are."""
 
 import random
 from dataclasses import replace
