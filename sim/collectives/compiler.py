@@ -1,7 +1,8 @@
 """What a program is on this hardware: the register writes of a rank, and what must then be seen of it.
 
-Every chunk of every array has its own wg numbers, the same on all ranks, which begin at a whole Tracker bank. What the
-hardware lacks (an offset to wg, more than one send of a block) is refused in one sentence.
+Every chunk of every array has its own wg numbers, the same on all ranks, which begin at a whole Tracker bank; a send to
+another chunk moves the number of a tile with its address. What the hardware lacks (more than one send of a block) is
+refused in one sentence.
 """
 
 import itertools
@@ -16,9 +17,9 @@ from sim.collectives.check import check, regions_of
 from sim.collectives.cut import Cut
 from sim.collectives.limits import Limits, check_limits
 from sim.collectives.program import Part, Program, Region, Via
-from sim.host.limits import DriverError
-from sim.host.range_entries import range_words, trigger_entries
-from sim.host.register_writes import Write, range_writes, register_write, wide_writes
+from sim.host.limits import SENDS_PER_RANGE, DriverError
+from sim.host.range_entries import range_words, send_words, trigger_entries
+from sim.host.register_writes import Write, doorbell_writes, range_writes, register_write, send_writes, wide_writes
 from sim.host.tiling import Tiling
 from sim.topologies.topology import Routes
 
@@ -29,8 +30,6 @@ IDENTITY = {
     DataType.INT32: {AluOperation.MIN: 0x7FFFFFFF, AluOperation.MAX: 0x80000000},
 }
 """Element bit patterns that leave the other operand as it is; a sum starts from (positive) zero."""
-SENDS_OF_A_BLOCK = 1
-"""How often the hardware sends what it has read."""
 _ACCESS = {words.Access.STORE: Access.STORE, words.Access.UPDATE: Access.UPDATE}
 
 
@@ -50,7 +49,8 @@ class Placement:
 @dataclass(frozen=True)
 class Range:
     """A region in the range table: entry `index`; `base` its first sector, `wg_base` the number of its first tile,
-    `block_base` its first entry of the trigger table (0 when it is not tracked)."""
+    `block_base` its first entry of the trigger table (0 when it is not tracked), `first_send` its first entry of the
+    send table (0 when it is not sent)."""
 
     index: int
     region: Region
@@ -58,20 +58,23 @@ class Range:
     base: int
     wg_base: int
     block_base: int
+    first_send: int
 
 
 @dataclass(frozen=True)
 class NodeProgram:
     """What the host must do for one rank, and what it must then see.
 
-    `writes` program the node; arming is a separate write. `ranges` in the order of the range table; `expected_blocks`
-    DMA blocks that the rank sends, `expected_triggers` WF tiles that become complete; `trigger_entries` it uses.
-    `fill`: what must hold `fill_element` in every element before the node is armed (first sector, sectors), empty with
-    first-touch. `backing_sectors`: size of the Tracker's backing store.
+    `writes` program the node; arming is a separate write. `doorbells`: the writes of each ring, in their order, to be
+    made when the node is armed, each while `status.doorbell` is low. `ranges` in the order of the range table;
+    `expected_blocks` DMA blocks that the rank sends, `expected_triggers` WF tiles that become complete;
+    `trigger_entries` it uses. `fill`: what must hold `fill_element` in every element before the node is armed (first
+    sector, sectors), empty with first-touch. `backing_sectors`: size of the Tracker's backing store.
     """
 
     rank: int
     writes: tuple[Write, ...]
+    doorbells: tuple[tuple[Write, ...], ...]
     ranges: tuple[Range, ...]
     expected_blocks: int
     expected_triggers: int
@@ -96,7 +99,7 @@ def limits_of(config: Configuration) -> Limits:
     return Limits(
         ranges=config.ranges,
         sends=config.ranges,
-        sends_of_a_block=SENDS_OF_A_BLOCK,
+        sends_of_a_block=SENDS_PER_RANGE,
         wg_bits=config.wg_bits,
         count_bits=config.count_bits,
         ports=config.links,
@@ -202,14 +205,17 @@ def compile_program(
     for item in ranges:
         writes += _region_writes(program, config, item, placements, numbers, block_wfs)
     for index, (start, length) in enumerate(plain, len(ranges)):
-        writes += range_writes(
-            config, index, range_words(config, base=start, sectors=length, traffic_class=TrafficClass.OTHER)
-        )
+        writes += range_writes(config, index, range_words(config, base=start, sectors=length))
     writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
     fill, element = _fill(program, tracked)
     return NodeProgram(
         rank=rank,
         writes=tuple(writes),
+        doorbells=tuple(
+            tuple(doorbell_writes(config, item.index, item.wg_base, item.tiling.workgroups))
+            for item in ranges
+            if item.region.doorbell
+        ),
         ranges=tuple(ranges),
         expected_blocks=expected,
         expected_triggers=sum(item.tiling.wf_tiles for item in tracked),
@@ -227,19 +233,32 @@ def _ranges(
     numbers: Mapping[Part, int],
     block_wfs: int,
 ) -> list[Range]:
-    """The regions in the range table, those that are tracked one after another in the trigger table."""
-    ranges, entries = [], 0
+    """The regions in the range table, those that are tracked one after another in the trigger table, and their sends
+    one after another in the send table."""
+    ranges, entries, sends = [], 0, 0
     for index, (part, region) in enumerate(regions.items()):
         place = placements[region.array]
         first = entries if region.updates else 0
-        ranges.append(Range(index, region, place.tiling, place.chunk(region.chunk), numbers[part], first))
+        ranges.append(
+            Range(
+                index,
+                region,
+                place.tiling,
+                place.chunk(region.chunk),
+                numbers[part],
+                first,
+                sends if region.sends else 0,
+            )
+        )
         entries += trigger_entries(config, place.tiling, block_wfs) if region.updates else 0
+        sends += len(region.sends)
     return ranges
 
 
 def _fill(program: Program, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, int], ...], int]:
     """What memory must hold before the start: where (first sector, sectors), and the element."""
     arrays = {array.name: array for array in program.arrays}
+    tracked = [item for item in tracked if not item.region.doorbell]
     fill = tuple((item.base, item.tiling.sectors) for item in tracked if not arrays[item.region.array].first_touch)
     updated = [arrays[item.region.array] for item in tracked if item.region.store is words.Access.UPDATE]
     elements = {IDENTITY[DataType[array.dtype.upper()]].get(AluOperation[array.op.upper()], 0) for array in updated}
@@ -288,20 +307,28 @@ def _region_writes(
     numbers: Mapping[Part, int],
     block_wfs: int,
 ) -> list[Write]:
-    """The writes of a region's range entry."""
+    """The writes of a region's sends and of its range entry."""
     region = item.region
     array = program.array(region.array)
-    if region.doorbell:
-        raise DriverError(f"{region.part} has a doorbell, the hardware has none")
-    mapping, peer, access, offset = AccessMapping.LOCAL, 0, words.Access.STORE, 0
-    for send in region.sends:
+    writes = []
+    for number, send in enumerate(region.sends, item.first_send):
+        there = program.array(send.array)
+        if placements[send.array].tiling != item.tiling:
+            raise DriverError(f"{region.part} is sent to {send.part}, whose tiles are others")
+        sent = send_words(
+            config,
+            peer=send.peer,
+            offset=placements[send.array].chunk(send.chunk) - item.base,
+            wg_offset=numbers[send.part] - item.wg_base,
+            access=_ACCESS[send.access],
+            alu=AluOperation[there.op.upper()],
+            dtype=DataType[there.dtype.upper()],
+            traffic_class=TrafficClass[there.traffic.upper()],
+        )
+        writes += send_writes(config, number, sent)
+    mapping = AccessMapping.LOCAL
+    if region.sends:
         mapping = AccessMapping.REMOTE if region.via is Via.STORE else AccessMapping.DMA
-        peer, access = send.peer, send.access
-        offset = placements[send.array].chunk(send.chunk) - item.base
-        if numbers[send.part] != item.wg_base:
-            raise DriverError(
-                f"{region.part} is sent to {send.part}, whose wg numbers differ: the hardware has no offset for them"
-            )
     entry = range_words(
         config,
         base=item.base,
@@ -310,16 +337,15 @@ def _region_writes(
         access=_ACCESS[region.store],
         alu=AluOperation[array.op.upper()],
         dtype=DataType[array.dtype.upper()],
-        first_touch=array.first_touch and bool(region.updates),
+        # What lies in memory before must not be cleared.
+        first_touch=array.first_touch and bool(region.updates) and not region.doorbell,
         tracked=bool(region.updates),
         launch=region.launch,
-        remote_access=_ACCESS[access],
-        traffic_class=TrafficClass[array.traffic.upper()],
-        peer=peer,
-        offset=offset,
+        first_send=item.first_send,
+        sends=len(region.sends),
         wg_base=item.wg_base,
         block_base=item.block_base,
         block_wfs=block_wfs,
         updates=max(region.updates, 1),
     )
-    return range_writes(config, item.index, entry)
+    return [*writes, *range_writes(config, item.index, entry)]

@@ -12,7 +12,7 @@ from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.compiler import backing_sectors, needs, workgroup_stride
 from sim.errors import UsageError
 from sim.experiments.hardware import configuration, with_room
-from sim.experiments.job import Build, Job, compiled, output_at, program_of
+from sim.experiments.job import Build, Job, arrays_at, compiled, program_of, results_of
 from sim.experiments.spec import Spec
 from sim.experiments.user_arrays import load_inputs, padded
 from sim.experiments.variants import POLICIES, THRESHOLDS
@@ -66,7 +66,8 @@ def node_of(spec: Spec, tiling: Tiling) -> Configuration:
     The ring's size it is made for is what its ranges suffice for, so that rings of 2 to 8 run on one build.
     """
     config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus)
-    needed = needs(program_of(spec), config, output_at(tiling), spec.dma_block or spec.wfs)
+    program = program_of(spec)
+    needed = needs(program, config, arrays_at(program, tiling), spec.dma_block or spec.wfs)
     config = with_room(config, needed, PLAIN_RANGES)
     return replace(config, gpus=config.ranges // 2)
 
@@ -80,15 +81,15 @@ def gemm_words(spec: Spec, config: Configuration, tiling: Tiling, rank: int, fil
     gpus, depth, slots, program = spec.gpus, spec.shape[2], _slots(spec, tiling), program_of(spec)
     chunks = program.gemm(rank).chunks
     distances = {(after - before) % gpus for before, after in itertools.pairwise(chunks)}
-    if len(distances) != 1:
+    if len(distances) > 1:
         raise UsageError(f"the simulated GEMM takes chunks at equal distances only, {program.name} has {chunks}")
-    stages = gpus * math.ceil(tiling.workgroups / slots)
-    elements = gpus * tiling.rows * tiling.columns
+    stages = len(chunks) * math.ceil(tiling.workgroups / slots)
+    elements = len(chunks) * tiling.rows * tiling.columns
     scale = TOTAL_CHANNELS / config.channels
     reads = cycles = 0
     if depth:
         total = 2 * elements * depth / (PEAK_FLOPS * depth / (depth + 200)) * 1e9 * scale
-        input_bytes = (gpus * tiling.rows + tiling.columns) * depth * tiling.dtype_bytes
+        input_bytes = (len(chunks) * tiling.rows + tiling.columns) * depth * tiling.dtype_bytes
         reads = math.ceil(input_bytes / SECTOR_BYTES / stages)
         stores = elements * tiling.dtype_bytes / SECTOR_BYTES / stages
         cycles = max(0, round(total / stages - reads - stores))
@@ -103,8 +104,8 @@ def gemm_words(spec: Spec, config: Configuration, tiling: Tiling, rank: int, fil
         "ARRAY_BASE": ARRAY_BASE,
         "CHUNK_SECTORS": tiling.sectors,
         "FIRST_CHUNK": chunks[0],
-        "CHUNK_STEP": distances.pop(),
-        "CHUNKS": gpus,
+        "CHUNK_STEP": distances.pop() if distances else 0,
+        "CHUNKS": len(chunks),
         "WGS_PER_CHUNK": tiling.workgroups,
         "WG_STRIDE": workgroup_stride(config, tiling),
         "TILE_COLUMNS": tiling.tiles_across,
@@ -136,10 +137,11 @@ def _stalls(spec: Spec) -> int:
 
 def array_job(spec: Spec, work: ArrayWork) -> Job:
     """The run of `work`."""
-    gpus, tiling = spec.gpus, work.tiling
+    gpus, tiling, program = spec.gpus, work.tiling, program_of(spec)
     config = node_of(spec, tiling)
     array = gpus * tiling.sectors
-    backing = ARRAY_BASE + -(-array // 8) * 8
+    arrays = sum(item.chunks for item in program.arrays) * tiling.sectors
+    backing = ARRAY_BASE + -(-arrays // 8) * 8
     inputs = (INPUT_BASE, INPUT_SECTORS)
     programs = compiled(spec, config, tiling, gpus, inputs, backing)
     gemm = [gemm_words(spec, config, tiling, node.rank, node.fill_element) for node in programs]
@@ -159,12 +161,12 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
     ]
     late = [spec.late_rank] if spec.late_cycles else []
     numbered = [{GemmWord[name].value: value for name, value in words.items()} for words in gemm]
-    phases, program = host_program(config, numbered, [before] * gpus, setup, late)
+    phases, commands = host_program(config, numbered, [before] * gpus, setup, late)
     stages = gpus * math.ceil(tiling.workgroups / _slots(spec, tiling))
     cycles = max(words["COMPUTE_CYCLES"] for words in gemm) * stages
-    link = gpus * array * SECTOR_BYTES / config.link_bytes_per_cycle
+    link = gpus * arrays * SECTOR_BYTES / config.link_bytes_per_cycle
     window = 1 << max(4, int(cycles + link).bit_length() - 8)
-    needed = (array + backing_sectors(program_of(spec), config, output_at(tiling))) // config.channels + 8
+    needed = (arrays + backing_sectors(program, config, arrays_at(program, tiling))) // config.channels + 8
     return Job(
         build=Build(
             config,
@@ -177,18 +179,17 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
             "fill": spec.initial == "zeroing",
             "alone": spec.alone,
             "stall": _stalls(spec),
-            "timeout": _timeout(spec, config, cycles, link, array),
+            "timeout": _timeout(spec, config, cycles, link, arrays),
             "late_cycles": spec.late_cycles,
             "phases": phases,
         },
-        program=tuple(program),
+        program=tuple(commands),
         plusargs={"source": Path("source"), "seeded_bug": spec.bug or "none"},
         write_inputs=partial(_write_sources, work),
         window=window,
         seed=spec.seed,
         tiling=tiling,
-        # The collective leaves one chunk on each rank.
-        results=tuple(program_of(spec).result(rank)[0].chunk for rank in range(gpus)),
+        results=results_of(program, tiling),
         pattern=pattern_type(spec.dtype),
     )
 

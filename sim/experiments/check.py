@@ -13,7 +13,7 @@ from sim.experiments.array_model import ArrayWork
 from sim.experiments.job import program_of
 from sim.experiments.kernel_model import KernelWork
 from sim.experiments.run import Outcome
-from sim.experiments.spec import Spec
+from sim.experiments.spec import COLLECTIVES, Spec
 from sim.experiments.variants import ALL_GATHER, GEMM, REDUCE_SCATTER
 from sim.golden.operands import operand_elements
 from sim.workloads.sublayer import SubLayer
@@ -55,8 +55,10 @@ def golden(spec: Spec, work: Work) -> np.ndarray:
     """What each rank must hold of its result, shape (gpus, rows, columns), as bit patterns."""
     tiling = work.tiling if isinstance(work, ArrayWork) else work.layer.tiling
     stored = work.partials if isinstance(work, ArrayWork) else operands(work.layer, spec.seed)
-    reduced = program_of(spec).golden(stored.reshape(spec.gpus, -1))
-    return np.asarray(reduced).reshape(spec.gpus, tiling.rows, tiling.columns)
+    program = program_of(spec)
+    chunks = stored.reshape(spec.gpus, spec.gpus, -1)
+    inputs = [chunks[rank, sorted(program.gemm(rank).chunks)].ravel() for rank in range(spec.gpus)]
+    return np.asarray(program.golden(np.stack(inputs))).reshape(spec.gpus, -1, tiling.columns)
 
 
 def operands(layer: SubLayer, seed: int) -> np.ndarray:
@@ -74,8 +76,8 @@ def closed_forms(spec: Spec, work: Work) -> dict[str, int]:
     """Sectors per GPU that must be counted, and other numbers that are known, by the closed forms of the programs.
 
     `gemm_read`: what the last-level cache leaves; `output_store`, `output_update`: writes of the output by GEMM and
-    reduce-scatter; `arrived`: sectors from the link in all; `triggers`: WF tiles completed. What zeroing stores comes
-    before.
+    reduce-scatter; `sent_read`: what the DMA engine reads; `arrived`: sectors from the link in all; `triggers`: WF
+    tiles completed. What zeroing stores comes before.
     """
     program = program_of(spec)
     reduction = program.closed_forms
@@ -83,6 +85,14 @@ def closed_forms(spec: Spec, work: Work) -> dict[str, int]:
         tiling, reduced = work.tiling, program.moves()
         row = (tiling.tiles_across - 1) * (tiling.body_bytes // SECTOR_BYTES) + -(-tiling.right_bytes // SECTOR_BYTES)
         chunk = tiling.rows * row
+        if spec.collective != COLLECTIVES[0]:
+            return {
+                "output_store": reduced.local_stores * chunk,
+                "output_update": reduced.updates * chunk,
+                "ag_store": reduced.arriving_stores * chunk,
+                "sent_read": reduced.reads * chunk,
+                "triggers": reduced.triggers * tiling.wf_tiles,
+            }
         return {
             "output_store": reduced.stores * chunk,
             "output_update": reduced.updates * chunk,
@@ -119,6 +129,7 @@ def _counted(status: dict[str, Any]) -> dict[str, int]:
         "rs_read": registers["sectors_rs_read"],
         "ag_read": registers["sectors_ag_read"],
         "ag_store": registers["sectors_ag_store"],
+        "sent_read": registers["dma_reads"],
         "arrived": max(status["spans"]["arrived"]),
         "triggers": registers["tracker_triggers"],
     }

@@ -10,6 +10,8 @@ import numpy as np
 from hw.config import Configuration
 from sim.collectives.compiler import NodeProgram, Placement, compile_program
 from sim.collectives.program import Program
+from sim.collectives.ring_all_gather import ring_all_gather
+from sim.collectives.ring_all_reduce import ring_all_reduce
 from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.experiments.hardware import WRONG_ORDER
 from sim.experiments.spec import DIRECTIONS, Spec
@@ -39,8 +41,8 @@ class Job:
     """One run. `session`: what :mod:`sim.simulator.session` reads from job.json; `program`: commands of the host
     (:func:`sim.host.program.host_program`); `plusargs` of the simulator, where a path names a file in the run's
     folder; `write_inputs` writes the memory images or plans into that folder; `window`: cycles per sample of the
-    timeline; `seed` of the session. `tiling` is one chunk of the output array; `results[r]`: the chunk that is read
-    back from rank r, as patterns of `pattern`, None without data."""
+    timeline; `seed` of the session. `tiling` is one chunk of an array; `results[r]`: where the chunks begin that are
+    read back from rank r, in sectors from the first array on, as patterns of `pattern`, None without data."""
 
     build: Build
     session: Mapping[str, Any]
@@ -50,20 +52,37 @@ class Job:
     window: int
     seed: int
     tiling: Tiling
-    results: tuple[int, ...]
+    results: tuple[tuple[int, ...], ...]
     pattern: type[np.unsignedinteger] | None
 
 
 def program_of(spec: Spec, wrong_order: bool = False) -> Program:
     """The collective of `spec`; with `wrong_order` another one, the seeded fault of software."""
+    first_touch = spec.initial == "first-touch"
+    if spec.collective == "ring-all-gather":
+        return ring_all_gather(spec.gpus, spec.dtype)
+    if spec.collective == "ring-all-reduce":
+        return ring_all_reduce(spec.gpus, dtype=spec.dtype, op=spec.op, first_touch=first_touch)
     direction = -DIRECTIONS[spec.direction] if wrong_order else DIRECTIONS[spec.direction]
-    collective = {"ring-reduce-scatter": ring_reduce_scatter}[spec.collective]
-    return collective(spec.gpus, direction, spec.dtype, spec.op, spec.initial == "first-touch")
+    return ring_reduce_scatter(spec.gpus, direction, spec.dtype, spec.op, first_touch)
 
 
-def output_at(tiling: Tiling) -> dict[str, Placement]:
-    """Where the output lies, its chunks cut as `tiling`."""
-    return {"output": Placement(ARRAY_BASE, tiling)}
+def arrays_at(program: Program, tiling: Tiling) -> dict[str, Placement]:
+    """Where the arrays of `program` lie, one after another, all chunks cut as `tiling`."""
+    found, base = {}, ARRAY_BASE
+    for array in program.arrays:
+        found[array.name] = Placement(base, tiling)
+        base += array.chunks * tiling.sectors
+    return found
+
+
+def results_of(program: Program, tiling: Tiling) -> tuple[tuple[int, ...], ...]:
+    """By rank where the chunks begin that it is left with, in sectors from the first array on."""
+    places = arrays_at(program, tiling)
+    return tuple(
+        tuple(places[part.array].chunk(part.chunk) - ARRAY_BASE for part in program.result(rank))
+        for rank in range(program.gpus)
+    )
 
 
 def compiled(
@@ -83,7 +102,7 @@ def compiled(
             config,
             wiring,
             rank,
-            output_at(tiling),
+            arrays_at(program, tiling),
             epoch=EPOCH,
             block_wfs=spec.dma_block or spec.wfs,
             plain=[inputs],

@@ -16,14 +16,14 @@ from hw.messages import Mapping as RangeMapping
 from sim.collectives.compiler import needs
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.experiments.hardware import full_size, with_room
-from sim.experiments.job import EPOCH, Build, Job, compiled, output_at, program_of
+from sim.experiments.job import EPOCH, Build, Job, arrays_at, compiled, program_of, results_of
 from sim.experiments.spec import Spec
 from sim.experiments.variants import ALL_GATHER, GEMM, NEAR_MEMORY, POLICIES, REDUCE_SCATTER, THRESHOLDS
 from sim.golden.arithmetic import pattern_type
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
-from sim.host.range_entries import range_words
-from sim.host.register_writes import Write, arbiter_writes, range_writes, register_write, wide_writes
+from sim.host.range_entries import range_words, send_words
+from sim.host.register_writes import Write, arbiter_writes, range_writes, register_write, send_writes, wide_writes
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
 from sim.workloads.calibration import analytic_cycles, gemm_times
@@ -137,7 +137,8 @@ def node_of(spec: Spec, layer: SubLayer) -> Configuration:
     config = full_size(spec.preset, dict(spec.settings), machine.channels, machine.link_bandwidth, machine.tracker_ways)
     if not spec.variant.overlapped:
         return replace(config, gpus=8, ranges=16)
-    needed = needs(program_of(spec), config, output_at(layer.tiling), layer.tiling.wfs)
+    program = program_of(spec)
+    needed = needs(program, config, arrays_at(program, layer.tiling), layer.tiling.wfs)
     config = with_room(config, needed, PLAIN_RANGES, least=16)
     return replace(config, gpus=max(8, config.gpus, layer.gpus, config.ranges // 2))
 
@@ -172,7 +173,7 @@ def _window(
     access: Access,
     peer: int,
 ) -> list[Write]:
-    """Range `index`: stores to it go to `target` of the neighbour."""
+    """Range `index` and its send: stores to it go to `target` of the neighbour."""
     region = Tiling(
         rows=sectors, columns=SECTOR_BYTES // 2, tile_rows=DIRECT_TILE_ROWS, tile_columns=SECTOR_BYTES // 2, wfs=1
     )
@@ -181,16 +182,15 @@ def _window(
         base=base,
         tiling=region,
         mapping=RangeMapping.REMOTE,
-        remote_access=access,
-        traffic_class=traffic_class,
-        peer=peer,
-        offset=target - base,
+        first_send=index,
+        sends=1,
     )
-    return range_writes(config, index, words)
+    sent = send_words(config, peer=peer, offset=target - base, access=access, traffic_class=traffic_class)
+    return [*send_writes(config, index, sent), *range_writes(config, index, words)]
 
 
-def _plain(config: Configuration, index: int, base: int, sectors: int, traffic_class: TrafficClass) -> list[Write]:
-    return range_writes(config, index, range_words(config, base=base, sectors=sectors, traffic_class=traffic_class))
+def _plain(config: Configuration, index: int, base: int, sectors: int) -> list[Write]:
+    return range_writes(config, index, range_words(config, base=base, sectors=sectors))
 
 
 def _peer(layer: SubLayer, rank: int) -> int:
@@ -207,9 +207,9 @@ def _plain_memory(spec: Spec, config: Configuration, layer: SubLayer, rank: int)
         *wide_writes(config, "route", 0),
         register_write(config, "epoch", epoch=EPOCH),
         register_write(config, "expected_blocks", expected_blocks=0),
-        *_plain(config, 0, ARRAY_BASE, memory.array, TrafficClass.RS),
-        *_plain(config, 1, memory.inputs, INPUT_SECTORS, TrafficClass.OTHER),
-        *_plain(config, 2, memory.staging, memory.array, TrafficClass.RS),
+        *_plain(config, 0, ARRAY_BASE, memory.array),
+        *_plain(config, 1, memory.inputs, INPUT_SECTORS),
+        *_plain(config, 2, memory.staging, memory.array),
         *_window(config, 3, memory.staging_window, memory.array, memory.staging, TrafficClass.RS, Access.STORE, peer),
     ]
     if spec.variant.near_memory:
@@ -232,7 +232,7 @@ def _setup(spec: Spec, config: Configuration, layer: SubLayer, ranks: int) -> li
         free = 5
     for rank, writes in enumerate(programs):
         peer = _peer(layer, rank)
-        writes += _plain(config, free, memory.gathered, memory.array, TrafficClass.AG)
+        writes += _plain(config, free, memory.gathered, memory.array)
         writes += _window(
             config, free + 1, memory.gather_window, memory.array, memory.gathered, TrafficClass.AG, Access.STORE, peer
         )
@@ -279,7 +279,7 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
         window=max(1, work.expected_cycles // SAMPLES),
         seed=spec.seed,
         tiling=layer.tiling,
-        results=tuple(program_of(spec).result(rank)[0].chunk for rank in range(layer.gpus)),
+        results=results_of(program_of(spec), layer.tiling),
         pattern=pattern_type(spec.dtype) if ranks > 1 and spec.variant.overlapped else None,
     )
 

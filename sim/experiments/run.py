@@ -118,7 +118,7 @@ def _write_inputs(job: Job, folder: Path) -> list[str]:
     session = {"gpus": job.build.nodes, "window": job.window, **job.session}
     (folder / "job.json").write_text(json.dumps(session))
     (folder / "program.hex").write_text("".join(f"{command:016x}\n" for command in job.program))
-    held = len(job.results) * job.tiling.sectors if job.pattern is not None else 0
+    held = max(map(max, job.results)) + job.tiling.sectors if job.pattern is not None else 0
     plusargs = {
         "program": Path("program.hex"),
         "answers": Path("answers.txt"),
@@ -136,10 +136,11 @@ def _reduced(job: Job, folder: Path) -> np.ndarray:
     assert job.pattern is not None
     tiling, channels = job.tiling, job.build.config.channels
     answer = []
-    for rank, chunk in enumerate(job.results):
+    for rank, places in enumerate(job.results):
         dumps = [read_hex(folder / f"dump{rank * channels + channel}.hex") for channel in range(channels)]
-        sectors = gather_channels(dumps, chunk * tiling.sectors, tiling.sectors)
-        answer.append(from_sectors(sectors, tiling.rows, tiling.columns, np.dtype(job.pattern)))
+        held = [gather_channels(dumps, first, tiling.sectors) for first in places]
+        chunks = [from_sectors(item, tiling.rows, tiling.columns, np.dtype(job.pattern)) for item in held]
+        answer.append(np.concatenate(chunks))
     return np.stack(answer)
 
 

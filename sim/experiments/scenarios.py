@@ -115,6 +115,15 @@ _OTHER_RUNS = (
     _plain("overflow-gpus-4", 4, 200, 512, preset="wide", tile=(8, 16), schedule="sweep", overflow=True, dma_block=4),
 )
 
+_COLLECTIVE_RUNS = tuple(
+    _plain(f"{collective}-gpus-{gpus}", gpus, 40, 100, collective=collective, tile=(16, 32), wfs=4, dtype=dtype)
+    for collective, gpus, dtype in (
+        ("ring-all-gather", 4, "fp16"),
+        ("ring-all-reduce", 2, "int32"),
+        ("ring-all-reduce", 4, "fp16"),
+    )
+)
+
 SCENARIOS: tuple[Spec, ...] = (
     # The simulator that is built in the shortest time first, so that a row appears soon; then those that take longest,
     # and one of each hardware before any other, so that two processes do not wait for one build.
@@ -126,6 +135,7 @@ SCENARIOS: tuple[Spec, ...] = (
     *_POLICY_RUNS,
     *_TILE_RUNS,
     *_SHAPE_RUNS,
+    *_COLLECTIVE_RUNS,
     *_STALLED_RUNS,
     *_TINY_RUNS[1:],
     *_OTHER_RUNS[:2],

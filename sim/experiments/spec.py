@@ -16,7 +16,8 @@ from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS, Variant, ge
 from sim.host.limits import DriverError
 from sim.host.tiling import Tiling
 
-COLLECTIVES = ("ring-reduce-scatter",)
+COLLECTIVES = ("ring-reduce-scatter", "ring-all-gather", "ring-all-reduce")
+"""The first one is the only one of full-size kernels."""
 TOPOLOGIES = ("ring",)
 ARRAY, KERNELS, TRACE = "array", "kernels", "trace"
 COMPUTE_MODELS = (ARRAY, KERNELS, TRACE)
@@ -174,6 +175,10 @@ class Spec:
             "schedule": SCHEDULES,
         }.items():
             _choice(name, getattr(self, name), allowed)
+        if self.collective != COLLECTIVES[0]:
+            for name in ("direction", "bug", "inputs"):
+                if getattr(self, name) != Spec.__dataclass_fields__[name].default:
+                    raise UsageError(f"{name} is of collective {COLLECTIVES[0]} only, not of {self.collective}")
         if self.bug:
             _choice("bug", self.bug, BUGS)
         _range("gpus", self.gpus, 2, 32)
@@ -194,6 +199,7 @@ class Spec:
             raise UsageError(f"shape must give at most 65536 WG tiles, this one gives {tiling.workgroups * self.gpus}")
 
     def _check_kernels(self) -> None:
+        _choice("collective", self.collective, COLLECTIVES[:1])
         for item in fields(self):
             if item.name in ARRAY_FIELDS and getattr(self, item.name) != item.default:
                 raise UsageError(f"{item.name.replace('_', '-')} is of compute model array only, not of {self.compute}")

@@ -99,6 +99,9 @@ def test_specs_go_through_json(spec):
     ("changes", "sentence"),
     [
         ({"collective": "gossip"}, "collective must be one of ring-reduce-scatter"),
+        ({"collective": "ring-all-gather", "direction": "ccw"}, "direction is of collective ring-reduce-scatter only"),
+        ({"collective": "ring-all-reduce", "bug": "wrong_order"}, "bug is of collective ring-reduce-scatter only"),
+        ({"compute": "kernels", "collective": "ring-all-reduce"}, "collective must be one of ring-reduce-scatter; got"),
         ({"topology": "star"}, "topology must be one of ring"),
         ({"compute": "guess"}, "compute must be one of array, kernels, trace"),
         ({"channels": 4}, "channels is of full-size kernels only"),

@@ -13,6 +13,7 @@ from hw.link.parameters import MAX_LINKS
 from hw.memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
 from hw.node_monitor import LATENCY_COUNTERS
 from hw.registers.map import COUNTER_BASE, counters, find_register
+from hw.tracker.doorbell import DOORBELL_COUNTERS
 from hw.tracker.events import TRACKER_COUNTERS, TrackerEvents
 
 DECLARED = (
@@ -23,6 +24,7 @@ DECLARED = (
     *((link_counters(port), LinkEvents) for port in range(MAX_LINKS)),
     (LATENCY_COUNTERS, 16),
     (LINK_COUNTERS, LinkEvents),
+    (DOORBELL_COUNTERS, 1),
 )
 
 
