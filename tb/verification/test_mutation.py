@@ -171,7 +171,7 @@ def test_a_survivor_is_tried_again_when_a_test_has_changed_but_its_proof_is_not(
 
 def test_the_same_seed_lists_the_same_mutants():
     def commands(seed: int) -> list[str]:
-        return [mutant.command for mutant in list_mutants(RTLIL, "limiter", ("tb/unit/",), 12, seed)]
+        return [mutant.command for mutant in list_mutants(RTLIL, "limiter", ("tb/verification/",), 12, seed)]
 
     assert commands(5) == commands(5) != commands(6)
 

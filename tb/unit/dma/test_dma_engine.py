@@ -285,7 +285,7 @@ async def any_geometry(dut):
         await bench.finish(sent)
         bench.check(blocks)
 
-    await holds_for_all(tiles_with_blocks(), geometry_is_right)
+    await holds_for_all(tiles_with_blocks(), geometry_is_right, int(os.environ.get("EXAMPLES", 50)))
 
 
 @cocotb.test()
@@ -393,7 +393,14 @@ def test_any_geometry():
 def test_wrong_geometry_is_shrunk():
     """For an engine that forgets ragged rows, hypothesis finds the smallest tile in which there is one to forget."""
     with pytest.raises(SimulationError, match="Failing test case") as failure:
-        simulate(ForgetsRaggedRows(SIZES["paper"]), "dma_engine", __name__, "any_geometry", seed=1)
+        simulate(
+            ForgetsRaggedRows(SIZES["paper"]),
+            "dma_engine",
+            __name__,
+            "any_geometry",
+            environment={"EXAMPLES": "2000"},
+            seed=1,
+        )
     smallest = ("wfs=2,", "rows_full=2,", "rows_partial=1,", "bytes_body=1,", "[(0, 0, 1, 0)]")
     assert all(part in str(failure.value) for part in smallest)
 

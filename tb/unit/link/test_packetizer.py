@@ -77,7 +77,7 @@ class PacketizerBench:
             flit = flits.pop(0)
             assert flit["header"] and not flit["last"]
             header = unpack(self.messages.link_header, flit["data"])
-            assert (header["source"], header["check"]) == (self.rank, 0)
+            assert (header["source"], header["crc"]) == (self.rank, 0)
             assert header["va"] % 8 + header["length"] < 8, "packet crosses 256 B"
             names = ("access", "alu", "dtype", "traffic_class", "wg", "wf", "epoch")
             packets.append([])
