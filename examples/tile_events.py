@@ -1,21 +1,19 @@
 """A store counter in front of somebody's SRAM: says which tile is complete, from the Tracker and its trigger table."""
 
-from amaranth import Array, Module, Signal
+from amaranth import Array, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.config import Configuration
-from hw.messages import Mapping
 from hw.range_table import RangeWrite
-from hw.tracker.tracker import Tracker
+from hw.tracker import Tracker, TrackerParameters
 from sim.host.range_entries import range_words
 from sim.host.tiling import Tiling
 
 TILES, WORDS = 16, 8
-CONFIG = Configuration(gpus=2, ranges=4, tracker_sets=16, tracker_ways=4, trigger_blocks=64)
+SIZE = TrackerParameters(ranges=4, tracker_sets=16, tracker_ways=4, trigger_blocks=64)
 TILING = Tiling(rows=TILES, columns=16 * WORDS, tile_rows=1, tile_columns=16 * WORDS, wfs=1)
-TABLE = range_words(CONFIG, base=0, tiling=TILING, mapping=Mapping.LOCAL, tracked=True, launch=True)
+TABLE = range_words(SIZE, base=0, tiling=TILING, tracked=True, launch=True)
 Store = data.StructLayout({"address": range(TILES * WORDS), "data": 256, "mask": 32})
 
 
@@ -32,17 +30,15 @@ class TileEvents(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.sram = sram = Memory(shape=256, depth=TILES * WORDS, init=[])
-        m.submodules.tracker = tracker = Tracker(CONFIG)
+        m.submodules.tracker = tracker = Tracker(SIZE)
         write, read = sram.write_port(granularity=8), sram.read_port(domain="comb")
-        commit, step, entry = tracker.commits[0], Signal(range(len(TABLE) + 1)), Signal(RangeWrite)
-        programmed, store = step == len(TABLE), self.stores.payload
-        with m.If(~programmed):
-            m.d.sync += step.eq(step + 1)
+        store, commit, done = self.stores.payload, tracker.commits[0], tracker.launches
+        entry = [RangeWrite.const({"valid": 1, "word": word, "data": value}) for word, value in TABLE.items()]
+        step = Signal(range(len(entry) + 1))
+        programmed = step == len(entry)
+        m.d.sync += step.eq(Mux(programmed, step, step + 1))
         m.d.comb += [
-            entry.valid.eq(~programmed),
-            entry.word.eq(Array(TABLE)[step]),
-            entry.data.eq(Array(TABLE.values())[step]),
-            tracker.ranges.eq(entry),
+            tracker.ranges.eq(Array([*entry, 0])[step]),
             tracker.epoch.eq(1),
             commit.valid.eq(self.stores.valid & programmed),
             self.stores.ready.eq(commit.ready & programmed),
@@ -55,12 +51,10 @@ class TileEvents(wiring.Component):
             write.en.eq(store.mask & (self.stores.valid & self.stores.ready).replicate(32)),
             read.addr.eq(self.address),
             self.value.eq(read.data),
-            self.complete.valid.eq(tracker.launches.valid),
-            self.complete.payload.eq(tracker.launches.payload.wg),
-            tracker.launches.ready.eq(self.complete.ready),
+            self.complete.valid.eq(done.valid),
+            self.complete.payload.eq(done.payload.wg),
+            done.ready.eq(self.complete.ready),
             # Nothing is sent on, no counter is ever evicted, and no store refused.
-            tracker.blocks.ready.eq(1),
-            tracker.spill_requests.ready.eq(1),
-            tracker.faults.ready.eq(1),
+            *(port.ready.eq(1) for port in (tracker.blocks, tracker.spill_requests, tracker.faults)),
         ]
         return m

@@ -28,22 +28,18 @@ from .memory_controller import ControllerParameters
 from .near_bank import NearBankParameters
 from .parameters import ConfigurationError, between
 from .registers import RegisterParameters
-from .simulation_aids import CHOSEN_BUG, SEEDED_BUGS, SWITCHED_BUGS
 from .tracker import SpillParameters
 
 __all__ = [
     "BANKS",
     "BANKS_PER_GROUP",
     "BANK_GROUPS",
-    "CHOSEN_BUG",
     "COLUMN_BITS",
     "INTERLEAVE_SECTORS",
     "PRESETS",
     "ROW_BITS",
     "SECTOR_BITS",
     "SECTOR_BYTES",
-    "SEEDED_BUGS",
-    "SWITCHED_BUGS",
     "TOTAL_CHANNELS",
     "Configuration",
     "ConfigurationError",

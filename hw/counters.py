@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from amaranth.hdl import ValueLike
+from amaranth.hdl import Const, ValueLike
 
 
 class Counting(Enum):
@@ -28,7 +28,7 @@ class Counter:
     width: int
     counting: Counting
     description: str
-    value: Callable[[Any], ValueLike] | None = field(default=None, repr=False)
+    value: Callable[[Any], ValueLike] = field(default=lambda events: Const(0, 0), repr=False)
 
 
 def total(name: str, description: str, value: Callable[[Any], ValueLike]) -> Counter:

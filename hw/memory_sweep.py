@@ -25,7 +25,8 @@ class MemorySweep(wiring.Component):
     Ports: `ranges`, the programming bus; `home_base`, sector address of the Tracker's home table (0: there is none);
     `arm`, pulse, with `initialised`: the host answers for the memory, nothing is swept and all of it counts as swept;
     `start`, pulse, after `arm`: sweep; `finished`, low from the next cycle until all that was written is at its bank;
-    `settled`: no write taken from `memory` is still on its way there; `memory`, the writes, per channel.
+    `settled`: no write taken from `memory` is still on its way there; `memory`, the writes, per channel;
+    `wake`: see :mod:`hw.primitives.clock_enable`.
 
     Swept are the sectors from base to limit of each valid range with first touch that is not remote-mapped, and the
     home of each {wg, wf} of each such range that is tracked, unless they were since the last reset: that is remembered
@@ -45,6 +46,7 @@ class MemorySweep(wiring.Component):
                 "start": In(1),
                 "settled": In(1),
                 "finished": Out(1),
+                "wake": Out(1),
                 "memory": Out(stream.Signature(messages.memory_request)).array(config.channels),
             }
         )
@@ -58,6 +60,7 @@ class MemorySweep(wiring.Component):
         free = Signal()
         m.d.comb += [
             free.eq(~write.valid),
+            self.wake.eq(write.valid | self.arm | self.start | ~self.finished),
             table.write.eq(write),
             table.index.eq(index),
         ]

@@ -9,7 +9,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .address_map import ADDRESS_MAP_COUNTERS, AddressMap
-from .clock_gate import gated_submodule
 from .config import Configuration
 from .dma.engine import DmaEngine
 from .dma.events import DMA_COUNTERS
@@ -22,6 +21,7 @@ from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
 from .memory_sweep import MemorySweep
 from .messages import Access, Messages, Phase
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
+from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
 from .registers.map import ADDRESS_BITS
 from .registers.register_file import RegisterFile
@@ -72,7 +72,7 @@ class Node(wiring.Component):
         config, messages = self._config, self._messages
         m.submodules.registers = registers = RegisterFile(config)
         m.submodules.state = state = CollectiveState(config)
-        m.submodules.tracker = tracker = Tracker(config)
+        m.submodules.tracker = tracker = self._tracker()
         m.submodules.spill = spill = SpillPort(config)
         dma = DmaEngine(config)
         packetizer = StorePacketizer(config)
@@ -82,16 +82,11 @@ class Node(wiring.Component):
         connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
         maps, controllers = [], []
-        programming = registers.range_write.valid | state.clear
-        returned = Cat(port.valid for port in dma.returns).any()
-        stored = Cat(port.valid for port in packetizer.stores).any()
-        gated_submodule(m, "dma", dma, dma.blocks.valid | returned | programming | ~dma.idle, config.gated_clocks)
-        sweeping = registers.range_write.valid | registers.control_arm | state.clear | ~sweep.finished
-        gated_submodule(m, "memory_sweep", sweep, sweeping, config.gated_clocks)
-        gated_submodule(m, "packetizer", packetizer, stored | ~packetizer.idle, config.gated_clocks)
+        for name, block in (("dma", dma), ("memory_sweep", sweep), ("packetizer", packetizer)):
+            sleeping_submodule(m, name, block)
         for channel in range(config.channels):
             m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
-            m.submodules[f"controller_{channel}"] = controller = MemoryController(config)
+            m.submodules[f"controller_{channel}"] = controller = self._controller()
             m.submodules[f"communication_{channel}"] = merge = StreamArbiter(messages.memory_request, 3)
             m.submodules[f"responses_{channel}"] = answers = StreamArbiter(messages.compute_response, 2)
             maps.append(address_map)
@@ -214,6 +209,12 @@ class Node(wiring.Component):
         self._faults(m, registers, [*(item.faults for item in maps), links.faults, tracker.faults])
         self._counters(m, registers, controllers, maps, tracker, dma, links, state)
         return m
+
+    def _tracker(self) -> wiring.Component:
+        return Tracker(self._config)
+
+    def _controller(self) -> wiring.Component:
+        return MemoryController(self._config)
 
     def _faults(self, m: Module, registers: RegisterFile, sources: list) -> None:
         """Every fault reaches the fault record; the record keeps the first, the count all."""

@@ -98,7 +98,7 @@ RowBytes = data.StructLayout({"body": unsigned(16), "right": unsigned(16)})
 RangeWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(6), "word": unsigned(5), "data": unsigned(32)})
 """One word of one entry being programmed."""
 
-WORDS: dict[Word, data.Layout | object] = {
+WORDS: dict[Word, type[data.Struct]] = {
     Word.CONTROL: Control,
     Word.WORKGROUPS: Workgroups,
     Word.RAGGED: Ragged,

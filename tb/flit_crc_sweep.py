@@ -66,7 +66,7 @@ def finds_odd(effects: list[int]) -> bool:
 
 def word_lengths() -> dict[str, int]:
     """Bits of each word on the wire that carries the check, check included; the same for all presets' widths."""
-    found = {}
+    found: dict[str, int] = {}
     for config in PRESETS.values():
         parameters = LaneParameters(config)
         found |= {"flit": flit_layout(parameters).size, "state message": state_layout(parameters).size}

@@ -44,7 +44,8 @@ class DmaEngine(wiring.Component):
     is taken; `rank`: goes into the headers; `blocks`, taken only while armed; `reads`, `returns`: per channel, a read's
     `id` is {buffer, place}; data of `source` DMA is taken at once; `packets`: header flit (`check` 0) and data
     flits, packets of up to 8 sectors that never cross an 8-sector boundary of the source, in the order of the reads;
-    `events`; `idle`; `sent_blocks`: blocks whose last flit has left since `clear`.
+    `events`; `idle`; `sent_blocks`: blocks whose last flit has left since `clear`; `wake`: see
+    :mod:`hw.primitives.clock_enable`.
 
     While not armed, a block that waits is dropped, and one being walked ends with the packet that was begun, after 8
     reads at most; what is in the packet buffers leaves under the epoch in which it was read.
@@ -71,6 +72,7 @@ class DmaEngine(wiring.Component):
                 "events": Out(DmaEvents),
                 "idle": Out(1),
                 "sent_blocks": Out(20),
+                "wake": Out(1),
             }
         )
 
@@ -115,9 +117,11 @@ class DmaEngine(wiring.Component):
             ]
 
         block_sent = Signal()
+        returned = Cat(port.valid for port in self.returns).any()
         m.d.comb += [
             block_sent.eq(buffer.sent & buffer.sent_mark),
             self.idle.eq(~block_waits & ~walker.sectors.valid & buffer.empty),
+            self.wake.eq(self.blocks.valid | returned | self.ranges.valid | self.clear | ~self.idle),
             self.events.busy.eq(~self.idle),
             self.events.reads.eq(step),
             self.events.packets.eq(buffer.sent),

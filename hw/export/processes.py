@@ -12,7 +12,9 @@ import re
 from dataclasses import dataclass, field
 
 _PROCESS = re.compile(r"^  always_comb begin\n(.*?)^  end\n", re.MULTILINE | re.DOTALL)
-_ASSIGNMENT = re.compile(r"^( +)(\\\S+ |[A-Za-z_][\w$]*)( ?\[(\d+)(?::(\d+))?\])?( = )", re.MULTILINE)
+_PLACE = re.compile(r"(\\\S+ |[A-Za-z_][\w$]*)( ?\[(\d+)(?::(\d+))?\])?")
+"""A variable, or some of its bits."""
+_ASSIGNMENT = re.compile(rf"^( +)({_PLACE.pattern}|\{{ [^{{}}]* \}})( = )", re.MULTILINE)
 _CONDITION = re.compile(r"^ +(?:if|casez?) \(", re.MULTILINE)
 _NAME = re.compile(r"\\\S+ |[A-Za-z_][\w$]*")
 _REGISTER = re.compile(r"^ +(?:\\\S+ |[A-Za-z_][\w$]*) <= (?:\\\S+ |[A-Za-z_][\w$]*);\n", re.MULTILINE)
@@ -55,10 +57,11 @@ def _rewritten(process: re.Match[str], widths: dict[str, int], watched: set[str]
     first = _ASSIGNMENT.search(body)
     if first is None or not _CONDITION.search(body, first.end()):
         return process[0]
-    if watched.isdisjoint(target[1] for target in _ASSIGNMENT.findall(body)):
+    places = [place for assignment in _ASSIGNMENT.finditer(body) for place in _PLACE.findall(assignment[2])]
+    if watched.isdisjoint(name for name, *_ in places):
         return process[0]
     targets: dict[str, _Target] = {}
-    for _, name, select, high, low, _ in _ASSIGNMENT.findall(body):
+    for name, select, high, low in places:
         target = targets.setdefault(name, _Target())
         if select:
             target.ranges.append((int(low or high), int(high)))
@@ -70,7 +73,7 @@ def _rewritten(process: re.Match[str], widths: dict[str, int], watched: set[str]
         pieces = target.pieces()
         bounds = "" if widths[name] == 1 else f"[{pieces[-1][1]}:{pieces[0][0]}] "
         lines.append(f"    reg {bounds}{_own(name).rstrip() if not name.startswith(chr(92)) else _own(name)};\n")
-    lines.append(_ASSIGNMENT.sub(lambda m: f"{m[1]}{_own(m[2])}{m[3] or ''}{m[6]}", body))
+    lines.append(_ASSIGNMENT.sub(lambda m: m[1] + _PLACE.sub(lambda p: _own(p[1]) + (p[2] or ""), m[2]) + m[7], body))
     for name, target in targets.items():
         for low, high in target.pieces():
             part = "" if high - low + 1 == widths[name] else f"{'' if name.endswith(' ') else ' '}{_range(low, high)}"

@@ -50,7 +50,9 @@ def _same_every_time(module: re.Match[str]) -> str:
     yosys counts the names it makes up over the life of the process: here they are `_1_`, `_2_`, in order of appearance.
     It writes the connections at the end of a module in an order of hashes: here they are sorted.
     """
-    body, connections, end = _CONNECTIONS.fullmatch(module[0]).groups()
+    found = _CONNECTIONS.fullmatch(module[0])
+    assert found is not None
+    body, connections, end = found.groups()
     text = body + "".join(sorted(connections.splitlines(keepends=True))) + end
     names: dict[str, str] = {}
     taken = set(_PLAIN_NUMBER.findall(text))

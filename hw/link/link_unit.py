@@ -1,11 +1,11 @@
 """The node's link ports: routes packets to the port of their peer, writes received packets to the channels."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..clock_gate import gated_submodule
 from ..messages import Messages
+from ..primitives.clock_enable import sleeping_submodule
 from ..primitives.stream_arbiter import StreamArbiter
 from ..range_table import RangeWrite
 from .events import LinkEvents
@@ -56,11 +56,8 @@ class LinkUnit(wiring.Component):
         for port in range(config.links):
             transmitter = self._transmitter()
             receiver = Receiver(config)
-            sending = Cat(source.valid for source in transmitter.sources).any() | transmitter.active
-            signalled = self.tx_control[port].credit | self.tx_control[port].grant
-            receiving = self.rx[port].valid | self.arm | ~self.armed | self.ranges.valid | receiver.active
-            gated_submodule(m, f"transmitter_{port}", transmitter, sending | signalled, config.gated_clocks)
-            gated_submodule(m, f"receiver_{port}", receiver, receiving, config.gated_clocks)
+            sleeping_submodule(m, f"transmitter_{port}", transmitter)
+            sleeping_submodule(m, f"receiver_{port}", receiver)
             transmitters.append(transmitter)
             receivers.append(receiver)
             connect(m, transmitter.tx, flipped(self.tx[port]))

@@ -1,11 +1,12 @@
 """Packetizer of remote-mapped GEMM stores: merges runs of stores into link packets (T3 section 4.4, `remote_map`)."""
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import Value
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.hdl import Value, unsigned
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..messages import Messages
+from ..primitives.queue import Queue
 from ..primitives.round_robin import next_in_turn
 from .packet_buffer import PacketBuffer
 from .parameters import PacketizerParameters
@@ -41,8 +42,9 @@ class StorePacketizer(wiring.Component):
     channel is served until its packet closes, then the next one with a store.
 
     Ports: `rank`: goes into the headers; `stores`: per channel, behind a FIFO of `remote_queue_depth`;
-    `packets`: header flit (`check` 0) and data flits; `idle`. Rate: one store a cycle, one cycle lost per packet that
-    ends in a store which does not continue it. Latency: store to its header 3 cycles if its packet closes with it.
+    `packets`: header flit (`check` 0) and data flits; `idle`; `wake`: see
+    :mod:`hw.primitives.clock_enable`. Rate: one store a cycle, one cycle lost per packet that ends in a store which
+    does not continue it. Latency: store to its header 3 cycles if its packet closes with it.
     """
 
     def __init__(self, config: PacketizerParameters):
@@ -54,6 +56,7 @@ class StorePacketizer(wiring.Component):
                 "stores": In(stream.Signature(messages.remote_store)).array(config.channels),
                 "packets": Out(stream.Signature(messages.link_flit)),
                 "idle": Out(1),
+                "wake": Out(1),
             }
         )
 
@@ -65,13 +68,14 @@ class StorePacketizer(wiring.Component):
         connect(m, buffer.packets, flipped(self.packets))
 
         shape = messages.remote_store
+        queued = data.StructLayout({"store": shape, "continues": unsigned(1)})
         waiting = Signal(channels)
         served = Signal(range(channels))
         store = Signal(shape)
         continues = Signal()
         merge = Signal()
         for channel in range(channels):
-            queue = fifo.SyncFIFO(width=shape.size + 1, depth=config.remote_queue_depth)
+            queue = Queue(queued, config.remote_queue_depth)
             m.submodules[f"queue_{channel}"] = queue
             port = self.stores[channel]
             # A channel's open packet ends in the store before this one, so the comparison need not wait for the way out
@@ -83,14 +87,15 @@ class StorePacketizer(wiring.Component):
                     *(expected[name].eq(port.payload[name]) for name in _SAME),
                 ]
             m.d.comb += [
-                queue.w_data.eq(Cat(port.payload, self._continues(port.payload, expected))),
-                queue.w_en.eq(port.valid),
-                port.ready.eq(queue.w_rdy),
-                waiting[channel].eq(queue.r_rdy),
-                queue.r_en.eq(merge & (served == channel)),
+                queue.i.payload.store.eq(port.payload),
+                queue.i.payload.continues.eq(self._continues(port.payload, expected)),
+                queue.i.valid.eq(port.valid),
+                port.ready.eq(queue.i.ready),
+                waiting[channel].eq(queue.o.valid),
+                queue.o.ready.eq(merge & (served == channel)),
             ]
             with m.If(served == channel):
-                m.d.comb += Cat(store, continues).eq(queue.r_data)
+                m.d.comb += [store.eq(queue.o.payload.store), continues.eq(queue.o.payload.continues)]
 
         opened = Signal()
         packet = Signal(messages.link_header)
@@ -123,6 +128,7 @@ class StorePacketizer(wiring.Component):
             buffer.closing.valid.eq(close),
             header.eq(packet),
             self.idle.eq(~opened & ~waiting.any() & buffer.empty),
+            self.wake.eq(Cat(port.valid for port in self.stores).any() | ~self.idle),
         ]
         with m.If(merge):
             m.d.comb += [header.mask.eq(store.mask), header.length.eq(arrival.index)]

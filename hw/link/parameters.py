@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 from ..messages import ChannelParameters
 from ..parameters import between, one_of
-from ..simulation_aids import SimulationAids
 
 MAX_LINKS = 2
 
 
 @dataclass(frozen=True)
-class LinkParameters(ChannelParameters, SimulationAids):
+class LinkParameters(ChannelParameters):
     """Of the link unit: `links` ports, `link_receive_packets` buffers at the receiver of each."""
 
     links: int = one_of(2, *range(1, MAX_LINKS + 1))

@@ -42,10 +42,10 @@ class Receiver(wiring.Component):
     Ports: `rx`, always ready; `control`: credits and, after `arm`, the grant of `epoch`; `requests`: STORE or UPDATE as
     the header says, `first_touch`, `tracked` from the range, in the order received; `fault_valid`, `fault`: one cycle;
     `received`: a packet was accepted; `idle`; `writing`: a packet was accepted, or may be in this cycle, whose writes
-    have not all been taken;
-    `active`: its state may change though nothing arrives. Latency: last flit to first request 4 cycles. Rate: one
-    sector a cycle, no bubble between packets. Reset frees all buffers; the transmitter at the other end starts
-    with as many credits, so both ends of a link are reset together.
+    have not all been taken; `wake`: see :mod:`hw.primitives.clock_enable`.
+
+    Latency: last flit to first request 4 cycles. Rate: one sector a cycle, no bubble between packets. Reset frees all
+    buffers; the transmitter at the other end starts with as many credits, so both ends of a link are reset together.
     """
 
     def __init__(self, config: LinkParameters):
@@ -66,7 +66,7 @@ class Receiver(wiring.Component):
                 "received": Out(1),
                 "idle": Out(1),
                 "writing": Out(1),
-                "active": Out(1),
+                "wake": Out(1),
             }
         )
 
@@ -137,10 +137,11 @@ class Receiver(wiring.Component):
 
         freed, draining = self._drain(m, accept, meta, meta_read, sector_read)
         answering = self._control(m, drop, freed)
+        comes = self.rx.valid | self.arm | self.ranges.valid
         m.d.comb += [
             self.idle.eq(~receiving & ~ending & ~draining),
             self.writing.eq(ending | draining),
-            self.active.eq(ending | draining | checking | answering),
+            self.wake.eq(comes | ~self.armed | self.writing | checking | answering),
         ]
         return m
 

@@ -20,8 +20,8 @@ class Transmitter(wiring.Component):
 
     Ports: `armed`, `epoch`: the armed epoch; `sources`: header flit, then data flits; `tx`: the same with `check`
     filled in; `control`: credits and grants from the receiver; `no_credit`, `no_grant`: a packet waits for that;
-    `sent_flit`, `sent_packet`: taken by the link; `discarded`: how many packets were, this cycle; `idle`; `active`: its
-    state may change though nothing arrives. Latency 2 cycles, one flit a cycle, no bubble between packets. `ready` of a
+    `sent_flit`, `sent_packet`: taken by the link; `discarded`: how many packets were, this cycle; `idle`; `wake`: see
+    :mod:`hw.primitives.clock_enable`. Latency 2 cycles, one flit a cycle, no bubble between packets. `ready` of a
     source depends on `tx.ready`.
     """
 
@@ -42,7 +42,7 @@ class Transmitter(wiring.Component):
                 "sent_packet": Out(1),
                 "discarded": Out(range(sources + 1)),
                 "idle": Out(1),
-                "active": Out(1),
+                "wake": Out(1),
             }
         )
 
@@ -130,7 +130,7 @@ class Transmitter(wiring.Component):
             self.no_grant.eq(~sending & (waiting & ~allowed & ~discard).any()),
             self.sent_flit.eq(second_valid & self.tx.ready),
             self.sent_packet.eq(self.sent_flit & second.last),
-            self.active.eq(first_valid | second_valid),
+            self.wake.eq(waiting.any() | first_valid | second_valid | self.control.credit | self.control.grant),
             self.idle.eq(~sending & ~first_valid & ~second_valid & ~waiting.any() & ~discarding.any()),
         ]
         return m

@@ -124,7 +124,7 @@ class BankMachines(wiring.Component):
                 m.d.comb += getattr(component, f"start_{n}").eq(start)
             return component.busy
 
-        def per_group(banks: object) -> Signal:
+        def per_group(banks: Value) -> Value:
             return Cat(Cat(banks[group::BANK_GROUPS]).any() for group in range(BANK_GROUPS))
 
         groups = Signal(BANK_GROUPS)

@@ -4,21 +4,19 @@ An access is committed to the Tracker when its column command is on the bus, tha
 (hw/DECISIONS.md 2).
 """
 
-from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import ValueLike
-from amaranth.lib import data, stream, wiring
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..interfaces import DramBus
 from ..messages import Access, ArbiterControl, ColumnCommand, Messages, RowCommand
 from ..primitives.queue import Queue
-from ..seeded_bug import seeded_bug
 from .admission import Admission
 from .bank_machine import BankMachines
 from .dram_queue import DramQueue
 from .events import ControllerEvents
 from .parameters import ControllerParameters
-from .payload_store import PayloadStore, count_ones
+from .payload_store import PayloadStore
 from .read_return import ReadReturn
 from .refresh import Refresher
 
@@ -52,7 +50,7 @@ class MemoryController(wiring.Component):
     Requests to one sector of one stream keep their order. A request's place in bank and row: :class:`PayloadStore`.
 
     Latency: request to column command with an open row and nothing else waiting 6 cycles. Rate: one request and one
-    column command a cycle. `ready` of each stream depends on registers only (but for seeded bug `count_at_enqueue`).
+    column command a cycle. `ready` of each stream depends on registers only.
     """
 
     def __init__(self, config: ControllerParameters):
@@ -124,10 +122,6 @@ class MemoryController(wiring.Component):
         ]
         self._column(m, banks)
 
-        hasty = seeded_bug(m, config, "count_at_enqueue")
-        if hasty is not None:
-            self._count_early(m, admission, commits, hasty)
-
         occupancy = Signal(range(config.dram_queue_depth + 1))
         with m.If(admission.take & ~banks.issue.valid):
             m.d.sync += occupancy.eq(occupancy + 1)
@@ -191,25 +185,3 @@ class MemoryController(wiring.Component):
                 m.d.comb += self.column.command.eq(ColumnCommand.WR)
             with m.Default():
                 m.d.comb += self.column.command.eq(ColumnCommand.UPDATE)
-
-    def _count_early(self, m: Module, admission: Admission, commits: Queue, hasty: ValueLike) -> None:
-        """While `hasty`, a tracked access is committed when it is accepted, one a cycle, and goes on untracked."""
-        accepted = []
-        for port, inner in ((self.compute, admission.compute), (self.communication, admission.communication)):
-            open_ = ~hasty | (commits.i.ready & ~Cat(accepted).any())
-            m.d.comb += [
-                inner.valid.eq(port.valid & open_),
-                inner.payload.tracked.eq(port.payload.tracked & ~hasty),
-                port.ready.eq(inner.ready & open_),
-            ]
-            accepted.append(inner.valid & inner.ready)
-        access = data.View(
-            Messages(self._config).memory_request, Mux(accepted[0], self.compute.payload, self.communication.payload)
-        )
-        with m.If(hasty):
-            m.d.comb += [
-                admission.commit_given.eq(0),
-                commits.i.valid.eq(Cat(accepted).any() & access.tracked & (access.access != Access.READ)),
-                *(commits.i.payload[name].eq(access[name]) for name in ("range", "wg", "wf", "epoch", "va")),
-                commits.i.payload.bytes.eq(count_ones(access.mask)),
-            ]

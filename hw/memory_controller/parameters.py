@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from ..dram_timing import DramParameters
 from ..messages import ChannelParameters, HomeParameters
 from ..parameters import between, one_of
-from ..simulation_aids import SimulationAids
 
 
 @dataclass(frozen=True)
-class ControllerParameters(DramParameters, ChannelParameters, HomeParameters, SimulationAids):
+class ControllerParameters(DramParameters, ChannelParameters, HomeParameters):
     """Of one of `channels` memory controllers: depths in requests, of its queues and of what it keeps room for."""
 
     compute_queue_depth: int = between(16, 1, 1024)

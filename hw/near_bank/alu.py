@@ -4,12 +4,13 @@ Four register stages: an operation accepted in cycle t has its result on `result
 Eight 32-bit lanes; each has a wide adder (FP32, INT32, or the lower FP16/BF16) and a narrow one for the upper half.
 """
 
-from amaranth import C, Cat, ClockDomain, ClockSignal, EnableInserter, Instance, Module, Mux, Signal, Value
-from amaranth.hdl import DomainRenamer, Elaboratable, unsigned
+from amaranth import C, Cat, Module, Mux, Signal
+from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..messages import AluOperation, DataType
+from ..primitives.clock_enable import ClockEnable
 from .float_add import AddAligned, Aligned, AlignOperands, Normalize, Normalized, Round, Total
 
 LANES = 8
@@ -280,34 +281,15 @@ class Alu(wiring.Component):
 
     Ports: with `valid`, `operand`, `old` (what memory holds) and `arriving` enter; four cycles later
     `result_valid` is set and `result` is the sector to write; it stays until the next result. Never stalls.
-    An element only partly in the mask is written bytewise.
-
-    `gated_clocks` gives each stage a clock of its own through a module `clock_gate`, instead of an enable: event-driven
-    and compiled simulators then evaluate a stage only when an operation passes. For simulation; same cycle by cycle.
+    An element only partly in the mask is written bytewise. A stage changes only when an operation passes.
     """
 
-    def __init__(self, gated_clocks: bool = False):
-        self._gated_clocks = gated_clocks
-        super().__init__(
-            {
-                "valid": In(1),
-                "operand": In(AluOperand),
-                "old": In(256),
-                "arriving": In(256),
-                "result_valid": Out(1),
-                "result": Out(256),
-            }
-        )
-
-    def _enabled(self, m: Module, name: str, enable: Value, stage: wiring.Component) -> Elaboratable:
-        if not self._gated_clocks:
-            return EnableInserter(enable)(stage)
-        domain = f"{name}_clock"
-        m.domains += (clock := ClockDomain(domain, reset_less=True, local=True))
-        m.submodules[f"{name}_gate"] = Instance(
-            "clock_gate", i_clk=ClockSignal("sync"), i_enable=enable, o_gated=clock.clk
-        )
-        return DomainRenamer(domain)(stage)
+    valid: In(1)
+    operand: In(AluOperand)
+    old: In(256)
+    arriving: In(256)
+    result_valid: Out(1)
+    result: Out(256)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -316,10 +298,10 @@ class Alu(wiring.Component):
         m.d.comb += self.result_valid.eq(arrived[-1])
 
         hold, align, add, normalize = OperandStage(), AlignStage(), AddStage(), NormalizeStage()
-        m.submodules.hold = self._enabled(m, "hold", self.valid, hold)
-        m.submodules.align = self._enabled(m, "align", arrived[0], align)
-        m.submodules.add = self._enabled(m, "add", arrived[1], add)
-        m.submodules.normalize = self._enabled(m, "normalize", arrived[2], normalize)
+        m.submodules.hold = ClockEnable(hold, self.valid)
+        m.submodules.align = ClockEnable(align, arrived[0])
+        m.submodules.add = ClockEnable(add, arrived[1])
+        m.submodules.normalize = ClockEnable(normalize, arrived[2])
         m.submodules.round = rounding = RoundStage()
         m.d.comb += [
             hold.operand.eq(self.operand),

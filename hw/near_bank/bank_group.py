@@ -31,21 +31,17 @@ from ..dram_timing import DramParameters
 from ..geometry import COLUMN_BITS, ROW_BITS
 from ..messages import AluOperation, ColumnCommand, DataType, MessageParameters, Messages
 from ..parameters import ConfigurationError
-from ..seeded_bug import seeded_bug
-from ..simulation_aids import SimulationAids
 from .alu import LATENCY, Alu
 
 GROUP_ADDRESS_BITS = ROW_BITS + 2 + COLUMN_BITS
 """Width of the address of a sector in its bank group: row, bank in the group, column (from the top)."""
-DROPPED_UPDATE_PERIOD = 97
-"""With the seeded bug "dropped_update" every this many UPDATEs one is lost."""
 
 ArrayRead = data.StructLayout({"valid": unsigned(1), "address": unsigned(GROUP_ADDRESS_BITS)})
 """Array read; its data is on `array_data` in the next cycle."""
 
 
 @dataclass(frozen=True)
-class NearBankParameters(DramParameters, MessageParameters, SimulationAids):
+class NearBankParameters(DramParameters, MessageParameters):
     """Of a near-bank unit: the timing its fixed schedule must fit, and the width of an epoch."""
 
 
@@ -89,13 +85,12 @@ class BankGroupUnit(wiring.Component):
     sector is written.
 
     Accepts what the timing of `config` allows: after an UPDATE the next command no sooner than CCDWL, else CCD_L.
-    Raises :class:`ConfigurationError` (see :func:`check_timing`). `gated_clocks` as in :class:`hw.near_bank.alu.Alu`.
+    Raises :class:`ConfigurationError` (see :func:`check_timing`).
     """
 
-    def __init__(self, config: NearBankParameters, gated_clocks: bool = False):
+    def __init__(self, config: NearBankParameters):
         check_timing(config)
         self._config = config
-        self._gated_clocks = gated_clocks
         messages = Messages(config)
         super().__init__(
             {
@@ -146,15 +141,8 @@ class BankGroupUnit(wiring.Component):
         )
         updates = Signal(timing.wl)
         writes = Signal(timing.wl)
-        dropped = Signal()
-        dropping = seeded_bug(m, config, "dropped_update")
-        if dropping is not None:
-            count = Signal(range(DROPPED_UPDATE_PERIOD))
-            m.d.comb += dropped.eq(dropping & (count == DROPPED_UPDATE_PERIOD - 1))
-            with m.If(column.valid & (column.command == ColumnCommand.UPDATE)):
-                m.d.sync += count.eq(Mux(count == DROPPED_UPDATE_PERIOD - 1, 0, count + 1))
         m.d.sync += [
-            updates.eq(Cat(column.valid & (column.command == ColumnCommand.UPDATE) & ~dropped, updates)),
+            updates.eq(Cat(column.valid & (column.command == ColumnCommand.UPDATE), updates)),
             writes.eq(Cat(column.valid & (column.command == ColumnCommand.WR), writes)),
         ]
         held = [Signal(command, name=f"command_{n}") for n in range(timing.wl)]
@@ -177,7 +165,7 @@ class BankGroupUnit(wiring.Component):
             self.array_read.address.eq(Mux(reads[-1], pop.data, fetched.address)),
         ]
 
-        m.submodules.alu = alu = Alu(self._gated_clocks)
+        m.submodules.alu = alu = Alu()
         flight = data.StructLayout(
             {"address": unsigned(GROUP_ADDRESS_BITS), "mark": unsigned(1), "epoch": unsigned(config.epoch_bits)}
         )
@@ -190,6 +178,7 @@ class BankGroupUnit(wiring.Component):
         m.d.comb += [
             forward.eq(alu.result_valid & (finished.address == current.address)),
             tag.eq(Mux(forward & finished.mark, finished.epoch, self.array_data.epoch)),
+            first.eq(current.first_touch & (tag != current.epoch)),
             alu.valid.eq(update),
             alu.operand.operation.eq(current.alu),
             alu.operand.dtype.eq(current.dtype),
@@ -198,9 +187,6 @@ class BankGroupUnit(wiring.Component):
             alu.arriving.eq(self.write_data.data),
             alu.old.eq(Mux(forward, alu.result, self.array_data.data)),
         ]
-        untouched = current.first_touch & (tag != current.epoch)
-        never_first = seeded_bug(m, config, "no_first_touch")
-        m.d.comb += first.eq(untouched if never_first is None else untouched & ~never_first)
         m.d.sync += active.eq(Cat(update, active))
         with m.If(update):
             m.d.sync += [

@@ -1,9 +1,19 @@
 """Parts that several blocks use and that know nothing of T3."""
 
+from .clock_enable import ClockEnable, sleeping_submodule
 from .lane_timers import LaneTimers
 from .places import FreeList, Room
 from .queue import Queue
 from .round_robin import next_in_turn
 from .stream_arbiter import StreamArbiter
 
-__all__ = ["FreeList", "LaneTimers", "Queue", "Room", "StreamArbiter", "next_in_turn"]
+__all__ = [
+    "ClockEnable",
+    "FreeList",
+    "LaneTimers",
+    "Queue",
+    "Room",
+    "StreamArbiter",
+    "next_in_turn",
+    "sleeping_submodule",
+]

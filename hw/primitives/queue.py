@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.hdl import ShapeLike, ValueLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
@@ -14,8 +14,10 @@ def memory_depth(entries: int) -> int:
     return max(2, entries)
 
 
-def next_pointer(pointer: Signal, depth: int) -> Signal:
+def next_pointer(pointer: Signal, depth: int) -> Value:
     """Value after `pointer` in a ring of `depth` entries."""
+    if depth == 1 << len(pointer):
+        return (pointer + 1)[: len(pointer)]
     return Mux(pointer == depth - 1, 0, pointer + 1)
 
 

@@ -1,6 +1,6 @@
 """Round-robin merge of several streams of one payload type into one."""
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Signal, Value
 from amaranth.hdl import ShapeLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -45,5 +45,9 @@ class StreamArbiter(wiring.Component):
                     m.d.comb += [self.output.payload.eq(port.payload), port.ready.eq(self.output.ready)]
         with m.If(self.output.valid):
             m.d.sync += last.eq(choice)
-        m.d.sync += locked.eq(self.output.valid & ~self.output.ready)
+        m.d.sync += locked.eq(self._stands())
         return m
+
+    def _stands(self) -> Value:
+        """Whether the choice of this cycle holds in the next one, too."""
+        return self.output.valid & ~self.output.ready

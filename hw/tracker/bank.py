@@ -22,10 +22,10 @@ Without tags (`tracker_tags`) every {wg, wf} below `tracker_sets` WGs has a plac
 from amaranth import Const, Module, Mux, Signal
 from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Messages
+from ..primitives.queue import Queue
 from ..range_table import RangeWrite
 from .count_stage import GENERATION_BITS, CountStage, operation, selection
 from .direct_select import DirectSelect
@@ -310,18 +310,16 @@ class TrackerBank(wiring.Component):
         """Queue of spill requests, and the answers to fetches; returns "a request left the queue"."""
         config = self._config
         layout = count.spill_request.shape()
-        m.submodules.spills = spills = SyncFIFO(width=layout.size, depth=config.spill_queue_depth)
+        m.submodules.spills = spills = Queue(layout, config.spill_queue_depth)
+        wiring.connect(m, spills.o, wiring.flipped(self.spill_requests))
         answer = self.spill_response
         usable = Signal()
         spill = Signal()
         request = Signal(layout)
         m.d.sync += [spill.eq(count.spill), request.eq(count.spill_request)]
         m.d.comb += [
-            spills.w_en.eq(spill),
-            spills.w_data.eq(request),
-            self.spill_requests.valid.eq(spills.r_rdy),
-            self.spill_requests.payload.eq(spills.r_data),
-            spills.r_en.eq(self.spill_requests.ready),
+            spills.i.valid.eq(spill),
+            spills.i.payload.eq(request),
             count.generation.eq(sweeps),
             usable.eq(
                 answer.record.present

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 from ..messages import ChannelParameters, HomeParameters
 from ..parameters import POWERS_OF_TWO, ConfigurationError, one_of
-from ..simulation_aids import SimulationAids
 
 MAX_TAGGED_SETS = 1024
 ENTRY_EPOCH_BITS = 4
 
 
 @dataclass(frozen=True)
-class TrackerParameters(ChannelParameters, HomeParameters, SimulationAids):
+class TrackerParameters(ChannelParameters, HomeParameters):
     """Of the Tracker: `channels` ports for commits; `tracker_sets` x `tracker_ways` counters and `trigger_blocks`
     entries of the trigger table, spread over `tracker_banks`; `tracker_fetches` counters of a bank on their way back
     from home at once. Without `tracker_tags` the Tracker is a table with a place for every {wg, wf}, of `tracker_sets`

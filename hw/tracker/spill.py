@@ -3,12 +3,12 @@
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect
 
 from ..geometry import INTERLEAVE_SECTORS, TOTAL_CHANNELS
 from ..interfaces import HomesPort
 from ..messages import Access, Messages, Phase, Source
+from ..primitives.queue import Queue
 from ..primitives.stream_arbiter import StreamArbiter
 from .parameters import SpillParameters
 
@@ -113,15 +113,10 @@ class SpillPort(wiring.Component):
             return m
         m.submodules.merge = merge = StreamArbiter(answer, len(answers))
         for number, (valid, found) in enumerate(answers):
-            queue = SyncFIFO(width=answer.size, depth=config.tracker_fetches * config.tracker_banks)
+            queue = Queue(answer, config.tracker_fetches * config.tracker_banks)
             m.submodules[f"answers_{number}"] = queue
-            m.d.comb += [
-                queue.w_en.eq(valid),
-                queue.w_data.eq(found),
-                merge.inputs[number].valid.eq(queue.r_rdy),
-                merge.inputs[number].payload.eq(queue.r_data),
-                queue.r_en.eq(merge.inputs[number].ready),
-            ]
+            m.d.comb += [queue.i.valid.eq(valid), queue.i.payload.eq(found)]
+            connect(m, queue.o, merge.inputs[number])
         m.d.comb += [
             self.response.valid.eq(merge.output.valid),
             self.response.tag.eq(merge.output.payload.tag),

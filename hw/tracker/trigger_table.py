@@ -5,19 +5,15 @@ processor involved; the block carries range, wg and wf on to the destination's T
 """
 
 from amaranth import Module, Mux, Signal
-from amaranth.hdl import ValueLike, unsigned
+from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Messages
-from ..seeded_bug import seeded_bug
 from .parameters import TrackerParameters
 from .ready_queue import ReadyQueue
 from .tile_geometry import MAX_WFS, bank_block_bits, block_place
-
-DOUBLED_PERIOD = 5
-"""The seeded bug `doubled_trigger` makes every fifth block ready twice."""
 
 
 def completion(config: TrackerParameters) -> data.StructLayout:
@@ -142,8 +138,7 @@ class TriggerTable(wiring.Component):
         m.submodules.launches = launches = ReadyQueue(messages.launch_event, depth)
         wiring.connect(m, blocks.output, wiring.flipped(self.blocks))
         wiring.connect(m, launches.output, wiring.flipped(self.launches))
-        block = Signal(messages.ready_block)
-        block_ready = Signal()
+        block = blocks.item
         m.d.comb += [
             block.range.eq(marked.range),
             block.wg.eq(marked.wg),
@@ -151,7 +146,7 @@ class TriggerTable(wiring.Component):
             block.va.eq(after.va),
             block.bottom.eq(marked.place.bottom),
             block.right.eq(marked.right),
-            block_ready.eq(ready & marked.place.dma),
+            blocks.push.eq(ready & marked.place.dma),
             blocks.clear.eq(self.clear),
             launches.item.range.eq(marked.range),
             launches.item.wg.eq(marked.wg),
@@ -160,26 +155,4 @@ class TriggerTable(wiring.Component):
             launches.clear.eq(self.clear),
             self.waiting.eq(blocks.waiting | launches.waiting | marking),
         ]
-        doubling = seeded_bug(m, config, "doubled_trigger")
-        if doubling is not None:
-            self._double(m, blocks, block, block_ready, doubling)
-        else:
-            m.d.comb += [blocks.item.eq(block), blocks.push.eq(block_ready)]
         return m
-
-    def _double(
-        self, m: Module, blocks: ReadyQueue, block: data.View, block_ready: Signal, doubling: ValueLike
-    ) -> None:
-        """While `doubling`, make every fifth block ready twice: again in the next cycle without another."""
-        number = Signal(range(DOUBLED_PERIOD))
-        repeated = Signal.like(block)
-        repeating = Signal()
-        m.d.comb += blocks.push.eq(block_ready | repeating)
-        with m.If(block_ready):
-            m.d.comb += blocks.item.eq(block)
-            m.d.sync += number.eq(number + 1)
-            with m.If(number == DOUBLED_PERIOD - 1):
-                m.d.sync += [number.eq(0), repeating.eq(doubling), repeated.eq(block)]
-        with m.Else():
-            m.d.comb += blocks.item.eq(repeated)
-            m.d.sync += repeating.eq(0)

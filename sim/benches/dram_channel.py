@@ -57,7 +57,7 @@ class DramChannel(wiring.Component):
     """
 
     def __init__(self, config: Configuration, storage_sectors: int = 1 << 14):
-        self._config = replace(config, channels=1, gated_clocks=True)
+        self._config = replace(config, channels=1)
         self._storage_sectors = storage_sectors
         super().__init__(
             {

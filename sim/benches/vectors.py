@@ -17,6 +17,7 @@ from hw.messages import AluOperation, DataType
 from hw.near_bank.alu import Alu, AluOperand
 from sim.errors import SimulationError
 from sim.models import model_texts
+from sim.models.clock_gates import ClockGated
 from sim.simulator.executable import build_executable
 
 WIDTHS = {"fp16": 16, "bf16": 16, "fp32": 32, "int32": 32}
@@ -33,7 +34,7 @@ observers: list[Observer] = []
 """Called after each run through the standard bench, with its operands, old and new sectors, and the bench's output."""
 
 
-def build_bench(component: Alu) -> Path:
+def build_bench(component: Alu | ClockGated) -> Path:
     """The executable bench around `component`, built unless it is there already."""
     return build_bench_of({"alu.sv": to_systemverilog(component, "alu")})
 
@@ -47,7 +48,7 @@ def build_bench_of(texts: dict[str, str]) -> Path:
 
 @functools.cache
 def _standard_bench() -> Path:
-    return build_bench(Alu(gated_clocks=True))
+    return build_bench(ClockGated(Alu()))
 
 
 def pack_operand(operation: str, dtype: str, mask: int = 0xFFFFFFFF, first: bool = False) -> int:
@@ -63,7 +64,9 @@ def pack_operand(operation: str, dtype: str, mask: int = 0xFFFFFFFF, first: bool
     return int(constant.as_value().value)
 
 
-def run_operations(operands: list[int], old: np.ndarray, new: np.ndarray, component: Alu | None = None) -> np.ndarray:
+def run_operations(
+    operands: list[int], old: np.ndarray, new: np.ndarray, component: Alu | ClockGated | None = None
+) -> np.ndarray:
     """Results of ALU operations: `old`, `new` and the result are arrays of bytes, one row of 32 per operation.
 
     Raises :class:`sim.errors.SimulationError` when the simulation does not give one result per operation.
@@ -99,7 +102,9 @@ def run_text(executable: Path, text: str, plusargs: Sequence[str] = ()) -> bytes
     return output
 
 
-def run_elements(op: str, dtype: str, a: np.ndarray, b: np.ndarray, component: Alu | None = None) -> np.ndarray:
+def run_elements(
+    op: str, dtype: str, a: np.ndarray, b: np.ndarray, component: Alu | ClockGated | None = None
+) -> np.ndarray:
     """The hardware's `op` of two arrays of bit patterns, packed into whole sectors; `a` is what memory holds."""
     kind = np.dtype(f"<u{WIDTHS[dtype] // 8}")
     per_sector = _SECTOR_BYTES // kind.itemsize

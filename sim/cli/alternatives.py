@@ -222,7 +222,7 @@ def alternatives(
 
     out.mkdir(parents=True, exist_ok=True)
     measured = Measured(out)
-    wanted = [("area", name) for name in variants if area]
+    wanted: list[tuple[str, ...]] = [("area", name) for name in variants if area]
     wanted += [("run", name, item) for item in workloads for name in variants if simulate and name in SIMULATED]
     wanted = [names for names in wanted if measured.get(*names) is None]
     with stages("alternatives") as progress, ProcessPoolExecutor(processes) as pool:

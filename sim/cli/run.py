@@ -1,5 +1,7 @@
 """`t3rtl run`: one experiment, whatever its source. Each use is a command with the options that it honours."""
 
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,9 +119,7 @@ def shape(
     leave(0 if result["passed"] else 1)
 
 
-@run.command()
-def layer(
-    name: Annotated[str, typer.Argument(help="Sub-layer or recorded GEMM, see t3rtl list.", metavar="NAME")],
+def _shared(
     variant: options.Variant = "t3-mca",
     mode: options.Mode = "mirrored",
     link_bandwidth: options.LinkBandwidth = 75.0,
@@ -127,88 +127,59 @@ def layer(
     channels: options.Channels = 1,
     starvation_limit: options.StarvationLimit = 2000,
     tracker_ways: options.TrackerWays = 8,
-    tile_order: options.TileOrder = "tuned",
     seed: options.Seed = 1,
     settings: options.Set = None,
     out: options.Results = OUT,
 ) -> None:
+    """The options of every use at full size. All but `settings` and `out` are fields of the spec, or its variant."""
+
+
+def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
+    """Command of a use at full size: `use` makes the spec of its own parameters and of `machine`, the shared ones."""
+    own = [item for item in signature(use).parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
+    parameters = [*own, *signature(_shared).parameters.values()]
+
+    def command(settings: list[str] | None, out: Path, **fields: Any) -> None:
+        result, _ = execute(use(settings=catalogue.settings(settings), **fields), out)
+        leave(0 if result["passed"] else 1)
+
+    command.__name__, command.__doc__ = use.__name__, use.__doc__
+    command.__annotations__ = {item.name: item.annotation for item in parameters}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run.command()(command)
+
+
+@full_size
+def layer(
+    name: Annotated[str, typer.Argument(help="Sub-layer or recorded GEMM, see t3rtl list.", metavar="NAME")],
+    tile_order: options.TileOrder = "tuned",
+    **machine: Any,
+) -> Spec:
     """One sub-layer of the paper's Table 2, or a GEMM recorded on a GPU, at full size.
 
     Example: t3rtl run t-nlg/fc-2/tp8 --variant t3-mca --mode ring
     """
-    spec = catalogue.layer(
-        name,
-        variant,
-        mode=mode,
-        link_bandwidth=link_bandwidth,
-        compute_units=compute_units,
-        channels=channels,
-        starvation_limit=starvation_limit,
-        tracker_ways=tracker_ways,
-        tile_order=tile_order,
-        seed=seed,
-        settings=catalogue.settings(settings),
-    )
-    result, _ = execute(spec, out)
-    leave(0 if result["passed"] else 1)
+    return catalogue.layer(name, tile_order=tile_order, **machine)
 
 
-@run.command()
-def gemm(
-    shape: options.Shape,
-    tp: options.Tp = 8,
-    variant: options.Variant = "t3-mca",
-    mode: options.Mode = "mirrored",
-    link_bandwidth: options.LinkBandwidth = 75.0,
-    compute_units: options.ComputeUnits = 80,
-    channels: options.Channels = 1,
-    starvation_limit: options.StarvationLimit = 2000,
-    tracker_ways: options.TrackerWays = 8,
-    tile_order: options.TileOrder = "tuned",
-    seed: options.Seed = 1,
-    settings: options.Set = None,
-    out: options.Results = OUT,
-) -> None:
+@full_size
+def gemm(shape: options.Shape, tp: options.Tp = 8, tile_order: options.TileOrder = "tuned", **machine: Any) -> Spec:
     """A GEMM of your own at full size, workgroup by workgroup, its times by the model of the paper's machine.
 
     Example: t3rtl run gemm --shape 4096 5120 640 --tp 8 --variant sequential
     """
-    spec = catalogue.own(
-        shape,
-        tp,
-        variant,
-        mode=mode,
-        link_bandwidth=link_bandwidth,
-        compute_units=compute_units,
-        channels=channels,
-        starvation_limit=starvation_limit,
-        tracker_ways=tracker_ways,
-        tile_order=tile_order,
-        seed=seed,
-        settings=catalogue.settings(settings),
-    )
-    result, _ = execute(spec, out)
-    leave(0 if result["passed"] else 1)
+    return catalogue.own(shape, tp, tile_order=tile_order, **machine)
 
 
-@run.command()
+@full_size
 def trace(
     trace: Annotated[
         str, typer.Argument(help="Recorded GEMM, see sim/workloads/recorded_trace.py.", metavar="FILE.npz:KEY")
     ],
     shape: options.Shape,
     tp: options.Tp = 8,
-    variant: options.Variant = "t3-mca",
-    mode: options.Mode = "mirrored",
-    link_bandwidth: options.LinkBandwidth = 75.0,
-    compute_units: options.ComputeUnits = 80,
-    channels: options.Channels = 1,
-    starvation_limit: options.StarvationLimit = 2000,
-    tracker_ways: options.TrackerWays = 8,
-    seed: options.Seed = 1,
-    settings: options.Set = None,
-    out: options.Results = OUT,
-) -> None:
+    **machine: Any,
+) -> Spec:
     """A GEMM whose workgroups run in the order and for the time that was recorded on a GPU, at full size.
 
     Compute units are those of the communication kernels: the trace has its own.
@@ -216,22 +187,7 @@ def trace(
     Example: t3rtl run trace sim/workloads/data/h200_gemm_traces.npz:tnlg_fc2_tp8 --shape 8192 4256 2128 --tp 8
     """
     catalogue.trace_file(trace)
-    spec = catalogue.own(
-        shape,
-        tp,
-        variant,
-        trace=trace,
-        mode=mode,
-        link_bandwidth=link_bandwidth,
-        compute_units=compute_units,
-        channels=channels,
-        starvation_limit=starvation_limit,
-        tracker_ways=tracker_ways,
-        seed=seed,
-        settings=catalogue.settings(settings),
-    )
-    result, _ = execute(spec, out)
-    leave(0 if result["passed"] else 1)
+    return catalogue.own(shape, tp, trace=trace, **machine)
 
 
 @run.command()

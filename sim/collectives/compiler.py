@@ -18,9 +18,8 @@ from sim.host.limits import DriverError
 from sim.host.range_entries import range_words, trigger_entries
 from sim.host.register_writes import Write, range_writes, register_write, wide_writes
 from sim.host.tiling import Tiling
-from sim.topologies.topology import Topology
+from sim.topologies.topology import Routes
 
-MAX_GPUS = 64
 IDENTITY = {
     DataType.FP16: {AluOperation.MIN: 0x7E00, AluOperation.MAX: 0x7E00},
     DataType.BF16: {AluOperation.MIN: 0x7FC0, AluOperation.MAX: 0x7FC0},
@@ -123,7 +122,7 @@ def home_sectors(program: Program, config: Configuration, placements: Mapping[st
 def compile_program(
     program: Program,
     config: Configuration,
-    topology: Topology,
+    topology: Routes,
     rank: int,
     placements: Mapping[str, Placement],
     *,
@@ -141,6 +140,8 @@ def compile_program(
     """
     check(program)
     _check_fields(config, program.gpus, rank, epoch)
+    if topology.ports > config.links:
+        raise DriverError(f"links must be at least {topology.ports} for the {topology.name}, got {config.links}")
     table = home_sectors(program, config, placements)
     plain = [*plain, *([] if home is None else [(home, table)])]
     regions = regions_of(program, rank)
@@ -213,8 +214,6 @@ def _fill(program: Program, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, 
 
 
 def _check_fields(config: Configuration, gpus: int, rank: int, epoch: int) -> None:
-    if not 2 <= gpus <= MAX_GPUS:
-        raise DriverError(f"gpus must be from 2 to {MAX_GPUS}, got {gpus}")
     if not 0 <= rank < gpus:
         raise DriverError(f"rank must be from 0 to {gpus - 1}, got {rank}")
     if not 1 <= epoch < 1 << config.epoch_bits:
@@ -233,7 +232,7 @@ def _check_overlap(extents: Sequence[tuple[int, int]]) -> None:
             raise DriverError(f"the regions at sectors {start} (of {length}) and {following} overlap")
 
 
-def _route(program: Program, topology: Topology, rank: int, regions: Mapping[Part, Region]) -> int:
+def _route(program: Program, topology: Routes, rank: int, regions: Mapping[Part, Region]) -> int:
     """The route register: for each peer the port that leads there."""
     route = 0
     for peer in {send.peer for region in regions.values() for send in region.sends}:
@@ -257,6 +256,8 @@ def _region_writes(
     """The writes of a region's range entry."""
     region = item.region
     array = program.array(region.array)
+    if region.doorbell:
+        raise DriverError(f"{region.part} has a doorbell, the hardware has none")
     if len(region.sends) > 1:
         raise DriverError(f"{region.part} has {len(region.sends)} sends, the hardware sends a block once")
     mapping, peer, access, offset = AccessMapping.LOCAL, 0, words.Access.STORE, 0

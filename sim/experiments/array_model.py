@@ -11,7 +11,7 @@ import numpy as np
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.compiler import home_sectors, needs, workgroup_stride
 from sim.errors import UsageError
-from sim.experiments.hardware import configuration, with_fault, with_room
+from sim.experiments.hardware import configuration, with_room
 from sim.experiments.job import Build, Job, compiled, output_at, program_of
 from sim.experiments.spec import Spec
 from sim.experiments.user_arrays import load_inputs, padded
@@ -24,6 +24,7 @@ from sim.host.range_entries import range_words
 from sim.host.register_writes import arbiter_writes, range_writes, register_write
 from sim.host.tiling import Tiling
 from sim.models.gemm import GemmWord
+from sim.models.seeded_bugs import SEEDED_BUGS
 from sim.simulator.memory_image import to_sectors, write_hex
 
 INPUT_BASE = ARRAY_BASE + (1 << 29)
@@ -64,7 +65,7 @@ def node_of(spec: Spec, tiling: Tiling) -> Configuration:
 
     The ring's size it is made for is what its ranges suffice for, so that rings of 2 to 8 run on one build.
     """
-    config = with_fault(configuration(spec.preset, dict(spec.settings), gpus=spec.gpus), spec.bug)
+    config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus)
     needed = needs(program_of(spec), config, output_at(tiling), spec.dma_block or spec.wfs)
     config = with_room(config, needed, PLAIN_RANGES)
     return replace(config, gpus=config.ranges // 2)
@@ -170,6 +171,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
             gpus,
             storage_sectors=max(STORAGE_SECTORS, 1 << needed.bit_length()),
             source_sectors=max(STORAGE_SECTORS, 1 << (array - 1).bit_length()),
+            seeded_bugs=spec.bug in SEEDED_BUGS,
         ),
         session={
             "fill": spec.initial == "zeroing",

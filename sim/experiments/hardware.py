@@ -1,22 +1,20 @@
-"""The hardware of an experiment: a preset, what differs from it, and what the size of the run adds.
-
-All that a seeded fault does to the hardware is in :func:`with_fault`.
-"""
+"""The hardware of an experiment: a preset, what differs from it, and what the size of the run adds."""
 
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from typing import Any
 
-from hw.config import CHOSEN_BUG, SWITCHED_BUGS, Configuration, ConfigurationError, Timing, preset
+from hw.config import Configuration, ConfigurationError, Timing, preset
 from sim.collectives.compiler import Needs
 from sim.errors import UsageError
+from sim.models.seeded_bugs import SEEDED_BUGS
 
 Settings = tuple[tuple[str, bool | int | float], ...]
 """Configuration fields (`timing.FIELD` for DRAM timing) and their values, where they differ from the preset."""
 WRONG_ORDER = "wrong_ring_order"
-BUGS = (*SWITCHED_BUGS, WRONG_ORDER)
+BUGS = (*SEEDED_BUGS, WRONG_ORDER)
 """Faults a run can be given on purpose, to see it fail; the last is one of software."""
-NOT_SET = ("timing", "name", "gpus", "seeded_bug", "gated_clocks")
+NOT_SET = ("timing", "name", "gpus")
 """Fields of a configuration that are no setting: they follow from the run."""
 
 PACKETS = {"dma_packets": 32, "store_packets": 8, "link_receive_packets": 64}
@@ -67,11 +65,6 @@ def configuration(name: str, settings: dict[str, Any] | None = None, **changes: 
         return replace(config, timing=replace(config.timing, **timing)) if timing else config
     except ConfigurationError as error:
         raise UsageError(str(error)) from error
-
-
-def with_fault(config: Configuration, bug: str) -> Configuration:
-    """`config` with the seeded faults built in, of which the run chooses `bug`; itself without one."""
-    return replace(config, seeded_bug=CHOSEN_BUG) if bug in SWITCHED_BUGS else config
 
 
 def full_size(

@@ -23,12 +23,14 @@ EPOCH = 1
 @dataclass(frozen=True)
 class Build:
     """The simulator that a job needs: `nodes` of `config`, whose memory models keep `storage_sectors` a channel;
-    `source_sectors` of arrays to store (0: GPUs that run plans); the C++ compiler's option `optimize`."""
+    `source_sectors` of arrays to store (0: GPUs that run plans); `seeded_bugs`: a run may switch one on; the C++
+    compiler's option `optimize`."""
 
     config: Configuration
     nodes: int
     storage_sectors: int
     source_sectors: int = 0
+    seeded_bugs: bool = False
     optimize: str = "-O1"
 
 

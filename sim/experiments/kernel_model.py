@@ -85,7 +85,7 @@ def sublayer_of(spec: Spec) -> SubLayer:
 def wire_cycles(spec: Spec, layer: SubLayer) -> float:
     """Cycles that a reduce-scatter takes on the link."""
     bytes_a_cycle = spec.machine.link_bandwidth * layer.channels / TOTAL_CHANNELS
-    chunks = program_of(spec).closed_forms["hardware"].egress
+    chunks = program_of(spec).moves().egress
     return chunks * layer.chunk_sectors * SECTOR_BYTES / bytes_a_cycle
 
 
@@ -110,7 +110,7 @@ def kernel_work(spec: Spec) -> KernelWork:
 def _rank_kernels(spec: Spec, layer: SubLayer, rank: int) -> tuple[KernelPlan, ...]:
     slots, overlapped = spec.machine.compute_units, spec.variant.overlapped
     program, gather = program_of(spec), ring_all_gather(layer.gpus)
-    received = program.closed_forms["hardware" if overlapped else "kernels"].arriving * layer.chunk_sectors
+    received = (program.moves() if overlapped else program.closed_forms["kernels"]).arriving * layer.chunk_sectors
     plans = {
         GEMM: lambda: _gemm(spec, layer, rank, slots),
         REDUCE_SCATTER: lambda: reduce_scatter_kernel(layer, program, rank, slots),

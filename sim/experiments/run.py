@@ -73,6 +73,7 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         ring(build.nodes, build.config.links),
         build.storage_sectors,
         build.source_sectors,
+        build.seeded_bugs,
         waves=waves is not None,
         optimize=build.optimize,
     )

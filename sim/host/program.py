@@ -56,7 +56,8 @@ def host_program(
         "drain": settle,
         "counters": [command(2, rank, address, 0) for rank in ranks for address in registers],
     }
-    starts, program = {}, []
+    starts: dict[str, int] = {}
+    program: list[int] = []
     for name, commands in phases.items():
         starts[name] = len(program)
         program += [*commands, 0]

@@ -4,9 +4,9 @@ from enum import Enum
 
 from amaranth.lib import data
 
-from hw.config import Configuration
 from hw.messages import Access, AluOperation, DataType, Mapping, Phase
 from hw.range_table import Blocks, Control, Grouping, Ragged, RowBytes, Rows, Word, Workgroups
+from hw.tracker.parameters import TrackerParameters
 from sim.host.limits import DriverError, between
 from sim.host.tiling import Tiling
 
@@ -39,14 +39,14 @@ def block_shift(tiling: Tiling, block_wfs: int) -> int:
     return (-(-tiling.wfs // block_wfs) - 1).bit_length()
 
 
-def trigger_entries(config: Configuration, tiling: Tiling, block_wfs: int) -> int:
+def trigger_entries(config: TrackerParameters, tiling: Tiling, block_wfs: int) -> int:
     """Trigger-table entries a range needs, over all Tracker banks."""
     banks = config.tracker_banks
     return banks * (-(-tiling.workgroups // banks) << block_shift(tiling, block_wfs))
 
 
 def range_words(
-    config: Configuration,
+    config: TrackerParameters,
     *,
     base: int,
     tiling: Tiling | None = None,
@@ -115,7 +115,13 @@ def range_words(
 
 
 def _tile_words(
-    config: Configuration, tiling: Tiling, wg_base: int, tracked: bool, block_base: int, block_wfs: int, updates: int
+    config: TrackerParameters,
+    tiling: Tiling,
+    wg_base: int,
+    tracked: bool,
+    block_base: int,
+    block_wfs: int,
+    updates: int,
 ) -> dict[Word, int]:
     """The words that describe tiles, thresholds and trigger-table entries."""
     banks = config.tracker_banks

@@ -4,8 +4,6 @@ It is exported once and instantiated per GPU (:mod:`sim.simulator.system_top`), 
 the system.
 """
 
-from dataclasses import replace
-
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
@@ -13,13 +11,16 @@ from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import Configuration
 from hw.messages import Messages
+from hw.near_bank import BankGroupUnit
 from hw.node import Node
 from hw.registers.register_file import RegisterFile
 from sim.host.address_space import ARRAY_BASE
+from sim.models.clock_gates import ClockGated
 from sim.models.far_homes import FarHomes
 from sim.models.gemm import GemmEngine, SimulationWrite
 from sim.models.hbm import Hbm
 from sim.models.link import LinkModel
+from sim.models.seeded_bugs import FaultyBankGroup, FaultyNode
 from sim.models.stalls import Pauses
 from sim.models.timing_checker import TimingChecker
 from sim.models.workgroup_engine import Spans, WorkgroupEngine
@@ -57,10 +58,12 @@ class Gpu(wiring.Component):
     idle cycle on links and events); `dump` writes the DRAM array out; per link port `out`/`in` flits (valid only) and
     `control_out`/`control_in`; `status`."""
 
-    def __init__(self, config: Configuration, storage_sectors: int, source_sectors: int = 0):
+    def __init__(self, config: Configuration, storage_sectors: int, source_sectors: int = 0, seeded_bugs: bool = False):
         """Without `source_sectors` the compute units are a :class:`WorkgroupEngine`, which runs plans, else a
-        :class:`GemmEngine`, which stores an array that was loaded."""
-        self._config = config = replace(config, gated_clocks=True)
+        :class:`GemmEngine`, which stores an array that was loaded. With `seeded_bugs` a run may switch on one of
+        :data:`sim.models.seeded_bugs.SEEDED_BUGS`."""
+        self._config = config
+        self._seeded_bugs = seeded_bugs
         self._storage_sectors = storage_sectors
         self._source_sectors = source_sectors
         messages = Messages(config)
@@ -94,7 +97,8 @@ class Gpu(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        m.submodules.node = node = Node(config)
+        node = FaultyNode(config) if self._seeded_bugs else Node(config)
+        m.submodules.node = ClockGated(node)
         gemm = GemmEngine(config, self._source_sectors) if self._source_sectors else WorkgroupEngine(config, ARRAY_BASE)
         m.submodules.gemm = gemm
         m.submodules.pauses = pauses = Pauses(ports=1 + config.links)
@@ -122,9 +126,10 @@ class Gpu(wiring.Component):
         if config.far_homes:
             m.submodules.homes = homes = FarHomes(config)
             connect(m, node.homes, homes.port)
+        unit = FaultyBankGroup if self._seeded_bugs else BankGroupUnit
         violations, rules, strays = [], [], []
         for channel in range(config.channels):
-            m.submodules[f"hbm_{channel}"] = hbm = Hbm(config, self._storage_sectors)
+            m.submodules[f"hbm_{channel}"] = hbm = Hbm(config, self._storage_sectors, unit=unit)
             m.submodules[f"timing_checker_{channel}"] = checker = TimingChecker(config)
             dram = node.dram[channel]
             connect(m, gemm.requests[channel], node.compute[channel])

@@ -4,6 +4,8 @@ Keeps no timing of its own: the controller must (`sim/models/timing_checker.py` 
 SystemVerilog module `hbm_array` (`sim/models/hbm_array.sv`); clock gates are `clock_gate` (`sim/models/clock_gate.sv`).
 """
 
+from collections.abc import Callable
+
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
@@ -11,7 +13,9 @@ from amaranth.lib.wiring import In, Out
 
 from hw.config import BANK_GROUPS, BANKS, ROW_BITS, Configuration, ConfigurationError
 from hw.messages import Messages, RowCommand
+from hw.near_bank import NearBankParameters
 from hw.near_bank.bank_group import GROUP_ADDRESS_BITS, BankGroupUnit, check_timing
+from sim.models.clock_gates import ClockGated
 
 SECTOR_ADDRESS_BITS = GROUP_ADDRESS_BITS + 2
 """Width of a channel-local sector address; from the bottom: 2 bits bank group, 6 column, 2 bank, 15 row."""
@@ -33,17 +37,25 @@ class Hbm(wiring.Component):
     `storage_sectors` (2**14 to 2**20) sectors are kept, from address 0; `stray` counts (saturating) the cycles with a
     write beyond them, reads beyond give a hash of the address (see `hbm_array.sv`), which is also the first content.
     Rising edges of `load` and `dump` move the array from and to "<prefix><id>.hex"; prefixes from the plusargs
-    hbm_load, hbm_dump. `gated_clocks`: see :class:`hw.near_bank.alu.Alu`.
+    hbm_load, hbm_dump. `unit` makes the near-bank units; with `gated_clocks` they are
+    :class:`sim.models.clock_gates.ClockGated`.
 
     Raises :class:`ConfigurationError`: see :func:`check_storage`, :func:`hw.near_bank.bank_group.check_timing`.
     """
 
-    def __init__(self, config: Configuration, storage_sectors: int = 1 << 14, gated_clocks: bool = True):
+    def __init__(
+        self,
+        config: Configuration,
+        storage_sectors: int = 1 << 14,
+        gated_clocks: bool = True,
+        unit: Callable[[NearBankParameters], wiring.Component] = BankGroupUnit,
+    ):
         check_storage(storage_sectors)
         check_timing(config)
         self._config = config
         self._storage_sectors = storage_sectors
         self._gated_clocks = gated_clocks
+        self._unit = unit
         messages = Messages(config)
         super().__init__(
             {
@@ -76,7 +88,8 @@ class Hbm(wiring.Component):
         read_epoch = Signal(self._config.epoch_bits)
         returned = []
         for group in range(BANK_GROUPS):
-            m.submodules[f"unit_{group}"] = unit = BankGroupUnit(self._config, self._gated_clocks)
+            unit = self._unit(self._config)
+            m.submodules[f"unit_{group}"] = ClockGated(unit) if self._gated_clocks else unit
             m.d.comb += [
                 unit.column.eq(self.column),
                 unit.column.valid.eq(self.column.valid & (self.column.bank[:2] == group)),

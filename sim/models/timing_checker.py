@@ -9,7 +9,7 @@ from itertools import pairwise
 from amaranth import Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import enum, wiring
-from amaranth.lib.memory import Memory
+from amaranth.lib.memory import Memory, WritePort
 from amaranth.lib.wiring import In, Out
 
 from hw.config import BANK_GROUPS, BANKS, Configuration
@@ -91,7 +91,7 @@ class TimingChecker(wiring.Component):
         def early(last: Value, distance: int) -> Value:
             return (now - last)[:TIME_BITS] < distance
 
-        def times(name: str, depth: int, address: Value) -> tuple[Value, object]:
+        def times(name: str, depth: int, address: Value) -> tuple[Value, WritePort]:
             m.submodules[name] = memory = Memory(shape=unsigned(TIME_BITS), depth=depth, init=[])
             read = memory.read_port(domain="comb")
             write = memory.write_port()

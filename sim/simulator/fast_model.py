@@ -151,20 +151,21 @@ def build_system(
     topology: Topology,
     storage_sectors: int,
     source_sectors: int = 0,
+    seeded_bugs: bool = False,
     waves: bool = False,
     optimize: str = "-O1",
 ) -> Path:
     """The folder of a simulator `ring_top` for GPUs in `topology`, built unless it is there already.
 
-    `source_sectors` as for :class:`sim.models.gpu.Gpu`: 0 for GPUs that run plans. `optimize` is the C++ compiler's
+    `source_sectors`, `seeded_bugs` as for :class:`sim.models.gpu.Gpu`. `optimize` is the C++ compiler's
     option: -O2 takes twice as long as -O1 and gains a tenth of speed, which only kernels of full size make up for.
 
     Raises :class:`sim.errors.MachineError` when Verilator or the C++ compiler fails.
     """
-    if config.seeded_bug:
+    if seeded_bugs:
         # It runs only until it is seen to fail.
         optimize = "-O0"
-    settings = (config, topology, storage_sectors, source_sectors, waves, optimize)
+    settings = (config, topology, storage_sectors, source_sectors, seeded_bugs, waves, optimize)
     return _remembered(
         _recipe(*settings, installed() is not None),
         lambda: _build_system(*settings),
@@ -172,16 +173,22 @@ def build_system(
 
 
 def _build_system(
-    config: Configuration, topology: Topology, storage_sectors: int, source_sectors: int, waves: bool, optimize: str
+    config: Configuration,
+    topology: Topology,
+    storage_sectors: int,
+    source_sectors: int,
+    seeded_bugs: bool,
+    waves: bool,
+    optimize: str,
 ) -> Path:
     gpus = topology.gpus
-    gpu = Gpu(config, storage_sectors, source_sectors)
+    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs)
     texts = {"ring_top.sv": system_top(config, gpu, topology), "visible.vlt": CONTROL}
     texts |= model_texts(["axi_sequencer.sv", *(["mirror.sv"] if gpus == 1 else [])])
     settings = [FLAGS, TIMING, str(cocotb_tools.config.libs_dir)]
-    # A fault built in on purpose has lines of its own, which are not to be counted.
+    # What a fault makes the hardware do is not to be counted.
     hook = installed()
-    measured = hook.instrument(gpu, "gpu") if hook and not config.seeded_bug else None
+    measured = hook.instrument(gpu, "gpu") if hook and not seeded_bugs else None
     if waves:
         require_waves()
         texts |= _gpu_sources(gpu, measured) | {"gpu_slot.sv": visible_gpu_slot(gpu)}
@@ -190,8 +197,8 @@ def _build_system(
     else:
         # Systems of other sizes find the GPU without exporting it.
         library = _remembered(
-            _recipe("gpu", config, storage_sectors, source_sectors, optimize, measured is not None),
-            lambda: build_gpu(gpu, measured, optimize, parts=not config.seeded_bug),
+            _recipe("gpu", config, storage_sectors, source_sectors, seeded_bugs, optimize, measured is not None),
+            lambda: build_gpu(gpu, measured, optimize, parts=not seeded_bugs),
         )
         texts |= {"gpu_slot.sv": gpu_slot(gpu)} | model_texts(["gpu_model.cpp"])
         settings.append(str(library))

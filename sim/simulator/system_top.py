@@ -9,7 +9,7 @@ A GPU stands behind two packed ports (:class:`Packing`), so that one call per cy
 from dataclasses import dataclass
 
 from amaranth.hdl import Shape
-from amaranth.lib.wiring import In, Signature
+from amaranth.lib.wiring import In, Member, Signature
 
 from hw.config import Configuration
 from hw.messages import Messages
@@ -57,7 +57,7 @@ class Packing:
         return f"{bus}[{low}+:{width}]"
 
 
-def _flat(signature: Signature) -> list[tuple[str, object]]:
+def _flat(signature: Signature) -> list[tuple[str, Member]]:
     """Ports by exported name; arrays become `name__0`, `name__1`."""
     answer = []
     for name, member in signature.members.items():

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from amaranth.hdl import Shape
+from amaranth.lib.data import StructLayout
 
 from hw.config import ROW_BITS, Configuration
 from hw.messages import Messages
@@ -22,7 +23,7 @@ def _vector(name: str, width: int) -> str:
     return f"{name}[{width - 1}:0]" if width > 1 else name
 
 
-def _stream(name: str, layout: object, fields: tuple[str, ...] = _FIELDS) -> Iterator[str]:
+def _stream(name: str, layout: StructLayout, fields: tuple[str, ...] = _FIELDS) -> Iterator[str]:
     yield f"{name}__valid"
     yield f"{name}__ready"
     for field in fields:

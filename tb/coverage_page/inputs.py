@@ -118,7 +118,7 @@ def read_proofs(path: Path) -> list[Proof] | None:
             str(row.get("status", "unknown")),
             str(row.get("scope", "")),
             int(row.get("depth") or 0),
-            str(row.get("property", "")),
+            str(row.get("claim", "")),
         )
         for row in rows
         if isinstance(row, dict)

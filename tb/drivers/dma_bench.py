@@ -29,21 +29,21 @@ class DmaBench:
         self.dut, self.config, self.messages = dut, config, Messages(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.latency = latency
-        self.late = None
+        self.late: int | None = None
         """Sectors of this id, which is a place in a packet buffer, take LATE cycles more."""
-        self.memory = {}
-        self.reads = []
-        self.read_cycles = []
-        self.waiting_cycles = []
-        self.packet_cycles = []
-        self.block_cycles = []
+        self.memory: dict[int, int] = {}
+        self.reads: list[tuple] = []
+        self.read_cycles: list[int] = []
+        self.waiting_cycles: list[int] = []
+        self.packet_cycles: list[int] = []
+        self.block_cycles: list[int] = []
         self.cycle = 0
-        self.controls = {}
+        self.controls: dict[int, tuple] = {}
         dut.ranges.value = 0
         dut.clear.value = 0
         dut.armed.value = 1
         self.call(random.getrandbits(config.epoch_bits), random.getrandbits(6))
-        self.event_cycles = Counter()
+        self.event_cycles: Counter[int] = Counter()
         """Cycles by what the engine did in them."""
         self.blocks = StreamSource(dut, "blocks", dut.clk, pauses(pause))
         self.packets = StreamSink(dut, "packets", dut.clk, pauses(pause))
@@ -159,6 +159,9 @@ class DmaBench:
             await RisingEdge(self.dut.clk)
             await ReadOnly()
             if not self.blocks.queue and int(self.dut.idle.value) and int(self.dut.sent_blocks.value) == blocks:
+                returned = [int(getattr(self.dut, f"returns__{c}").value) for c in range(self.config.channels)]
+                valid = any(unpack(self.messages.read_return, bits)["valid"] for bits in returned)
+                assert int(self.dut.wake.value) == valid, "awake with nothing to do"
                 await RisingEdge(self.dut.clk)
                 await RisingEdge(self.dut.clk)
                 return
@@ -168,7 +171,7 @@ class DmaBench:
         """`expected_blocks`: (index, wg, wf, va, bottom, right) in order."""
         flits = list(self.packets.received)
         layout = self.messages.link_flit
-        expected_reads = Counter()
+        expected_reads: Counter[tuple] = Counter()
         for index, wg, wf, va, bottom, right in expected_blocks:
             tile, offset, peer, (access, alu, dtype, phase) = self.controls[index]
             for tile_wf, sectors in block_rows(tile, va, wf, bottom, right):
@@ -199,7 +202,7 @@ class DmaBench:
                         assert flit["data"] == self.memory[address], f"data of sector {address:#x}"
         assert not flits, f"{len(flits)} flits too many"
         assert Counter(self.reads) == expected_reads
-        counted = Counter()
+        counted: Counter[str] = Counter()
         for events, cycles in self.event_cycles.items():
             event = unpack(DmaEvents, events)
             counted.update({name: value * cycles for name, value in event.items()})

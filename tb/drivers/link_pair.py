@@ -138,15 +138,15 @@ class PairBench:
         self.faults = {s: StreamSink(dut, f"{s}_faults", dut.clk, lambda: self.faults_wait) for s in SIDES}
         self.epoch = random.randrange(1, 1 << config.epoch_bits)
         self.ranks = dict(zip(SIDES, random.sample(range(64), 2), strict=True))
-        self.expected = {"a": [], "b": []}
-        self.expected_faults = {"a": [], "b": []}
-        self.given = {"a": Counter(), "b": Counter()}
+        self.expected: dict[str, list] = {"a": [], "b": []}
+        self.expected_faults: dict[str, list] = {"a": [], "b": []}
+        self.given: dict[str, Counter[str]] = {"a": Counter(), "b": Counter()}
         """Packets and flits given to a side to be sent, and packets that it must accept."""
-        self.sent = []
+        self.sent: list[int] = []
         self.flipped = dict.fromkeys(SIDES, 0)
         self.packets = 0
         self.areas = self._random_areas()
-        self.event_cycles = Counter()
+        self.event_cycles: Counter[int] = Counter()
         """Cycles by what all ports did in them."""
 
     def _random_areas(self) -> list[tuple[int, int, int]]:

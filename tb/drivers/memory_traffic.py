@@ -34,7 +34,7 @@ class RateBench(wiring.Component):
     consecutive ones; `refresh`: on; `start`: high while running. `done`: all have had their column command; `columns`,
     `activates`, `refreshes`: commands issued; `cycles` since the start until the last column command; `reads`: read
     data that came back; `violation`, `rule`: of the timing checker; `early`: something was committed before its
-    column command. `controller_config` is for a controller that does not fit the checker. Reads are of the
+    column command. `controller`: another one than that of `config`. Reads are of the
     communication stream, whose room is not limited here.
     """
 
@@ -54,14 +54,14 @@ class RateBench(wiring.Component):
     rule: Out(5)
     early: Out(1)
 
-    def __init__(self, config: Configuration, controller_config: Configuration | None = None):
+    def __init__(self, config: Configuration, controller: wiring.Component | None = None):
         self._config = config
-        self._controller_config = controller_config or config
+        self._controller = controller or MemoryController(config)
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.controller = controller = MemoryController(self._controller_config)
+        m.submodules.controller = controller = self._controller
         m.submodules.checker = checker = TimingChecker(self._config)
         accepted = Signal(32)
         # Random addresses: the 32-bit xorshift generator of Marsaglia.

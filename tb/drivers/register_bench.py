@@ -55,7 +55,7 @@ class RegisterBench:
     async def watch_protocol(self):
         """An answer once offered stays as it is until it is taken."""
         dut = self.dut
-        offered = {}
+        offered: dict[str, tuple] = {}
         while True:
             await RisingEdge(dut.clk)
             await ReadOnly()

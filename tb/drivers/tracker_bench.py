@@ -228,13 +228,13 @@ class TrackerBench:
                 return
         raise AssertionError("the Tracker does not come to rest")
 
-    def received_blocks(self) -> list[tuple[int, int, int, int, int, int]]:
+    def received_blocks(self) -> list[tuple[int, ...]]:
         """Ready blocks so far: range, wg, wf, va, bottom, right."""
         layout = self.layouts.ready_block
         names = ("range", "wg", "wf", "va", "bottom", "right")
         return [tuple(field(layout, item, name) for name in names) for item in self.blocks.received]
 
-    def received_launches(self) -> list[tuple[int, int, int]]:
+    def received_launches(self) -> list[tuple[int, ...]]:
         """Launch events so far: range, wg, wf."""
         layout = self.layouts.launch_event
         return [tuple(field(layout, item, name) for name in ("range", "wg", "wf")) for item in self.launches.received]

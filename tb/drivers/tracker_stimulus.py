@@ -105,25 +105,25 @@ def accesses(area: TiledRange, va_bits: int) -> dict[tuple[int, int], list[tuple
 def interleave(areas: list[TiledRange], spread: int, va_bits: int) -> list[tuple[int, int, int, int, int]]:
     """All accesses of all tiles, at places in `va_bits`, about `spread` tiles in work at a time, with runs; if `spread`
     is 0, every tile is begun before any is continued."""
-    waiting = deque()
+    waiting: deque[list[tuple[int, int, int, int, int]]] = deque()
     for area in areas:
         for (wg, wf), items in accesses(area, va_bits).items():
             waiting.append([(area.index, wg, wf, va, size) for va, size in items])
     random.shuffle(waiting)
-    result = []
     if not spread:
-        result = [items.pop() for items in waiting]
+        begun = [items.pop() for items in waiting]
         rest = [item for items in waiting for item in items]
         random.shuffle(rest)
-        return result + rest
-    active = []
+        return begun + rest
+    result: list[tuple[int, int, int, int, int]] = []
+    active: list[list[tuple[int, int, int, int, int]]] = []
     while waiting or active:
         while waiting and len(active) < spread:
             active.append(waiting.popleft())
-        items = random.choice(active)
+        chosen = random.choice(active)
         for _ in range(random.randint(1, 3)):
-            if items:
-                result.append(items.pop())
-        if not items:
-            active.remove(items)
+            if chosen:
+                result.append(chosen.pop())
+        if not chosen:
+            active.remove(chosen)
     return result

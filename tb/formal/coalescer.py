@@ -1,6 +1,7 @@
 """Proof of the coalescer: merging commits on their way to the Tracker neither loses nor invents a byte."""
 
 from amaranth import Signal
+from amaranth.lib.data import View
 
 from hw.config import Configuration
 from hw.tracker.coalescer import Coalescer
@@ -29,7 +30,7 @@ def coalescer_conserves(b: Bench) -> None:
     key = {name: b.any_const(len(commit[name]), f"key_{name}") for name in ("range", "wg", "wf", "epoch")}
     lowest = b.any_const(len(commit.va), "lowest")
 
-    def ours(payload: object) -> Signal:
+    def ours(payload: View) -> Signal:
         same = Signal()
         m.d.comb += same.eq(1)
         for name, value in key.items():

@@ -1,8 +1,7 @@
 """Proofs of what keeps epochs apart: arming waits, nothing changes its epoch, and what an epoch leaves behind goes
 away."""
 
-from amaranth import Const, Module, Signal, Value
-from amaranth.lib import wiring
+from amaranth import Const, Signal, Value
 
 from hw.config import Configuration
 from hw.dma.engine import DmaEngine
@@ -11,25 +10,14 @@ from hw.link.transmitter import Transmitter
 from hw.messages import Messages
 from hw.node_monitor import CollectiveState
 from tb.formal.bench import Bench, implies
+from tb.formal.fault import FaultyPort
 from tb.formal.link import packet_source
 from tb.formal.proof import proof
 
 
-class ArmsAtOnce(wiring.Component):
+def arms_at_once(config: Configuration) -> FaultyPort:
     """A node's state with the fault to be found: it takes itself for drained."""
-
-    def __init__(self, config: Configuration):
-        self._inner = CollectiveState(config)
-        super().__init__(self._inner.signature)
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.inner = inner = self._inner
-        outer, inside = self.signature.flatten(self), inner.signature.flatten(inner)
-        for (path, member, port), (_, _, same) in zip(outer, inside, strict=True):
-            source, target = (port, same) if member.flow is wiring.In else (same, port)
-            m.d.comb += Value.cast(target).eq(1 if path == ("drained",) else source)
-        return m
+    return FaultyPort(CollectiveState(config), ("drained",), lambda state, drained: Const(1))
 
 
 @proof(
@@ -46,7 +34,7 @@ class ArmsAtOnce(wiring.Component):
 def arming_waits(b: Bench) -> None:
     m = b.m
     config = Configuration(ranges=4)
-    dut = ArmsAtOnce(config) if b.seeded else CollectiveState(config)
+    dut = arms_at_once(config) if b.seeded else CollectiveState(config)
     b.open_block(dut)
     b.assume(~(dut.drained & dut.armed))
     wanted, number = Signal(), Signal(config.epoch_bits)

@@ -1,7 +1,7 @@
 """Proofs of the link: credits, and that ingress never waits on egress."""
 
-from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth import Cat, Mux, Signal, Value
+from amaranth.lib import stream
 
 from hw.config import Configuration
 from hw.link.link_unit import LinkUnit
@@ -9,27 +9,15 @@ from hw.link.receiver import Receiver, buffered_header
 from hw.link.transmitter import Transmitter
 from hw.messages import Messages
 from tb.formal.bench import Bench, Block, implies
+from tb.formal.fault import FaultyPort
 from tb.formal.proof import proof
 
 PACKETS = 4
 
 
-class WaitingForEgress(wiring.Component):
+def waiting_for_egress(config: Configuration) -> FaultyPort:
     """A link unit with the fault to be found: a request is offered only while the outgoing link moves."""
-
-    def __init__(self, config: Configuration):
-        self._inner = LinkUnit(config)
-        super().__init__(self._inner.signature)
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.inner = inner = self._inner
-        outer, inside = self.signature.flatten(self), inner.signature.flatten(inner)
-        for (path, member, port), (_, _, same) in zip(outer, inside, strict=True):
-            source, target = (port, same) if member.flow is wiring.In else (same, port)
-            waits = path == ("requests", 0, "valid")
-            m.d.comb += Value.cast(target).eq(source & self.tx[0].ready if waits else source)
-        return m
+    return FaultyPort(LinkUnit(config), ("requests", 0, "valid"), lambda unit, valid: valid & unit.tx[0].ready)
 
 
 def packet_source(b: Bench, port: stream.Interface, name: str) -> Signal:
@@ -150,7 +138,7 @@ def link_receive_credits(b: Bench) -> None:
 def link_ingress(b: Bench) -> None:
     m, buffers = b.m, 2
     config = Configuration(link_receive_packets=buffers, ranges=4, links=1)
-    dut = WaitingForEgress(config) if b.seeded else LinkUnit(config)
+    dut = waiting_for_egress(config) if b.seeded else LinkUnit(config)
     block = b.open_block(dut)
     rx, credit, requests = dut.rx[0], dut.rx_control[0].credit, dut.requests[0]
     outstanding, inside = _sender(b, rx, credit, buffers)

@@ -48,7 +48,7 @@ class Outcome:
 
     name: str
     block: str
-    property: str
+    claim: str
     scope: str
     engine: str
     mode: str
@@ -247,7 +247,7 @@ def run(proof: Proof, folder: Path) -> Outcome:
     return Outcome(
         name=proof.name,
         block=proof.block,
-        property=proof.claim,
+        claim=proof.claim,
         scope=proof.scope,
         engine=proof.engine,
         mode=proof.mode,

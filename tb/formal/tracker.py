@@ -47,6 +47,8 @@ class WatchedBank:
         ):
             self.block = b.block(dut, stuck=stuck)
         self.count = self.block.component("count")
+        self.valids = self.block.signal("stage_valid")[1:]
+        self.stages = [(self.valids[n - 1], self.block.view(f"stage_{n}", operation(config))) for n in range(1, 6)]
         m.d.comb += dut.epoch.eq(b.any_const(len(dut.epoch), "epoch"))
         b.free(dut.messages.valid, dut.messages.payload, dut.blocks.ready, dut.launches.ready)
         b.free(dut.spill_requests.ready, dut.spill_response, dut.faults.ready)
@@ -149,7 +151,7 @@ def _claims(w: WatchedBank) -> None:
     b.claim(implies(w.is_fill & count.refused, (count.fault == Fault.PAST_THRESHOLD) & (w.counted > tile.threshold)))
     b.claim(implies(w.is_fill, ~count.selection.hit))
     b.claim(implies(w.evicted, count.spill_request.record.count == w.counted))
-    b.claim(implies(w.block.signal("spill"), w.block.component("spills").w_rdy))
+    b.claim(implies(w.block.signal("spill"), w.block.component("spills").i.ready))
     b.claim(implies(count.fetch, ~w.active.all()))
 
 
@@ -326,9 +328,6 @@ def _watched(b: Bench, stuck: dict[str, int], counted_bits: int) -> WatchedBank:
     config = small if b.reduced else Configuration(tracker_fetches=4)
     w = WatchedBank(b, config, stuck, counted_bits)
     b.m.d.comb += w.dut.clear.eq(0)
-    layout = operation(config)
-    w.valids = w.block.signal("stage_valid")[1:]
-    w.stages = [(w.valids[n - 1], w.block.view(f"stage_{n}", layout)) for n in range(1, 6)]
     b.cover(w.here & w.count.complete & (w.tile.threshold == 96) & (w.count.operation.amount.count == 32))
     return w
 

@@ -32,14 +32,14 @@ def write(origin: str) -> None:
 def observe(monitor: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
     """Run coroutine `monitor` beside the running cocotb test, and write what it saw when the test ends."""
     if is_on():
-        cocotb.start_soon(_until_the_end(monitor(*arguments)))
+        cocotb.start_soon(_until_the_end(monitor.__name__, monitor(*arguments)))
 
 
-async def _until_the_end(monitor: Coroutine[Any, Any, None]) -> None:
+async def _until_the_end(name: str, monitoring: Coroutine[Any, Any, None]) -> None:
     try:
-        await monitor
+        await monitoring
     finally:
-        write(f"{os.environ.get('COCOTB_TEST_MODULES', 'test')}.{monitor.__name__}")
+        write(f"{os.environ.get('COCOTB_TEST_MODULES', 'test')}.{name}")
 
 
 async def cycles(dut: Any) -> AsyncIterator[None]:

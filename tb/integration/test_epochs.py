@@ -75,6 +75,11 @@ BOUND = 600
 node_ring = cache(NodeRing)
 
 
+def rounds() -> int:
+    """How often the running simulation repeats what it is about."""
+    return int(os.environ["ROUNDS"])
+
+
 async def started(dut) -> RingBench:
     """A programmed ring, nothing armed."""
     config, gpus = RINGS[os.environ["RING"]]
@@ -98,7 +103,7 @@ async def begin(bench: RingBench, epoch: int, cycles: int) -> None:
 async def an_epoch_aborted_at_any_cycle_leaves_nothing_to_the_next(dut):
     """All nodes end an epoch at a random cycle, by `disarm` or by arming at once; the next epoch's sums are right."""
     bench = await started(dut)
-    for epoch in range(1, 40, 2):
+    for epoch in range(1, 2 * rounds(), 2):
         await begin(bench, epoch, random.randrange(LONGEST))
         if random.random() < 0.5:
             await bench.all_ranks(lambda rank: bench.control(rank, disarm=1))
@@ -110,7 +115,7 @@ async def nothing_old_is_accepted_in_an_epoch_without_stores(dut):
     """The next epoch is armed at once, and no GPU stores anything: nothing may be sent or received in it, and the
     memory that no store of the new epoch has touched is given no tag of it."""
     bench = await started(dut)
-    for epoch in range(1, 24, 3):
+    for epoch in range(1, 3 * rounds(), 3):
         await begin(bench, epoch, random.randrange(40, LONGEST))
         await bench.all_ranks(lambda rank, following=epoch + 1: bench.arm(rank, following, clear_counters=1))
         await bench.all_ranks(lambda rank: bench.control(rank, clear_counters=1))
@@ -125,7 +130,7 @@ async def nothing_old_is_accepted_in_an_epoch_without_stores(dut):
 async def one_node_aborts_and_goes_ahead(dut):
     """One node ends its epoch and arms the next while the others are still in the old one, which they end later."""
     bench = await started(dut)
-    for epoch in range(1, 40, 2):
+    for epoch in range(1, 2 * rounds(), 2):
         await begin(bench, epoch, random.randrange(LONGEST))
         ahead = random.choice(bench.ranks)
         partials = bench.partials()
@@ -146,7 +151,7 @@ async def a_neighbour_that_never_arms_holds_up_one_epoch_only(dut):
     """Its stores stuck behind a grant that never comes, a node answers no more plain reads; from `disarm` on it is
     drained in a bounded time, answers again, and the next epoch is right."""
     bench = await started(dut)
-    for epoch in range(1, 10, 2):
+    for epoch in range(1, 2 * rounds(), 2):
         silent = random.choice(bench.ranks)
         others = [rank for rank in bench.ranks if rank != silent]
         await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number), others)
@@ -169,7 +174,7 @@ async def arming_waits_and_can_be_called_off(dut):
     """While an arming waits for what is left, `disarm` calls it off; another one takes its place. The epoch register
     may hold anything once the arming was called for."""
     bench = await started(dut)
-    for epoch in range(1, 40, 2):
+    for epoch in range(1, 2 * rounds(), 2):
         await begin(bench, epoch, random.randrange(LONGEST))
         await bench.all_ranks(lambda rank: bench.call(rank, 0xEE))
         await ClockCycles(dut.clk, random.randrange(20))
@@ -192,7 +197,7 @@ async def memory_keeps_nothing_for_the_epoch_after_a_reset(dut):
     """Garbage whose tags are the first epoch's, and resets of all nodes at any cycle, the memories' contents kept: an
     epoch of the same number is right each time, and so are others whose ranges lie elsewhere."""
     bench = await started(dut)
-    for _ in range(8):
+    for _ in range(rounds()):
         await bench.collective(1)
         await begin(bench, random.choice([2, 3]), random.randrange(LONGEST))
         await bench.reset()
@@ -204,25 +209,33 @@ async def memory_keeps_nothing_for_the_epoch_after_a_reset(dut):
             await bench.collective(4)
 
 
-CASES = [
-    "an_epoch_aborted_at_any_cycle_leaves_nothing_to_the_next",
-    "nothing_old_is_accepted_in_an_epoch_without_stores",
-    "one_node_aborts_and_goes_ahead",
-    "a_neighbour_that_never_arms_holds_up_one_epoch_only",
-    "arming_waits_and_can_be_called_off",
-    "memory_keeps_nothing_for_the_epoch_after_a_reset",
-]
+CASES = {
+    "an_epoch_aborted_at_any_cycle_leaves_nothing_to_the_next": 20,
+    "nothing_old_is_accepted_in_an_epoch_without_stores": 8,
+    "one_node_aborts_and_goes_ahead": 20,
+    "a_neighbour_that_never_arms_holds_up_one_epoch_only": 5,
+    "arming_waits_and_can_be_called_off": 20,
+    "memory_keeps_nothing_for_the_epoch_after_a_reset": 8,
+}
+"""Rounds of each case; the quick tests do a third of them."""
 
 
-def run(design: NodeRing, name: str, ring: str, case: str) -> None:
+def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None:
     """One of the cases; no memory has a tag that says more than garbage."""
-    simulate(design, name, __name__, case, environment={"RING": ring}, sources=[SOURCE], plusargs=["+tag=1"])
+    environment = {"RING": ring, "ROUNDS": str(repeats)}
+    simulate(design, name, __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("ring", ["small", pytest.param("lanes", marks=pytest.mark.slow)])
-def test_epochs(ring, case):
-    run(node_ring(*RINGS[ring]), "node_ring", ring, case)
+def test_epochs(case):
+    run(node_ring(*RINGS["small"]), "node_ring", "small", case, -(-CASES[case] // 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("ring", RINGS)
+def test_epochs_at_length(ring, case):
+    run(node_ring(*RINGS[ring]), "node_ring", ring, case, CASES[case])
 
 
 class TrustsHomes(Node):
@@ -243,5 +256,6 @@ class SweepsNoHomes(MemorySweep):
 
 @pytest.mark.slow
 def test_records_from_before_a_reset_are_noticed():
+    case = "memory_keeps_nothing_for_the_epoch_after_a_reset"
     with pytest.raises(SimulationError):
-        run(NodeRing(*RINGS["small"], TrustsHomes), "trusting_ring", "small", CASES[-1])
+        run(NodeRing(*RINGS["small"], TrustsHomes), "trusting_ring", "small", case, CASES[case])

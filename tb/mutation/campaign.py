@@ -82,7 +82,7 @@ def _known(path: Path) -> dict[int, Verdict]:
 
 
 def _run_netlist(
-    block: str, rtlil: str, jobs: list[Job], mutants: list[Mutant], results: Path, show: Callable[[str], None]
+    block: str, rtlil: str, jobs: list[Job], mutants: list[Mutant], results: Path, show: Callable[[str], object]
 ) -> Iterator[Verdict]:
     """Verdicts of `mutants`; survivors of an earlier run are tried again only when tests have changed, proofs never."""
     known = _known(results)

@@ -20,6 +20,7 @@ import tb.runner
 from hw.export.verilog import to_rtlil
 from hw.near_bank.alu import Alu
 from sim.benches.vectors import operation_lines
+from sim.models.clock_gates import ClockGated
 from tb.runner import Simulation
 
 
@@ -45,7 +46,7 @@ def _record_vectors(operands: list[int], old: np.ndarray, new: np.ndarray, resul
     digest = hashlib.sha256(operations.encode()).hexdigest()[:16]
     (folder / f"{digest}.operations").write_text(operations)
     (folder / f"{digest}.results").write_bytes(results)
-    _write(Alu(gated_clocks=True), "alu", {"kind": "vectors", "vectors": str(folder / digest)})
+    _write(ClockGated(Alu()), "alu", {"kind": "vectors", "vectors": str(folder / digest)})
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from tb.mutation.campaign import Verdict
@@ -52,7 +53,7 @@ def _figures(verdicts: Sequence[Verdict]) -> dict[str, object]:
     }
 
 
-def summarize(verdicts: Sequence[Verdict], reasons: Sequence[Reason]) -> dict[str, object]:
+def summarize(verdicts: Sequence[Verdict], reasons: Sequence[Reason]) -> dict[str, Any]:
     """What `summary.json` holds: figures per block and in total, each survivor with source lines and reason."""
     by_block: dict[str, list[Verdict]] = {}
     for verdict in verdicts:

@@ -110,7 +110,7 @@ def golden(ranges, request, armed, epoch, va_bits):
             fault = Fault.TILE
         elif request["mask"] == 0 or (update and not whole_elements(request["mask"], ELEMENT_BYTES[found.dtype])):
             fault = Fault.MASK
-    if fault is not None:
+    if found is None or fault is not None:
         if request["access"] == READ:
             return "refused_reads", {"id": request["id"], "error": 1, "data": 0}, fault
         return None, {}, fault
@@ -260,7 +260,7 @@ async def every_access_goes_where_the_rules_say(dut):
             dut.armed.value = armed
             dut.epoch.value = current
             await ClockCycles(dut.clk, 2)
-            expected = {name: [] for name in layouts}
+            expected: dict[str, list] = {name: [] for name in layouts}
             expected_faults = []
             for number in range(count):
                 request = random_request(config, ranges, number % 256)

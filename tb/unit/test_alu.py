@@ -14,6 +14,7 @@ from hw.near_bank.alu import Alu
 from hw.near_bank.float_add import Round
 from sim.benches.vectors import OPERATIONS, WIDTHS, build_bench, pack_operand, run_elements, run_operations, run_vectors
 from sim.golden.arithmetic import reduce, sector_result
+from sim.models.clock_gates import ClockGated
 from tb.drivers.column_commands import random_mask, random_sector
 
 EXPONENT_BITS = {"fp16": 5, "bf16": 8, "fp32": 8}
@@ -97,7 +98,7 @@ def test_masks_stores_and_first_touch(gated_clocks):
         olds.append(np.frombuffer(old, np.uint8))
         news.append(np.frombuffer(new, np.uint8))
         expected.append(np.frombuffer(sector_result(op, dtype, old, new, mask, first), np.uint8))
-    component = None if gated_clocks else Alu(gated_clocks=False)
+    component = None if gated_clocks else Alu()
     got = run_operations(operations, np.array(olds), np.array(news), component)
     wrong = np.nonzero((got != np.array(expected)).any(axis=1))[0]
     assert not len(wrong), f"operation {operations[wrong[0]]:x}: {got[wrong[0]]} not {expected[wrong[0]]}"
@@ -174,7 +175,7 @@ class WrongRound(Round):
 
 def test_a_wrong_rounding_is_caught(monkeypatch):
     monkeypatch.setattr(alu_module, "Round", WrongRound)
-    component = Alu(gated_clocks=True)
+    component = ClockGated(Alu())
     build_bench(component)
     with pytest.raises(AssertionError, match="wrong"):
         assert_equal("fp16", "add", *random_pairs("fp16", 10_000, 1), component)

@@ -30,7 +30,7 @@ async def settings_change_in_flight(dut):
         golden.threshold = random.choice(list(LIMIT))
         golden.starvation = random.choice([0, 1, 7, random.randrange(1 << 16)])
         fields = {name: random.randrange(1 << field.width) for name, field in ArbiterControl}
-        fields |= {"policy": Policy[golden.policy], "threshold": Threshold[golden.threshold]}
+        fields |= {"policy": Policy[golden.policy].value, "threshold": Threshold[golden.threshold].value}
         fields |= {"starvation_limit": golden.starvation}
         golden.pace, golden.pace_lag = fields["pace"], fields["pace_lag"]
         dut.control.value = control(**fields)

@@ -5,6 +5,7 @@ import random
 
 import cocotb
 import pytest
+from amaranth.lib import wiring
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
@@ -12,6 +13,8 @@ from hw.config import PRESETS, Timing, preset
 from hw.near_bank.bank_group import GROUP_ADDRESS_BITS, ArrayRead, BankGroupUnit, array_write_layout
 from sim.errors import SimulationError
 from sim.models import FOLDER as MODELS
+from sim.models.clock_gates import ClockGated
+from sim.models.seeded_bugs import FaultyBankGroup
 from tb.drivers.column_commands import Command, random_commands
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_bank_group
@@ -22,8 +25,6 @@ from tb.unit.test_hbm import Bench
 CONFIGURATIONS = {
     "paper": PRESETS["paper"],
     "late_data": preset("paper", timing=Timing(wl=5, cl=11, rtw=7, wtr=1, ccd_l=3), epoch_bits=4),
-    "no_first_touch": preset("paper", seeded_bug="no_first_touch"),
-    "dropped_update": preset("paper", seeded_bug="dropped_update"),
 }
 
 
@@ -105,22 +106,27 @@ async def random_traffic_matches_golden(dut):
     assert sorted(reads) == sorted(needed), "the array is read for an RD or an UPDATE only"
 
 
-def run(configuration: str, gated_clocks: bool = True) -> None:
+def run(unit: wiring.Component, configuration: str, bug: str = "") -> None:
     simulate(
-        BankGroupUnit(CONFIGURATIONS[configuration], gated_clocks),
+        unit,
         "bank_group",
         __name__,
         environment={"T3_CONFIGURATION": configuration},
-        sources=[MODELS / "clock_gate.sv"],
+        sources=[MODELS / "clock_gate.sv", MODELS / "seeded_bug.sv"],
+        plusargs=[f"+seeded_bug={bug}"],
     )
 
 
 @pytest.mark.parametrize(("configuration", "gated_clocks"), [("paper", False), ("late_data", True)])
 def test_random_traffic(configuration, gated_clocks):
-    run(configuration, gated_clocks)
+    unit = BankGroupUnit(CONFIGURATIONS[configuration])
+    run(ClockGated(unit) if gated_clocks else unit, configuration)
 
 
-@pytest.mark.parametrize("bug", ["no_first_touch", "dropped_update"])
-def test_seeded_bug_is_caught(bug):
-    with pytest.raises(SimulationError, match="expected"):
-        run(bug)
+def test_seeded_bugs_are_caught():
+    """One build, which is right until it is told to have a bug."""
+    unit = FaultyBankGroup(CONFIGURATIONS["paper"])
+    run(unit, "paper")
+    for bug in ("no_first_touch", "dropped_update"):
+        with pytest.raises(SimulationError, match="expected"):
+            run(unit, "paper", bug)

@@ -14,12 +14,14 @@ from hw.messages import Access
 from hw.range_table import WORDS, Word
 from hw.registers.map import WINDOW_BASE, find_register
 from sim.collectives.compiler import NodeProgram, Placement, compile_program, home_sectors, needs, workgroup_stride
+from sim.collectives.direct_reduce_scatter import direct_reduce_scatter
 from sim.collectives.program import Array, Kernel, Part, Program, ProgramError, Region, Send, Via
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.host.limits import DriverError
 from sim.host.register_writes import Write
 from sim.host.tiling import Tiling
+from sim.topologies.mesh import mesh
 from sim.topologies.ring import ring
 
 PAPER = preset("paper")
@@ -193,7 +195,6 @@ def test_an_all_gather_compiles_to_stores() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gpus": 65}, "gpus must be from 2 to 64"),
         ({"rank": 4}, "rank must be from 0 to 3, got 4"),
         ({"epoch": 0}, "epoch must be from 1 to 255"),
         ({"epoch": 256}, "epoch must be from 1 to 255"),
@@ -221,6 +222,15 @@ def test_a_link_that_is_not_there_is_refused() -> None:
     compile_program(ring_reduce_scatter(2, -1), config, ring(2, 1, -1), 0, placements)
 
 
+def test_more_ports_than_a_node_has_are_refused() -> None:
+    placements = {"output": Placement(0, Tiling(128, 128))}
+    with pytest.raises(DriverError, match="links must be at least 3 for the mesh, got 2"):
+        compile_program(direct_reduce_scatter(4), PAPER, mesh(4), 0, placements)
+    node = compile_program(direct_reduce_scatter(3), PAPER, mesh(3), 1, placements)
+    _, registers = decode(node.writes)
+    assert registers[find_register(PAPER, "route_low").address] == 1 << 0  # to rank 0 by port 1, to rank 2 by port 0
+
+
 def pair(regions: Callable[[int], list[Region]]) -> Program:
     """A program of two ranks whose kernels store a[0] on rank 0, nothing on rank 1."""
     return Program(
@@ -231,6 +241,7 @@ def pair(regions: Callable[[int], list[Region]]) -> Program:
         kernels=lambda rank: (Kernel("gemm", () if rank else (Part("a", 0),)),),
         result=lambda rank: (),
         golden=lambda inputs: inputs,
+        lies=lambda rank: (Part("a", 1),),
     )
 
 
@@ -245,10 +256,16 @@ def test_sends_that_the_hardware_has_not_are_refused() -> None:
             return [Region("a", 0, updates=1), Region("b", 0, updates=1)]
         return [Region("a", 0, updates=1, sends=(Send(1, "a", 0), Send(1, "b", 0)))]
 
+    def rung(rank: int) -> list[Region]:
+        if rank:
+            return [Region("a", 1, updates=1)]
+        return [Region("a", 1, updates=1, sends=(Send(1, "a", 1),), doorbell=True), Region("a", 0)]
+
     placements = {"a": Placement(0, Tiling(128, 128)), "b": Placement(1 << 20, Tiling(128, 128))}
     for regions, message in (
         (elsewhere, r"a\[0\] is sent to b\[1\], whose wg numbers differ"),
         (twice, r"a\[0\] has 2 sends, the hardware sends a block once"),
+        (rung, r"a\[1\] has a doorbell, the hardware has none"),
     ):
         with pytest.raises(DriverError, match=message):
             compile_program(pair(regions), PAPER, ring(2), 0, placements)

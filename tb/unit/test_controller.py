@@ -16,6 +16,7 @@ from hw.memory_controller.events import ControllerEvents
 from hw.messages import Access, AluOperation, ArbiterControl, DataType, Messages, Phase, Policy, Source, Threshold
 from sim.errors import SimulationError
 from sim.models import FOLDER as MODELS
+from sim.models.seeded_bugs import FaultyController
 from tb.drivers import dram_stub, payload
 from tb.drivers.column_bus import ColumnBus
 from tb.drivers.memory_traffic import MemoryBench, RateBench
@@ -317,9 +318,9 @@ async def rates_of_the_reference(dut):
     assert not problems, "; ".join(problems)
 
 
-def run(component, name, testcase, environment=None, sources=()):
+def run(component, name, testcase, environment=None, sources=(), plusargs=()):
     """Simulate one test; only the ports can be accessed, which halves the time of a build."""
-    simulate(component, name, __name__, testcase, environment=environment, sources=sources)
+    simulate(component, name, __name__, testcase, environment=environment, sources=sources, plusargs=plusargs)
 
 
 def run_data(name, config, testcase="memory_keeps_data_order_and_commits", near_bank_units=False, **values):
@@ -358,9 +359,15 @@ def test_a_wrong_column_command_is_caught(field):
 def test_a_controller_that_hurries_and_commits_early_is_caught():
     """Two faults in one build: either is found by a checker of its own."""
     paper = preset("paper")
-    broken = replace(paper, timing=replace(paper.timing, rrd=3, faw=12), seeded_bug="count_at_enqueue")
+    broken = replace(paper, timing=replace(paper.timing, rrd=3, faw=12))
     with pytest.raises(SimulationError) as failure:
-        run(RateBench(paper, controller_config=broken), "rate_bench_broken", "rates_of_the_reference")
+        run(
+            RateBench(paper, FaultyController(broken)),
+            "rate_bench_broken",
+            "rates_of_the_reference",
+            sources=[MODELS / "seeded_bug.sv"],
+            plusargs=["+seeded_bug=count_at_enqueue"],
+        )
     assert "writes: an access was committed before its column command" in str(failure.value)
     assert "random reads: timing rule 11" in str(failure.value)
 

@@ -68,7 +68,7 @@ def fill(build: Path) -> None:
     )
     (build / "formal").mkdir()
     proof = {"name": "exclusive", "block": "arbiter", "status": "proved", "scope": "unbounded", "depth": 3}
-    (build / "formal" / "summary.json").write_text(json.dumps([proof | {"property": "one stream at most"}]))
+    (build / "formal" / "summary.json").write_text(json.dumps([proof | {"claim": "one stream at most"}]))
     (build / "mutation").mkdir()
     blocks = {"arbiter": {"killed": 19, "survived": 1, "equivalent": 4}}
     (build / "mutation" / "summary.json").write_text(json.dumps({"blocks": blocks}))

@@ -14,6 +14,7 @@ from hw.config import preset
 from hw.dma.engine import DmaEngine
 from hw.range_table import Grouping, Word
 from sim.errors import SimulationError
+from tb.drivers.asleep import Asleep
 from tb.drivers.dma_bench import DmaBench
 from tb.drivers.payload import pack, unpack
 from tb.drivers.property import holds_for_all
@@ -57,7 +58,7 @@ async def random_blocks(dut):
         await bench.program(
             index, random_tile(), random.choice([0, 8, 3, random.getrandbits(43)]), random.getrandbits(6)
         )
-    blocks = []
+    blocks: list[tuple[int, ...]] = []
     for number in range(30):
         if number in (10, 20):
             await bench.finish(number)
@@ -325,7 +326,11 @@ class ForgetsRaggedRows(DmaEngine):
 def test_a_walk_ends_with_its_epoch(size):
     environment = {"SIZE": size}
     simulate(
-        checked(DmaEngine(SIZES[size])), "dma_engine", __name__, "a_walk_ends_with_its_epoch", environment=environment
+        checked(Asleep(DmaEngine(SIZES[size]))),
+        "dma_engine",
+        __name__,
+        "a_walk_ends_with_its_epoch",
+        environment=environment,
     )
 
 
@@ -342,7 +347,7 @@ def test_a_walk_ends_with_its_epoch(size):
 )
 def test_random_blocks(size, pause, latency):
     simulate(
-        checked(DmaEngine(SIZES[size])),
+        checked(Asleep(DmaEngine(SIZES[size]))),
         "dma_engine",
         __name__,
         "random_blocks",
@@ -352,7 +357,7 @@ def test_random_blocks(size, pause, latency):
 
 def test_reset_ends_any_walk():
     simulate(
-        checked(DmaEngine(SIZES["many_packets"])),
+        checked(Asleep(DmaEngine(SIZES["many_packets"]))),
         "dma_engine",
         __name__,
         "reset_ends_any_walk",
@@ -362,27 +367,27 @@ def test_reset_ends_any_walk():
 
 @pytest.mark.parametrize("size", ["tiny", "paper", "many_packets"])
 def test_every_size_at_every_edge(size):
-    design = checked(DmaEngine(SIZES[size]))
+    design = checked(Asleep(DmaEngine(SIZES[size])))
     simulate(design, "dma_engine", __name__, "every_size_at_every_edge", environment={"SIZE": size})
 
 
 @pytest.mark.parametrize("size", ["paper", "four_channels"])
 def test_any_sector_may_come_last(size):
-    design = checked(DmaEngine(SIZES[size]))
+    design = checked(Asleep(DmaEngine(SIZES[size])))
     simulate(design, "dma_engine", __name__, "any_sector_may_come_last", environment={"SIZE": size})
 
 
 @pytest.mark.parametrize("test", ["tall_tiles", "wide_tiles"])
 def test_large_tiles(test):
-    simulate(checked(DmaEngine(SIZES["paper"])), "dma_engine", __name__, test)
+    simulate(checked(Asleep(DmaEngine(SIZES["paper"]))), "dma_engine", __name__, test)
 
 
 def test_rate_and_latency():
-    simulate(checked(DmaEngine(SIZES["many_packets"])), "dma_engine", __name__, "rate_and_latency")
+    simulate(checked(Asleep(DmaEngine(SIZES["many_packets"]))), "dma_engine", __name__, "rate_and_latency")
 
 
 def test_any_geometry():
-    simulate(checked(DmaEngine(SIZES["paper"])), "dma_engine", __name__, "any_geometry")
+    simulate(checked(Asleep(DmaEngine(SIZES["paper"]))), "dma_engine", __name__, "any_geometry")
 
 
 def test_wrong_geometry_is_shrunk():
@@ -391,6 +396,26 @@ def test_wrong_geometry_is_shrunk():
         simulate(ForgetsRaggedRows(SIZES["paper"]), "dma_engine", __name__, "any_geometry", seed=1)
     smallest = ("wfs=2,", "rows_full=2,", "rows_partial=1,", "bytes_body=1,", "[(0, 0, 1, 0)]")
     assert all(part in str(failure.value) for part in smallest)
+
+
+class WakesLate(DmaEngine):
+    """A wrong engine that sleeps on when its ranges are programmed."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.wake.eq(self.blocks.valid | ~self.idle)
+        return m
+
+
+def test_an_engine_that_wakes_late_is_caught():
+    with pytest.raises(SimulationError):
+        simulate(
+            Asleep(WakesLate(SIZES["tiny"])),
+            "dma_engine",
+            __name__,
+            "random_blocks",
+            environment={"SIZE": "tiny", "PAUSE": "0", "LATENCY": "5"},
+        )
 
 
 def test_wrong_engine_is_caught():

@@ -40,4 +40,4 @@ def test_alu():
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["small_no_pauses", "tiny"])
 def test_tracker(case):
-    tracker.run("tracker", "every_block_triggers_once", tracker.CASES[case])
+    tracker.run("every_block_triggers_once", tracker.CASES[case])

@@ -106,7 +106,7 @@ async def stores(dut):
     await finish(dut)
     expected = golden(case)
     seen = {}
-    order = []
+    order: list[int] = []
     for bits in sink.received:
         request = REQUEST.from_bits(bits)
         offset = request.va - BASE

@@ -134,7 +134,7 @@ def test_divisibility_constants(divisor):
 
 
 def test_wrong_divisibility_is_caught(monkeypatch):
-    check = test_words_describe_every_tile.hypothesis.inner_test
+    check = test_words_describe_every_tile.hypothesis.inner_test  # type: ignore[attr-defined]
     tiling = Tiling(30, 70, 16, 16, 4)
     check(tiling, 1, 0)
     monkeypatch.setattr("sim.host.range_entries.divisibility", lambda divisor: (*divisibility(divisor)[:2], 65535))

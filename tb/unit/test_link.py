@@ -100,8 +100,8 @@ async def faults_that_wait_leave_the_first_and_the_last_of_each_port(dut):
     bench = PairBench(dut, config)
     bench.faults_wait = True
     await bench.reset()
-    kept = {side: {} for side in SIDES}
-    first = {}
+    kept: dict[str, dict] = {side: {} for side in SIDES}
+    first: dict[str, dict] = {}
     order = random.choice([(0, 1), (1, 0), (0, 1, 0), (1, 0, 1)]) if config.links == 2 else (0,)
     for port in order:
         for side, other in SIDES.items():

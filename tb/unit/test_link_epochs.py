@@ -70,7 +70,7 @@ async def an_ended_epoch_is_discarded(dut):
     stopped = [False]
     bench = EpochBench(dut, config, memory_pause=lambda: stopped[0])
     await bench.reset(armed=False)
-    for reason in ("silent", "full", "busy", "busy") * 3:
+    for reason in ("silent", "full", "busy", "busy") * int(os.environ["ROUNDS"]):
         bench.fix_routes()
         await bench.call(*(("a",) if reason == "silent" else ("a", "b")))
         stopped[0] = reason == "full"
@@ -117,7 +117,7 @@ async def a_packet_cannot_outlive_its_epoch(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = EpochBench(dut, config)
     await bench.reset(armed=False)
-    for _ in range(40):
+    for _ in range(int(os.environ["ROUNDS"])):
         bench.fix_routes()
         await bench.call(*SIDES)
         for number in range(4):
@@ -143,10 +143,23 @@ async def a_packet_cannot_outlive_its_epoch(dut):
         bench.tell("b", armed=0)
 
 
-CASES = ("an_ended_epoch_is_discarded", "a_packet_cannot_outlive_its_epoch")
+CASES = {"an_ended_epoch_is_discarded": 3, "a_packet_cannot_outlive_its_epoch": 40}
+"""Rounds of each case; the quick tests do a third of them."""
+
+
+def run(size: str, case: str, rounds: int) -> None:
+    environment = {"SIZE": size, "ROUNDS": str(rounds)}
+    simulate(link_pair(SIZES[size]), "link_pair", __name__, case, environment=environment)
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("size", SIZES)
 def test_link_epochs(size, case):
-    simulate(link_pair(SIZES[size]), "link_pair", __name__, case, environment={"SIZE": size})
+    run(size, case, -(-CASES[case] // 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("size", SIZES)
+def test_link_epochs_at_length(size, case):
+    run(size, case, CASES[case])

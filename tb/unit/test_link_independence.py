@@ -15,7 +15,7 @@ from hw.export.verilog import to_rtlil
 from hw.link.lane import LinkLane
 from hw.link.link_unit import LinkUnit
 from hw.link.wire import LaneParameters
-from tb.formal.link import WaitingForEgress
+from tb.formal.link import waiting_for_egress
 
 CONFIG = Configuration(link_receive_packets=2, ranges=4, channels=2, links=2)
 INGRESS = ("requests__*", "rx__*__ready", "rx_control__*", "faults__*")
@@ -63,7 +63,7 @@ def test_egress_is_behind_its_own_ports(tmp_path):
 
 
 def test_a_link_whose_ingress_waits_for_egress_is_caught(tmp_path):
-    behind = inputs_behind(WaitingForEgress(CONFIG), INGRESS, tmp_path)
+    behind = inputs_behind(waiting_for_egress(CONFIG), INGRESS, tmp_path)
     assert "tx__0__ready" in matching(behind, EGRESS)
 
 

@@ -4,6 +4,7 @@ bit."""
 import json
 import os
 import random
+from collections.abc import Callable
 from functools import cache
 
 import cocotb
@@ -15,7 +16,7 @@ from hw.link.egress import DMA, STORES
 from hw.link.wire import LaneParameters
 from hw.messages import Fault
 from sim.errors import SimulationError
-from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair
+from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair, Packet
 from tb.drivers.lossy_wire import Weather
 from tb.drivers.payload import unpack
 from tb.runner import simulate
@@ -49,6 +50,11 @@ def bench_of(dut) -> LaneBench:
 def run(size: str, case: str, weather: Weather = CLEAR, latency: int = 20, pause: float = 0, component=None) -> None:
     environment = {"SIZE": size, "WEATHER": json.dumps(vars(weather)), "LATENCY": str(latency), "PAUSE": str(pause)}
     simulate(component or pair(size), "lane_pair", __name__, case, environment=environment)
+
+
+def over(wires: list[int]) -> Callable[[Packet, int], bool]:
+    """Whether a send goes over one of `wires`."""
+    return lambda packet, send: send in wires
 
 
 @cocotb.test()
@@ -166,7 +172,7 @@ async def every_port_is_busy(dut):
                 for place, ports in enumerate(sends):
                     bench.packet(side, (number + place) % 2, ports, length=8)
         bench.sent_log.clear()
-        await bench.finish_sends(lambda packet, send, wires=wires: send in wires)
+        await bench.finish_sends(over(wires))
         for side in SIDES:
             for port in wires:
                 times = [now for now, of, on, _ in bench.sent_log if (of, on) == (side, port)]

@@ -14,6 +14,7 @@ from hw.config import Configuration, preset
 from hw.memory_sweep import MemorySweep
 from hw.messages import Access, Mapping, Messages
 from hw.range_table import Control, RangeWrite, Word, Workgroups
+from tb.drivers.asleep import Asleep
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, pauses
 from tb.runner import SimulationError, simulate
@@ -37,7 +38,8 @@ class SweepBench:
         names = ("valid", "first_touch", "tracked", "mapping", "base", "limit", "wg", "count")
         self.entries = [dict.fromkeys(names, 0) for _ in range(config.ranges)]
         self.home = 0
-        self.tags, self.homes = set(), set()
+        self.tags: set[tuple[int, int, int]] = set()
+        self.homes: set[tuple[int, int, int, int]] = set()
         """What was swept since: (entry, base, limit) and (entry, home, wg, count)."""
 
     async def reset(self) -> None:
@@ -89,7 +91,7 @@ class SweepBench:
 
     def due(self) -> Counter:
         """Sectors that the next sweep must write; afterwards they count as swept."""
-        sectors = Counter()
+        sectors: Counter[int] = Counter()
         for index, entry in enumerate(self.entries):
             if not entry["valid"]:
                 continue
@@ -122,6 +124,8 @@ class SweepBench:
             self.dut.settled.value = int(random.random() < 0.5)
             await ReadOnly()
             finished = int(self.dut.finished.value)
+            called = any(int(getattr(self.dut, name).value) for name in ("ranges", "arm", "start"))
+            assert called or finished != int(self.dut.wake.value), "awake with nothing to do, or asleep over its work"
             await RisingEdge(self.dut.clk)
             if finished:
                 return
@@ -129,7 +133,7 @@ class SweepBench:
 
     def written(self) -> Counter:
         """The sectors written since, each request checked."""
-        sectors = Counter()
+        sectors: Counter[int] = Counter()
         for channel, sink in enumerate(self.sinks):
             while sink.received:
                 request = unpack(self.messages.memory_request, sink.received.popleft())
@@ -196,7 +200,7 @@ async def a_sweep_called_for_again_misses_nothing(dut):
 @pytest.mark.parametrize("case", ["what_was_not_swept_is_swept", "a_sweep_called_for_again_misses_nothing"])
 @pytest.mark.parametrize("size", SIZES)
 def test_memory_sweep(size, case):
-    simulate(MemorySweep(SIZES[size]), "memory_sweep", __name__, case, environment={"SIZE": size})
+    simulate(Asleep(MemorySweep(SIZES[size])), "memory_sweep", __name__, case, environment={"SIZE": size})
 
 
 class Early(MemorySweep):
@@ -206,6 +210,26 @@ class Early(MemorySweep):
         m = super().elaborate(platform)
         m.d.comb += self.finished.eq(1)
         return m
+
+
+class WakesLate(MemorySweep):
+    """A wrong sweep, which sleeps on when it is called for."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.wake.eq(self.ranges.valid | self.arm | ~self.finished)
+        return m
+
+
+def test_a_sweep_that_wakes_late_is_noticed():
+    with pytest.raises(SimulationError):
+        simulate(
+            Asleep(WakesLate(SIZES["paper"])),
+            "late_sweep",
+            __name__,
+            "what_was_not_swept_is_swept",
+            environment={"SIZE": "paper"},
+        )
 
 
 def test_a_sweep_that_ends_early_is_noticed():

@@ -5,6 +5,7 @@ import random
 
 import cocotb
 import pytest
+from amaranth import Module
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 
@@ -12,6 +13,7 @@ from hw.config import Configuration, preset
 from hw.link.packetizer import PATIENCE, PATIENCE_OTHERS, StorePacketizer
 from hw.messages import Access, AluOperation, Messages, Phase
 from sim.errors import SimulationError
+from tb.drivers.asleep import Asleep
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.drivers.stream_checker import checked
@@ -36,7 +38,7 @@ class PacketizerBench:
         self.call(random.getrandbits(6))
         self.sources = [StreamSource(dut, f"stores__{c}", dut.clk, source_pause) for c in range(config.channels)]
         self.sink = StreamSink(dut, "packets", dut.clk, sink_pause)
-        self.expected = [[] for _ in range(config.channels)]
+        self.expected: list[list[dict]] = [[] for _ in range(config.channels)]
 
     def call(self, rank: int):
         """What the headers of packets from now on say of their sender."""
@@ -61,6 +63,8 @@ class PacketizerBench:
             await RisingEdge(self.dut.clk)
             await ReadOnly()
             if not any(source.queue for source in self.sources) and int(self.dut.idle.value):
+                offered = any(int(getattr(self.dut, f"stores__{c}__valid").value) for c in range(self.config.channels))
+                assert int(self.dut.wake.value) == offered, "awake with nothing to do"
                 await RisingEdge(self.dut.clk)
                 return
         raise AssertionError("stores are stuck")
@@ -68,7 +72,7 @@ class PacketizerBench:
     def packets(self) -> list[list[dict]]:
         """The received packets, each checked against its rules and turned back into stores."""
         flits = [unpack(self.messages.link_flit, bits) for bits in self.sink.received]
-        packets = []
+        packets: list[list[dict]] = []
         while flits:
             flit = flits.pop(0)
             assert flit["header"] and not flit["last"]
@@ -237,7 +241,9 @@ class MixesWavefronts(StorePacketizer):
 )
 def test_random_stores(size, pause):
     environment = {"SIZE": size, "PAUSE": str(pause)}
-    simulate(checked(StorePacketizer(SIZES[size])), "packetizer", __name__, "random_stores", environment=environment)
+    simulate(
+        checked(Asleep(StorePacketizer(SIZES[size]))), "packetizer", __name__, "random_stores", environment=environment
+    )
 
 
 def test_mixed_wavefronts_are_caught():
@@ -252,11 +258,31 @@ def test_mixed_wavefronts_are_caught():
         )
 
 
+class WakesLate(StorePacketizer):
+    """A wrong packetizer that sleeps on when the first store comes."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.wake.eq(~self.idle)
+        return m
+
+
+def test_a_packetizer_that_wakes_late_is_caught():
+    with pytest.raises(SimulationError):
+        simulate(
+            Asleep(WakesLate(SIZES["tiny"])),
+            "packetizer",
+            __name__,
+            "random_stores",
+            environment={"SIZE": "tiny", "PAUSE": "20"},
+        )
+
+
 @pytest.mark.parametrize("size", ["paper", "four_channels"])
 def test_patience_of_an_open_packet(size):
     environment = {"SIZE": size}
     simulate(
-        checked(StorePacketizer(SIZES[size])),
+        checked(Asleep(StorePacketizer(SIZES[size]))),
         "packetizer",
         __name__,
         "patience_of_an_open_packet",
@@ -265,4 +291,4 @@ def test_patience_of_an_open_packet(size):
 
 
 def test_store_rate():
-    simulate(checked(StorePacketizer(SIZES["paper"])), "packetizer", __name__, "store_rate")
+    simulate(checked(Asleep(StorePacketizer(SIZES["paper"]))), "packetizer", __name__, "store_rate")

@@ -60,6 +60,36 @@ def test_processes_work_on_variables_of_their_own():
     assert "    right = _right$new;\n" in text
 
 
+def test_several_variables_assigned_at_once():
+    text = change_once(
+        """module joined(input [2:0] given, input clear, output [2:0] seen);
+  reg [2:0] left;
+  reg \\right.one ;
+  always_comb begin
+    { left[2], \\right.one , left[0] } = { given[2:1], given[0] };
+    if (clear) begin
+      left[0] = 1'h0;
+    end
+  end
+  assign seen = { left[2], \\right.one , left[0] };
+endmodule
+"""
+    )
+    assert (
+        """    reg [2:0] _left$new;
+    reg \\_right.one$new ;
+    { _left$new[2], \\_right.one$new , _left$new[0] } = { given[2:1], given[0] };
+    if (clear) begin
+      _left$new[0] = 1'h0;
+    end
+    left [0] = _left$new [0];
+    left [2] = _left$new [2];
+    \\right.one  = \\_right.one$new ;
+"""
+        in text
+    )
+
+
 def test_what_only_registers_take_and_what_has_no_default_stays():
     text = change_once(CROSSED)
     kept = CROSSED[CROSSED.index("  always_comb begin\n    _1_") : CROSSED.index("  assign")]

@@ -59,7 +59,7 @@ def test_every_entry_of_the_schema_is_a_figure_of_some_run():
     for spec in SPECS:
         found, checked = outcome_of(spec)
         result = found | {"closed_forms": checked.closed_forms, "seconds": wall_time(SECONDS, 1, 1, 1, 1)}
-        seen |= {described(name) for name, _ in flat(result)}
+        seen |= {str(described(name)) for name, _ in flat(result)}
     assert seen == set(FIGURES)
 
 

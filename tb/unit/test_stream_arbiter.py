@@ -4,12 +4,11 @@ import os
 
 import cocotb
 import pytest
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Signal, Value
 from amaranth.hdl import unsigned
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly
 
-from hw.primitives.round_robin import next_in_turn
 from hw.primitives.stream_arbiter import StreamArbiter
 from sim.errors import SimulationError
 from tb.drivers.stream import Pause, StreamSink, StreamSource, never, pauses
@@ -98,26 +97,8 @@ async def an_idle_arbiter_keeps_nobody(dut):
 class Sticky(StreamArbiter):
     """Deliberately wrong: while the output waits the choice stands, even if nothing is offered."""
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        last, choice = Signal(range(len(self.inputs))), Signal(range(len(self.inputs)))
-        valids = Signal(len(self.inputs))
-        locked = Signal()
-        m.d.comb += [
-            valids.eq(Cat(port.valid for port in self.inputs)),
-            self.output.valid.eq(valids.any()),
-            choice.eq(last),
-        ]
-        with m.If(~locked):
-            next_in_turn(m, "comb", choice, valids, last)
-        with m.Switch(choice):
-            for index, port in enumerate(self.inputs):
-                with m.Case(index):
-                    m.d.comb += [self.output.payload.eq(port.payload), port.ready.eq(self.output.ready)]
-        with m.If(self.output.valid):
-            m.d.sync += last.eq(choice)
-        m.d.sync += locked.eq(~self.output.ready)
-        return m
+    def _stands(self) -> Value:
+        return ~self.output.ready
 
 
 def run(testcase: str, inputs: int, kind: type[StreamArbiter] = StreamArbiter) -> None:

@@ -24,7 +24,7 @@ from sim.errors import UsageError
 from sim.experiments.catalogue import layer, own
 from sim.experiments.experiment import source_version
 from sim.experiments.grid import FIELDS, grid
-from sim.experiments.results import read_results
+from sim.experiments.results import Result, read_results
 from sim.experiments.spec import Spec
 from sim.experiments.store import PointStore
 from sim.experiments.sweep import Outcome, run_points
@@ -36,6 +36,11 @@ GRID = [ONE, "variant=sequential,t3,t3-mca", "link_bandwidth=75,150"]
 
 def outcomes_of(found: Iterator[Outcome]) -> dict[Spec, Outcome]:
     return {outcome.spec: outcome for outcome in found}
+
+
+def result_of(outcome: Outcome) -> Result:
+    assert outcome.result is not None, outcome.error
+    return outcome.result
 
 
 @pytest.fixture
@@ -110,8 +115,8 @@ def test_sub_layers_of_one_shape_are_one_simulation(store: PointStore, tmp_path:
     runs = tmp_path / "runs"
     found = outcomes_of(run_points(points, store, partial(point_double.counted, runs)))
     assert runs.read_text() == "t-nlg/fc-2/tp8\n"
-    assert [found[point].result["spec"]["name"] for point in points] == ["t-nlg/fc-2/tp8", "t-nlg/fc-1/tp8"]
-    assert found[points[0]].result["cycles"] == found[points[1]].result["cycles"]
+    assert [result_of(found[point])["spec"]["name"] for point in points] == ["t-nlg/fc-2/tp8", "t-nlg/fc-1/tp8"]
+    assert result_of(found[points[0]])["cycles"] == result_of(found[points[1]])["cycles"]
 
 
 def test_finished_points_never_run_again_and_the_others_do(store: PointStore) -> None:
@@ -257,7 +262,7 @@ def test_simulation_of_a_sub_layer_is_the_same_on_a_cluster_and_here(tmp_path: P
         found = outcomes_of(run_points(points, store, sim.experiments.experiment.run_experiment, scheduler=address))
     assert [complaint for outcome in found.values() for complaint in outcome.errors] == []
     for point in points:
-        here, there = sim.experiments.experiment.run_experiment(point), found[point].result
+        here, there = sim.experiments.experiment.run_experiment(point), result_of(found[point])
         # Wall time aside; JSON has no tuples.
         for result in (here, there):
             del result["seconds"], result["kilocycles_per_second"]

@@ -166,8 +166,8 @@ async def one_access_a_cycle_and_fixed_latency(dut):
         assert len(offered) == len(tiles)
         dut._log.info(f"last access in cycle c, block offered in cycle c + {offered[-1] - accepted[-1]}")
         assert offered[-1] - accepted[-1] == LATENCY
-    tiles = sum(map(len, tiles_of.values()))
-    counted = {"accesses": 8 * tiles, "hits": 7 * tiles, "allocations": tiles, "triggers": tiles, "stalls": 0}
+    total = sum(map(len, tiles_of.values()))
+    counted = {"accesses": 8 * total, "hits": 7 * total, "allocations": total, "triggers": total, "stalls": 0}
     assert {name: bench.counts[name] for name in counted} == counted
 
 

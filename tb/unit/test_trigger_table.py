@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import random
+from functools import partial
 
 import cocotb
 import pytest
@@ -14,6 +15,8 @@ from hw.config import preset
 from hw.messages import Messages
 from hw.tracker.trigger_table import TriggerTable, completion
 from sim.errors import SimulationError
+from sim.models import FOLDER as MODELS
+from sim.models.seeded_bugs import FaultyTrigger
 from tb.drivers.stream import StreamSink, pauses, until_offered
 from tb.drivers.sweep import swept
 from tb.functional_coverage.collection import observe
@@ -69,13 +72,15 @@ class Bench:
         nothing is looked up or complete, the index and the tile are anything."""
         dut = self.dut
         seen = []
-        previous = between = None
-        for item in [*items, None, None]:
+        previous: dict | None = None
+        between: dict | None = None
+        stimulus: list[dict | None] = [*items, None, None]
+        for item in stimulus:
             while True:
                 paused = item is not None and random.random() < 0.2
-                looked_up = item is not None and not paused
-                dut.lookup.value = looked_up
-                dut.lookup_index.value = item["place"]["index"] if looked_up else random.randrange(64)
+                looked_up = None if paused else item
+                dut.lookup.value = int(looked_up is not None)
+                dut.lookup_index.value = random.randrange(64) if looked_up is None else looked_up["place"]["index"]
                 dut.complete.value = int(previous is not None)
                 anything = random.getrandbits(LAYOUT.size)
                 dut.completion.value = anything if previous is None else LAYOUT.const(previous).as_value().value
@@ -83,7 +88,7 @@ class Bench:
                 if previous is not None:
                     seen.append(int(dut.done.value))
                 await RisingEdge(dut.clk)
-                previous, between = between, None if paused else item
+                previous, between = between, looked_up
                 if not paused:
                     break
         dut.complete.value = 0
@@ -105,7 +110,8 @@ class Bench:
 
 def random_completions() -> tuple[list[dict], list[tuple], list[tuple]]:
     """Tiles of every entry in random order, the blocks and the launches expected; now and then of each entry both."""
-    items, blocks, launches = [], [], []
+    items: list[dict] = []
+    blocks, launches = [], []
     both = random.getrandbits(1)
     for index in range(64):
         members = random.randint(1, 8)
@@ -135,7 +141,8 @@ async def each_block_once(dut):
     # After a reset the sweep begins at the first entry, after a clear where the last one ended.
     for again in (bench.clear, bench.reset, bench.clear, bench.clear):
         items, blocks, launches = random_completions()
-        expected, masks = [], {}
+        expected: list[int] = []
+        masks: dict[int, int] = {}
         for item in items:
             place = item["place"]
             expected.append(masks.get(place["index"], 0))
@@ -317,8 +324,8 @@ async def waiting_until_the_last_is_taken(dut):
         await bench.clear()
 
 
-def run(test: str, percent: int | None = 0, config=CONFIG) -> None:
-    simulate(TriggerTable(config), "trigger_table", __name__, test, environment={"T3_PAUSES": json.dumps(percent)})
+def run(test: str, percent: int | None = 0) -> None:
+    simulate(TriggerTable(CONFIG), "trigger_table", __name__, test, environment={"T3_PAUSES": json.dumps(percent)})
 
 
 @pytest.mark.parametrize("percent", [0, 90, None])
@@ -351,5 +358,16 @@ def test_repeated_completions_change_nothing():
 
 
 def test_the_seeded_bug_is_caught():
+    table = FaultyTrigger(TriggerTable(CONFIG))
+    run_table = partial(
+        simulate,
+        table,
+        "trigger_table",
+        __name__,
+        "each_block_once",
+        environment={"T3_PAUSES": "0"},
+        sources=[MODELS / "seeded_bug.sv"],
+    )
+    run_table()
     with pytest.raises(SimulationError, match="sorted"):
-        run("each_block_once", 0, preset("paper", trigger_blocks=64, seeded_bug="doubled_trigger"))
+        run_table(plusargs=["+seeded_bug=doubled_trigger"])
