@@ -8,7 +8,7 @@ A package is a step on the path of a sector, or what serves all steps:
 - :mod:`hw.tracker`: counts the accesses of every WF tile and triggers what follows the last;
 - :mod:`hw.dma`: reads what is complete;
 - :mod:`hw.link`: takes it to the neighbour, and writes what comes from one;
-- :mod:`hw.memory_sweep`: clears the memory that a reset does not reach;
+- :mod:`hw.memory_clear`: clears the memory that a reset does not reach;
 - :mod:`hw.registers`: what software sees of all that;
 - :mod:`hw.node`: all of it, wired together; its parameters are in :mod:`hw.config`;
 - :mod:`hw.messages`, :mod:`hw.range_table`, :mod:`hw.counters`: what the blocks tell one another;
@@ -24,10 +24,10 @@ Reset is synchronous, one cycle of `rst`. It sets registers; memories start with
   reset and after every `clear`, before it accepts a commit (:class:`hw.tracker.Tracker`);
 - of every other memory of a block only what was written since counts: which part that is, registers know.
 
-What stands outside outlives a reset: records in the table of homes (they carry the number of the Tracker's sweep, which
+What stands outside outlives a reset: records in the backing store (they carry the number of the Tracker's sweep, which
 begins anew) and the epoch beside each sector that is reduced with first touch (:class:`hw.near_bank.BankGroupUnit`).
 The node sweeps both before it arms the first epoch that needs them, unless software says that it did
-(:class:`hw.memory_sweep.MemorySweep`).
+(:class:`hw.memory_clear.MemoryClear`).
 
 A block imports neither the node nor its configuration: each package can be used in another design, with the parameter
 class that stands beside its block.

@@ -51,7 +51,7 @@ def access_layout(parameters: AddressMapParameters) -> data.StructLayout:
         {
             "slot": unsigned(2),
             "access": Access,
-            "phase": unsigned(2),
+            "traffic_class": unsigned(2),
             "wg": messages.wg,
             "wf": messages.wf,
             "va": messages.va,
@@ -73,7 +73,7 @@ def decision_layout(parameters: AddressMapParameters) -> data.StructLayout:
             "dtype": 2,
             "first_touch": 1,
             "tracked": 1,
-            "phase": 2,
+            "traffic_class": 2,
             "peer": 6,
             "range": parameters.range_bits,
             "wg": messages.wg,
@@ -201,7 +201,7 @@ class AddressMap(wiring.Component):
                 tail.eq(tail + 1),
                 taken.slot.eq(tail),
                 taken.access.eq(request.access),
-                taken.phase.eq(request.phase.as_value()),
+                taken.traffic_class.eq(request.traffic_class.as_value()),
                 taken.wg.eq(request.wg),
                 taken.wf.eq(request.wf),
                 taken.va.eq(request.va),
@@ -302,9 +302,9 @@ class AddressMap(wiring.Component):
         with m.Else():
             m.d.comb += decision.destination.eq(Destination.LOCAL)
         with m.If(remote):
-            m.d.comb += [decision.va.eq(found.va + offset), decision.phase.eq(control.phase.as_value())]
+            m.d.comb += [decision.va.eq(found.va + offset), decision.traffic_class.eq(control.traffic_class.as_value())]
         with m.Else():
-            m.d.comb += [decision.va.eq(found.va), decision.phase.eq(found.phase)]
+            m.d.comb += [decision.va.eq(found.va), decision.traffic_class.eq(found.traffic_class)]
         self._record(m, found, matched & refuse, fault)
         belongs = Signal()
         m.d.comb += belongs.eq(matched & ~refuse & ~read & (counted | control.first_touch))
@@ -366,7 +366,7 @@ class AddressMap(wiring.Component):
                 output.access.eq(chosen.access),
                 output.alu.as_value().eq(chosen.alu),
                 output.dtype.as_value().eq(chosen.dtype),
-                output.phase.as_value().eq(chosen.phase),
+                output.traffic_class.as_value().eq(chosen.traffic_class),
                 output.wg.eq(chosen.wg),
                 output.wf.eq(chosen.wf),
                 output.va.eq(chosen.va),

@@ -86,7 +86,7 @@ BLOCKS = {
                 "bank",
                 "count_stage",
                 "direct_select",
-                "fetch_buffers",
+                "mshr",
                 "storage",
                 "tile_geometry",
                 "tracker",
@@ -98,7 +98,7 @@ BLOCKS = {
         Block("spill_port", _in("tracker", "crossbar", "spill"), SpillPort, exported=True),
         Block("dma_engine", ("dma/engine.py", "dma/walker.py", "link/packet_buffer.py"), DmaEngine, exported=True),
         Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),
-        Block("link_unit", _in("link", "check", "link_unit", "receiver", "transmitter"), LinkUnit, exported=True),
+        Block("link_unit", _in("link", "header_crc", "link_unit", "receiver", "transmitter"), LinkUnit, exported=True),
         Block(
             "link_lane",
             _in(
@@ -121,7 +121,7 @@ BLOCKS = {
             exported=True,
         ),
         Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),
-        Block("memory_sweep", ("memory_sweep.py",), part_of="node", synthesized=False),
+        Block("memory_clear", ("memory_clear.py",), part_of="node", synthesized=False),
         Block("stream_arbiter", _in("primitives", "round_robin", "stream_arbiter"), part_of="node", synthesized=False),
         Block("node", ("messages.py", "node.py", "node_monitor.py", "primitives/clock_enable.py"), Node, exported=True),
     )

@@ -104,7 +104,7 @@ PRESETS: dict[str, Configuration] = {
         dma_packets=1,
         store_packets=1,
         link_receive_packets=1,
-        tracker_fetches=1,
+        tracker_mshrs=1,
     ),
 }
 """Named configurations: `paper` is one channel slice of the paper's GPU, `quad` four channels, `wide` for up to 32

@@ -48,7 +48,7 @@ class LinkPort(wiring.Signature):
         )
 
 
-class HomesPort(wiring.Signature):
+class BackingStorePort(wiring.Signature):
     """Homes of the Tracker's counters, seen from it: a request, always taken, and answers to fetches in any order, at
     most one a cycle."""
 

@@ -43,8 +43,8 @@ class DataType(enum.Enum, shape=2):
     INT32 = 3
 
 
-class Phase(enum.Enum, shape=2):
-    """Accounting class of a request: DRAM sectors are counted by (phase, access)."""
+class TrafficClass(enum.Enum, shape=2):
+    """Accounting class of a request: DRAM sectors are counted by (traffic_class, access)."""
 
     GEMM = 0
     RS = 1
@@ -114,13 +114,13 @@ class Fault(enum.Enum, shape=4):
     TILE = 4
     EPOCH = 5
     PAST_THRESHOLD = 6
-    CHECK = 7
+    CRC = 7
     DESTINATION = 8
     LEFT_OVER = 9
     SOURCE = 11
 
 
-HEADER_CHECK_BITS = 16
+HEADER_CRC_BITS = 16
 
 ArbiterControl = data.StructLayout(
     {
@@ -180,7 +180,7 @@ class ChannelParameters(MessageParameters):
 
 
 @dataclass(frozen=True)
-class HomeParameters(Parameters):
+class BackingStoreParameters(Parameters):
     """Of blocks through which counters go to their homes: `spill_queue_depth` requests may wait."""
 
     spill_queue_depth: int = between(8, 1, 64)
@@ -226,7 +226,7 @@ class Messages:
                 "va": self.va,
                 "wg": self.wg,
                 "wf": self.wf,
-                "phase": Phase,
+                "traffic_class": TrafficClass,
                 "id": unsigned(8),
                 "mask": unsigned(32),
                 "data": unsigned(256),
@@ -252,7 +252,7 @@ class Messages:
                 "dtype": DataType,
                 "first_touch": unsigned(1),
                 "tracked": unsigned(1),
-                "phase": Phase,
+                "traffic_class": TrafficClass,
                 "source": Source,
                 "id": self.memory_id,
                 "range": unsigned(self.config.range_bits),
@@ -279,7 +279,7 @@ class Messages:
                 "access": Access,
                 "alu": AluOperation,
                 "dtype": DataType,
-                "phase": Phase,
+                "traffic_class": TrafficClass,
                 "epoch": self.epoch,
                 "peer": unsigned(6),
                 "wg": self.wg,
@@ -335,7 +335,7 @@ class Messages:
     def spill_request(self) -> data.StructLayout:
         """Move one counter to (`write`) or from its home in the memory-backed table; `index` is {wg, wf}.
 
-        `tag` returns with the data of a fetch (the fetch buffer that waits for it)."""
+        `tag` returns with the data of a fetch (the MSHR that waits for it)."""
         return data.StructLayout(
             {
                 "write": unsigned(1),
@@ -361,7 +361,7 @@ class Messages:
 
     @cached_property
     def spill_response(self) -> data.StructLayout:
-        """Answer to a fetch; no ready, the fetch buffer waits for it."""
+        """Answer to a fetch; no ready, the MSHR waits for it."""
         return data.StructLayout({"valid": unsigned(1), "tag": unsigned(6), "record": self.spill_record})
 
     @cached_property
@@ -378,13 +378,13 @@ class Messages:
                 "access": Access,
                 "alu": AluOperation,
                 "dtype": DataType,
-                "phase": Phase,
+                "traffic_class": TrafficClass,
                 "epoch": self.epoch,
                 "length": unsigned(3),
                 "mask": unsigned(32),
                 "source": unsigned(6),
                 "destination": unsigned(6),
-                "check": unsigned(HEADER_CHECK_BITS),
+                "crc": unsigned(HEADER_CRC_BITS),
             }
         )
 

@@ -12,14 +12,14 @@ from .address_map import ADDRESS_MAP_COUNTERS, AddressMap
 from .config import Configuration
 from .dma.engine import DmaEngine
 from .dma.events import DMA_COUNTERS
-from .interfaces import AxiLite, DramBus, HomesPort, LinkPort, gathered, gathered_ports
+from .interfaces import AxiLite, BackingStorePort, DramBus, LinkPort, gathered, gathered_ports
 from .link.events import LINK_COUNTERS, link_counters
 from .link.link_unit import LinkUnit
 from .link.packetizer import StorePacketizer
+from .memory_clear import MemoryClear
 from .memory_controller.controller import MemoryController
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
-from .memory_sweep import MemorySweep
-from .messages import Access, Messages, Phase
+from .messages import Access, Messages, TrafficClass
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
@@ -40,7 +40,7 @@ class Node(wiring.Component):
     - `compute`, `responses`: per channel, the GPU's accesses and the data of its reads;
     - `link`: per link port, see :class:`hw.interfaces.LinkPort`; port 0 leads to rank + 1, port 1 to rank - 1;
     - `dram`: per channel, see :class:`hw.interfaces.DramBus`;
-    - `homes`: with `far_homes`, see :class:`hw.interfaces.HomesPort`;
+    - `backing_store`: with `far_backing_store`, see :class:`hw.interfaces.BackingStorePort`;
     - `rst` is held for longer than CL, so that no data of a read from before comes back after it;
     - `launches`: WG-launch events; `range_done`: a bit per range; `done`: this node's part of the collective is over.
     """
@@ -63,7 +63,7 @@ class Node(wiring.Component):
                 "launches": Out(stream.Signature(messages.launch_event)),
                 "range_done": Out(config.ranges),
                 "done": Out(1),
-                **({"homes": Out(HomesPort(config))} if config.far_homes else {}),
+                **({"backing_store": Out(BackingStorePort(config))} if config.far_backing_store else {}),
             }
         )
 
@@ -77,12 +77,12 @@ class Node(wiring.Component):
         dma = DmaEngine(config)
         packetizer = StorePacketizer(config)
         m.submodules.links = links = LinkUnit(config)
-        sweep = MemorySweep(config)
+        sweep = MemoryClear(config)
         axi = AxiLite(ADDRESS_BITS)
         connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
         maps, controllers = [], []
-        for name, block in (("dma", dma), ("memory_sweep", sweep), ("packetizer", packetizer)):
+        for name, block in (("dma", dma), ("memory_clear", sweep), ("packetizer", packetizer)):
             sleeping_submodule(m, name, block)
         for channel in range(config.channels):
             m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
@@ -123,8 +123,8 @@ class Node(wiring.Component):
                 address_map.armed.eq(state.armed),
             ]
 
-        if config.far_homes:
-            connect(m, spill.far, flipped(self.homes))
+        if config.far_backing_store:
+            connect(m, spill.far, flipped(self.backing_store))
         connect(m, tracker.blocks, dma.blocks)
         connect(m, tracker.launches, flipped(self.launches))
         connect(m, tracker.spill_requests, spill.requests)
@@ -146,7 +146,7 @@ class Node(wiring.Component):
             dma.armed.eq(state.armed),
             tracker.clear.eq(state.clear),
             sweep.ranges.eq(registers.range_write),
-            sweep.home_base.eq(spill.base),
+            sweep.backing_base.eq(spill.base),
             sweep.arm.eq(registers.control_arm),
             sweep.initialised.eq(registers.control_initialised),
             sweep.start.eq(state.clear),
@@ -240,7 +240,8 @@ class Node(wiring.Component):
             latency.busy.eq(dma.events.busy),
             latency.read.eq(
                 Cat(
-                    event.column & (event.access == Access.READ) & (event.phase != Phase.GEMM) for event in events
+                    event.column & (event.access == Access.READ) & (event.traffic_class != TrafficClass.GEMM)
+                    for event in events
                 ).any()
             ),
         ]

@@ -11,7 +11,7 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .messages import Access, AluOperation, DataType, Mapping, MessageParameters, Phase
+from .messages import Access, AluOperation, DataType, Mapping, MessageParameters, TrafficClass
 
 
 class Word(enum.IntEnum):
@@ -53,14 +53,14 @@ Control = data.StructLayout(
         "tracked": unsigned(1),
         "launch": unsigned(1),
         "remote_access": Access,
-        "phase": Phase,
+        "traffic_class": TrafficClass,
         "peer": unsigned(6),
         "reserved": unsigned(10),
     }
 )
 """CONTROL: `access` is how a store is performed here (STORE or UPDATE), `alu`/`dtype` the reduction; `remote_access`
 how it is performed at the peer (remote-mapped stores and DMA); `launch`: a complete block raises a WG-launch event;
-`phase` is the accounting class of the DMA's reads and of its writes at the peer."""
+`traffic_class` is the accounting class of the DMA's reads and of its writes at the peer."""
 
 Workgroups = data.StructLayout({"base": unsigned(16), "count": unsigned(16)})
 """WORKGROUPS: first wg of the range and how many."""

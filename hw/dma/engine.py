@@ -42,7 +42,7 @@ class DmaEngine(wiring.Component):
 
     Ports: `ranges`: programming bus; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle in which it
     is taken; `rank`: goes into the headers; `blocks`, taken only while armed; `reads`, `returns`: per channel, a read's
-    `id` is {buffer, place}; data of `source` DMA is taken at once; `packets`: header flit (`check` 0) and data
+    `id` is {buffer, place}; data of `source` DMA is taken at once; `packets`: header flit (`crc` 0) and data
     flits, packets of up to 8 sectors that never cross an 8-sector boundary of the source, in the order of the reads;
     `events`; `idle`; `sent_blocks`: blocks whose last flit has left since `clear`; `wake`: see
     :mod:`hw.primitives.clock_enable`.
@@ -173,7 +173,7 @@ class DmaEngine(wiring.Component):
         m.d.comb += [
             channel.eq(sector.va[3 : 3 + config.channel_bits]),
             request.access.eq(Access.READ),
-            request.phase.eq(label.control.phase),
+            request.traffic_class.eq(label.control.traffic_class),
             request.source.eq(Source.DMA),
             request.id.eq(Cat(sector.place, buffer.slot)),
             request.range.eq(label.range),
@@ -203,7 +203,7 @@ class DmaEngine(wiring.Component):
             header.access.eq(label.control.remote_access),
             header.alu.eq(label.control.alu),
             header.dtype.eq(label.control.dtype),
-            header.phase.eq(label.control.phase),
+            header.traffic_class.eq(label.control.traffic_class),
             header.epoch.eq(label.epoch),
             header.length.eq(sector.place),
             header.mask.eq(sector.mask),

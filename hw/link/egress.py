@@ -256,7 +256,7 @@ class Egress(wiring.Component):
             header.va.eq(attributes.va + send.offset),
             header.wg.eq(attributes.wg + send.wg_offset),
             *(header[name].eq(attributes[name]) for name in ("wf", "epoch", "length", "mask")),
-            *(header[name].eq(send.control[name]) for name in ("access", "alu", "dtype", "phase")),
+            *(header[name].eq(send.control[name]) for name in ("access", "alu", "dtype", "traffic_class")),
             header.source.eq(self.rank),
             header.destination.eq(send.control.peer),
         ]

@@ -51,7 +51,7 @@ class FlitBuffer(wiring.Component):
                 m.d.sync += flit.eq(self.flit)
             with m.Elif(taken & (place + 1 < depth)):
                 m.d.sync += flit.eq(held[min(place + 1, depth - 1)])
-        message = held[0].as_value()[: layout["check"].offset]
+        message = held[0].as_value()[: layout["crc"].offset]
         check = flit_check(message) if self._parameters.protected else 0
         m.d.comb += self.tx.payload.eq(Cat(message, check))
         return m

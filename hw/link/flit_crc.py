@@ -26,7 +26,7 @@ def _shift(check: int, bit: int) -> int:
 
 
 @cache
-def check_taps(bits: int) -> tuple[int, tuple[int, ...]]:
+def crc_taps(bits: int) -> tuple[int, tuple[int, ...]]:
     """The check of `bits` message bits as a linear map: its value for an all-zero message, and per check bit the
     message bits it is the parity of. Check bit 0 is the first on the wire, the coefficient of x^23."""
     constant = _INITIAL
@@ -43,7 +43,7 @@ def check_taps(bits: int) -> tuple[int, tuple[int, ...]]:
 
 def flit_check(message: Value) -> Value:
     """The check of `message`, all bits of a flit below its check."""
-    constant, taps = check_taps(len(message))
+    constant, taps = crc_taps(len(message))
     parities = [(message & Const(tap, len(message))).xor() for tap in taps]
     return Cat(~parity if constant >> place & 1 else parity for place, parity in enumerate(parities))
 
@@ -51,7 +51,7 @@ def flit_check(message: Value) -> Value:
 def flit_is_clean(flit: Value) -> Value:
     """Whether the top bits of `flit` are the check of those below. Latency 0 cycles."""
     bits = len(flit) - CHECK_BITS
-    constant, taps = check_taps(bits)
+    constant, taps = crc_taps(bits)
     wrong = []
     for place, tap in enumerate(taps):
         # One parity over message and check bit: the comparison costs no level of its own.

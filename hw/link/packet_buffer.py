@@ -27,7 +27,7 @@ def arrival_layout(packets: int) -> data.StructLayout:
 
 
 def closing_layout(config: ChannelParameters) -> data.StructLayout:
-    """Closes the open buffer: its `header` (without `check`), the `bank` its sectors arrive in, and a `mark` that comes
+    """Closes the open buffer: its `header` (without `crc`), the `bank` its sectors arrive in, and a `mark` that comes
     back when the packet has left."""
     return data.StructLayout(
         {

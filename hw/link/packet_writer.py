@@ -14,8 +14,8 @@ from ..messages import Fault, Messages
 from ..range_table import RangeMatch, RangeTable, RangeWrite, Word
 from .wire import LaneParameters, header_layout
 
-_KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "phase", "epoch", "length", "mask")
-_GIVEN = ("access", "alu", "dtype", "first_touch", "tracked", "phase", "range", "wg", "wf", "epoch", "va")
+_KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "traffic_class", "epoch", "length", "mask")
+_GIVEN = ("access", "alu", "dtype", "first_touch", "tracked", "traffic_class", "range", "wg", "wf", "epoch", "va")
 
 
 def buffered_header(config: Configuration) -> data.StructLayout:
@@ -34,7 +34,7 @@ def buffered_header(config: Configuration) -> data.StructLayout:
 class PacketWriter(wiring.Component):
     """Checks the packets of one port and writes them.
 
-    A packet is refused whole and `fault` reported when its sectors are not as many as it says (CHECK), it is not for
+    A packet is refused whole and `fault` reported when its sectors are not as many as it says (CRC), it is not for
     `rank` (DESTINATION) or does not come from `peer` (SOURCE; `any_peer`: ranks behind a switch are not told apart),
     this node is not armed or the epoch differs (EPOCH), or its first and last sector are not in one range (OUTSIDE);
     the first of these is reported. Its buffer is free at once.
@@ -99,7 +99,7 @@ class PacketWriter(wiring.Component):
             accept.eq(self.complete & ~refuse),
             self.received.eq(accept),
             self.fault_valid.eq(refuse),
-            self.fault.fault.eq(Mux(self.place != header.length, Fault.CHECK, fault)),
+            self.fault.fault.eq(Mux(self.place != header.length, Fault.CRC, fault)),
             self.fault.link.eq(1),
             self.fault.access.eq(header.access),
             self.fault.va.eq(header.va),

@@ -11,16 +11,16 @@ from ..primitives.round_robin import next_in_turn
 from .packet_buffer import PacketBuffer
 from .parameters import PacketizerParameters
 
-PATIENCE = 16
+TIMEOUT = 16
 """Cycles without a store after which an open packet is closed."""
-PATIENCE_OTHERS = 4
+TIMEOUT_OTHERS = 4
 """The same while another channel has a store waiting."""
 
 _SAME = {
     "access": "access",
     "alu": "alu",
     "dtype": "dtype",
-    "phase": "phase",
+    "traffic_class": "traffic_class",
     "peer": "destination",
     "wg": "wg",
     "wf": "wf",
@@ -38,11 +38,11 @@ class StorePacketizer(wiring.Component):
     """Merges remote stores of consecutive addresses and equal attributes into packets of up to 8 sectors.
 
     A packet never crosses an 8-sector boundary of the destination address, and only its last sector may have a partial
-    mask. It is closed by the eighth place, by a partial mask, by a store that does not continue it, or by patience. One
+    mask. It is closed by the eighth place, by a partial mask, by a store that does not continue it, or by timeout. One
     channel is served until its packet closes, then the next one with a store.
 
     Ports: `rank`: goes into the headers; `stores`: per channel, behind a FIFO of `remote_queue_depth`;
-    `packets`: header flit (`check` 0) and data flits; `idle`; `wake`: see
+    `packets`: header flit (`crc` 0) and data flits; `idle`; `wake`: see
     :mod:`hw.primitives.clock_enable`. Rate: one store a cycle, one cycle lost per packet that ends in a store which
     does not continue it. Latency: store to its header 3 cycles if its packet closes with it.
     """
@@ -100,7 +100,7 @@ class StorePacketizer(wiring.Component):
         opened = Signal()
         packet = Signal(messages.link_header)
         place = Signal(3)
-        patience = Signal(range(PATIENCE))
+        timeout = Signal(range(TIMEOUT))
 
         present = Signal()
         others = Signal()
@@ -112,11 +112,11 @@ class StorePacketizer(wiring.Component):
 
         ends = Signal()
         close = Signal()
-        impatient = Signal()
+        timed_out = Signal()
         m.d.comb += [
             ends.eq((store.va[:3] == 7) | ~store.mask.all()),
-            impatient.eq(~present & ((patience == PATIENCE - 1) | (others & (patience >= PATIENCE_OTHERS - 1)))),
-            close.eq(Mux(merge, ends, opened & (impatient | (present & ~continues)))),
+            timed_out.eq(~present & ((timeout == TIMEOUT - 1) | (others & (timeout >= TIMEOUT_OTHERS - 1)))),
+            close.eq(Mux(merge, ends, opened & (timed_out | (present & ~continues)))),
         ]
         arrival = buffer.arrivals[0]
         header = buffer.closing.header
@@ -143,10 +143,10 @@ class StorePacketizer(wiring.Component):
             m.d.sync += [
                 packet.eq(header),
                 place.eq(arrival.index + 1),
-                patience.eq(0),
+                timeout.eq(0),
             ]
         with m.Elif(opened & ~present):
-            m.d.sync += patience.eq(patience + 1)
+            m.d.sync += timeout.eq(timeout + 1)
         with m.If(close):
             m.d.sync += opened.eq(0)
         with m.Elif(merge):

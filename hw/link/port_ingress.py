@@ -88,7 +88,7 @@ class PortIngress(wiring.Component):
             self.idle.eq(writer.idle & ~receiver.busy & ~valid),
         ]
         state = receiver.message.state
-        body = state.as_value()[: state.shape()["check"].offset]
+        body = state.as_value()[: state.shape()["crc"].offset]
         m.d.comb += [
             self.message.valid.eq(receiver.message.valid),
             self.message.state.eq(Cat(body, flit_check(body)) if protected else state),

@@ -10,12 +10,12 @@ from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import INTERLEAVE_SECTORS
-from ..messages import HEADER_CHECK_BITS, Fault, Messages
+from ..messages import HEADER_CRC_BITS, Fault, Messages
 from ..range_table import RangeMatch, RangeTable, RangeWrite, Word
-from .check import header_bits, header_check
+from .header_crc import header_bits, header_crc
 from .parameters import LinkParameters
 
-_KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "phase", "epoch", "length", "mask")
+_KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "traffic_class", "epoch", "length", "mask")
 
 
 def buffered_header(config: LinkParameters) -> data.StructLayout:
@@ -34,7 +34,7 @@ def buffered_header(config: LinkParameters) -> data.StructLayout:
 class Receiver(wiring.Component):
     """Buffers packets, checks their headers and turns them into one write per sector.
 
-    A packet is dropped whole, its credit returned and `fault` reported when its check or its length is wrong (CHECK),
+    A packet is dropped whole, its credit returned and `fault` reported when its check or its length is wrong (CRC),
     it is for another rank (DESTINATION), this node is not armed or the epoch differs (EPOCH), or its first and last
     sector are not in one range (OUTSIDE); the first of these is reported. So is one that was arriving when the node was
     disarmed (EPOCH), even if it ends in another epoch.
@@ -131,7 +131,7 @@ class Receiver(wiring.Component):
             meta_write.data.tracked.eq(table.control.tracked),
         ]
         with m.If(wrong_length):
-            m.d.comb += self.fault.fault.eq(Fault.CHECK)
+            m.d.comb += self.fault.fault.eq(Fault.CRC)
         with m.If(accept):
             m.d.sync += tail.eq(tail + 1)
 
@@ -147,13 +147,13 @@ class Receiver(wiring.Component):
 
     def _checks(self, m: Module, header: data.View) -> tuple[Signal, Signal, Signal, Value]:
         """Judge a header in the two cycles after it came in; the results hold from then on to the next header. What
-        takes long, the comparison with the ranges and the parities of the check, is done as it comes in."""
+        takes long, the comparison with the ranges and the parities of the crc, is done as it comes in."""
         messages = self._messages
         bits = header_bits(messages)
         m.submodules.match = match = RangeMatch(self._config)
         comes = Signal()
         arriving = messages.link_header(self.rx.payload.data[: messages.link_header.size])
-        check = Signal(HEADER_CHECK_BITS)
+        crc = Signal(HEADER_CRC_BITS)
         check_first = Signal()
         check_last = Signal()
         last_va = Signal(messages.va)
@@ -170,12 +170,12 @@ class Receiver(wiring.Component):
         with m.If(comes):
             m.d.sync += [
                 last_va.eq(arriving.va + arriving.length),
-                check.eq(header_check(self.rx.payload.data[:bits])),
+                crc.eq(header_crc(self.rx.payload.data[:bits])),
             ]
         with m.If(check_first):
             m.d.sync += [index.eq(match.index), bad.eq(1)]
-            with m.If(check != header.check):
-                m.d.sync += fault.eq(Fault.CHECK)
+            with m.If(crc != header.crc):
+                m.d.sync += fault.eq(Fault.CRC)
             with m.Elif(header.destination != self.rank):
                 m.d.sync += fault.eq(Fault.DESTINATION)
             with m.Elif(~self.armed | (header.epoch != self.epoch)):
@@ -240,7 +240,7 @@ class Receiver(wiring.Component):
                     "dtype",
                     "first_touch",
                     "tracked",
-                    "phase",
+                    "traffic_class",
                     "range",
                     "wg",
                     "wf",

@@ -12,7 +12,7 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..messages import Access, AluOperation, DataType, Messages, Phase
+from ..messages import Access, AluOperation, DataType, Messages, TrafficClass
 from .wire import LaneParameters, count_bits
 
 
@@ -32,7 +32,7 @@ SendControl = data.StructLayout(
         "access": Access,
         "alu": AluOperation,
         "dtype": DataType,
-        "phase": Phase,
+        "traffic_class": TrafficClass,
         "reserved": unsigned(14),
     }
 )

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..messages import Messages
 from ..primitives.round_robin import next_in_turn
-from .check import header_bits, header_check
+from .header_crc import header_bits, header_crc
 from .parameters import LinkParameters
 
 
@@ -18,7 +18,7 @@ class Transmitter(wiring.Component):
     that has not started and is not of the armed epoch is discarded, a flit a cycle, without credit, grant or the link:
     so an aborted epoch drains though its neighbour takes nothing.
 
-    Ports: `armed`, `epoch`: the armed epoch; `sources`: header flit, then data flits; `tx`: the same with `check`
+    Ports: `armed`, `epoch`: the armed epoch; `sources`: header flit, then data flits; `tx`: the same with `crc`
     filled in; `control`: credits and grants from the receiver; `no_credit`, `no_grant`: a packet waits for that;
     `sent_flit`, `sent_packet`: taken by the link; `discarded`: how many packets were, this cycle; `idle`; `wake`: see
     :mod:`hw.primitives.clock_enable`. Latency 2 cycles, one flit a cycle, no bubble between packets. `ready` of a
@@ -112,7 +112,7 @@ class Transmitter(wiring.Component):
                 with m.If(first.header):
                     bits = header_bits(messages)
                     message = first.data[:bits]
-                    m.d.sync += second.data.eq(Cat(message, header_check(message)))
+                    m.d.sync += second.data.eq(Cat(message, header_crc(message)))
 
         for index, source in enumerate(self.sources):
             with m.If(discard[index]):

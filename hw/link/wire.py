@@ -12,7 +12,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
 from ..config import Configuration, ConfigurationError
-from ..messages import Access, AluOperation, DataType, Messages, Phase
+from ..messages import Access, AluOperation, DataType, Messages, TrafficClass
 from .flit_crc import CHECK_BITS
 
 SESSION_BITS = 8
@@ -115,7 +115,7 @@ class FlitKind(enum.Enum, shape=2):
 def flit_layout(parameters: LaneParameters) -> data.StructLayout:
     """A flit. `place`: sector of the packet (DATA). `sequence`: of its packet; of OPEN, that of the first packet of the
     session. `attempt`: the last request of the receiver to send again that the sender has followed. `data`: a sector,
-    or the header in the low bits. `check`: over all bits below."""
+    or the header in the low bits. `crc`: over all bits below."""
     return data.StructLayout(
         {
             "kind": FlitKind,
@@ -125,7 +125,7 @@ def flit_layout(parameters: LaneParameters) -> data.StructLayout:
             "session": unsigned(SESSION_BITS),
             "attempt": unsigned(ATTEMPT_BITS),
             "data": unsigned(256),
-            "check": unsigned(CHECK_BITS),
+            "crc": unsigned(CHECK_BITS),
         }
     )
 
@@ -142,7 +142,7 @@ def state_layout(parameters: LaneParameters) -> data.StructLayout:
             "granted": unsigned(1),
             "epoch": Messages(parameters.config).epoch,
             "attempt": unsigned(ATTEMPT_BITS),
-            "check": unsigned(CHECK_BITS),
+            "crc": unsigned(CHECK_BITS),
         }
     )
 
@@ -165,7 +165,7 @@ def header_layout(config: Configuration) -> data.StructLayout:
             "access": Access,
             "alu": AluOperation,
             "dtype": DataType,
-            "phase": Phase,
+            "traffic_class": TrafficClass,
             "epoch": messages.epoch,
             "length": unsigned(3),
             "mask": unsigned(32),

@@ -12,7 +12,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS
-from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, Phase, RowCommand
+from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, RowCommand, TrafficClass
 from ..primitives.lane_timers import LaneTimers
 from .dram_queue import BankEvent, RowEvent, encode, rotating, spread
 from .parameters import ControllerParameters
@@ -32,7 +32,7 @@ def slot_layout(config: ControllerParameters) -> data.StructLayout:
             "dtype": DataType,
             "first_touch": unsigned(1),
             "epoch": unsigned(config.epoch_bits),
-            "phase": Phase,
+            "traffic_class": TrafficClass,
         }
     )
 

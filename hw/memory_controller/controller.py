@@ -140,7 +140,7 @@ class MemoryController(wiring.Component):
         m.d.comb += [
             admission.occupancy.eq(occupancy),
             events.column.eq(banks.issue.valid),
-            events.phase.eq(issued.phase),
+            events.traffic_class.eq(issued.traffic_class),
             events.access.eq(issued.access),
             events.activate.eq(banks.activated.valid),
             events.refresh.eq(self.row.valid & (self.row.command == RowCommand.REF)),

@@ -7,12 +7,12 @@ from amaranth.hdl import Value, unsigned
 from amaranth.lib import data
 
 from ..counters import Counter, Counting, peak, total
-from ..messages import Access, Phase, Threshold
+from ..messages import Access, Threshold, TrafficClass
 
 ControllerEvents = data.StructLayout(
     {
         "column": unsigned(1),
-        "phase": Phase,
+        "traffic_class": TrafficClass,
         "access": Access,
         "activate": unsigned(1),
         "refresh": unsigned(1),
@@ -28,7 +28,7 @@ ControllerEvents = data.StructLayout(
         "idle": unsigned(1),
     }
 )
-"""What a channel's controller did this cycle, for the counters. `column`: a column command of (`phase`, `access`) was
+"""What a channel's controller did this cycle, for the counters. `column`: a column command of (`traffic_class`, `access`) was
 issued, `row_hit` when it needed no ACT of its own; `held_*`: the stream had a request the arbiter did not take;
 `passed_over`: communication could have been taken and was not; `took_communication`: it was; `forced`: the starvation
 limit let it through; `occupancy`: requests in the DRAM queue; `threshold`: the
@@ -36,18 +36,18 @@ limit in force; `unsettled`: a write that belongs to an epoch has no column comm
 `idle`: nothing queued or in flight."""
 
 
-def _sectors(phase: Phase, access: Access) -> Callable[[Any], Value]:
-    return lambda event: event.column & (event.phase == phase) & (event.access == access)
+def _sectors(traffic_class: TrafficClass, access: Access) -> Callable[[Any], Value]:
+    return lambda event: event.column & (event.traffic_class == traffic_class) & (event.access == access)
 
 
 CONTROLLER_COUNTERS = (
     *(
         total(
-            f"sectors_{phase.name.lower()}_{access.name.lower()}",
-            f"DRAM sectors of phase {phase.name}, access {access.name}",
-            _sectors(phase, access),
+            f"sectors_{traffic_class.name.lower()}_{access.name.lower()}",
+            f"DRAM sectors of traffic class {traffic_class.name}, access {access.name}",
+            _sectors(traffic_class, access),
         )
-        for phase in Phase
+        for traffic_class in TrafficClass
         for access in Access
     ),
     total("activates", "row activations", lambda event: event.activate),

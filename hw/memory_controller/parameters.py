@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from ..dram_timing import DramParameters
-from ..messages import ChannelParameters, HomeParameters
+from ..messages import BackingStoreParameters, ChannelParameters
 from ..parameters import between, one_of
 
 
 @dataclass(frozen=True)
-class ControllerParameters(DramParameters, ChannelParameters, HomeParameters):
+class ControllerParameters(DramParameters, ChannelParameters, BackingStoreParameters):
     """Of one of `channels` memory controllers: depths in requests, of its queues and of what it keeps room for."""
 
     compute_queue_depth: int = between(16, 1, 1024)

@@ -114,7 +114,7 @@ class PayloadStore(wiring.Component):
             m.d.comb += [port.addr.eq(self.index), port.en.eq(self.inserted)]
         m.d.comb += slot_write.data.index.eq(self.index)
         m.d.comb += slot_write.data.column.eq(local[2:8])
-        for name in ("access", "alu", "dtype", "first_touch", "epoch", "phase"):
+        for name in ("access", "alu", "dtype", "first_touch", "epoch", "traffic_class"):
             m.d.comb += slot_write.data[name].eq(entering[name])
         for name in ("range", "wg", "wf", "epoch", "va"):
             m.d.comb += identity_write.data.commit[name].eq(entering[name])

@@ -42,7 +42,7 @@ def markdown(config: RegisterParameters) -> str:
         "",
         "AXI4-Lite, 32-bit data, 16-bit byte addresses. An address not listed, and a write to a register with nothing",
         f"to write, is answered with SLVERR. Counters have {COUNTER_BITS} bits; read the low half first, which latches",
-        "the high half. Access: constant; ro read-only; rw read-write; pulse write 1 to act, reads 0; w1c write 1 to",
+        "the high half. Access: constant; ro read-only; rw read-write; sc (self-clearing) write 1 to act, reads 0; rw1c write 1 to",
         "clear; counter and window as described.",
         "",
         "| offset | register | bits | field | access | reset | description |",

@@ -48,8 +48,8 @@ class Kind(Enum):
     CONSTANT = "constant"
     READ_ONLY = "ro"
     READ_WRITE = "rw"
-    PULSE = "pulse"
-    CLEARABLE = "w1c"
+    SELF_CLEARING = "sc"
+    RW1C = "rw1c"
     COUNTER = "counter"
     WINDOW = "window"
 
@@ -95,7 +95,7 @@ class Register:
     @property
     def writable(self) -> bool:
         """Whether a write is accepted (otherwise it is answered with SLVERR)."""
-        return any(f.kind in (Kind.READ_WRITE, Kind.PULSE, Kind.CLEARABLE, Kind.WINDOW) for f in self.fields)
+        return any(f.kind in (Kind.READ_WRITE, Kind.SELF_CLEARING, Kind.RW1C, Kind.WINDOW) for f in self.fields)
 
     def member(self, field: Field) -> str:
         """Name of the field's port on the register file."""
@@ -191,17 +191,23 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             "arm",
             0,
             1,
-            Kind.PULSE,
+            Kind.SELF_CLEARING,
             "end the epoch that is armed; when nothing of it is left, clear the Tracker and start epoch `epoch`: "
             "accept and grant tracked traffic",
         ),
-        Field("disarm", 1, 1, Kind.PULSE, "end the epoch: tracked traffic is refused, what waits to be sent discarded"),
-        Field("clear_counters", 2, 1, Kind.PULSE, "set every counter to 0"),
+        Field(
+            "disarm",
+            1,
+            1,
+            Kind.SELF_CLEARING,
+            "end the epoch: tracked traffic is refused, what waits to be sent discarded",
+        ),
+        Field("clear_counters", 2, 1, Kind.SELF_CLEARING, "set every counter to 0"),
         Field(
             "initialised",
             3,
             1,
-            Kind.PULSE,
+            Kind.SELF_CLEARING,
             "with `arm`: no sector of a first-touch range has a tag, and no home of a counter a record, from before "
             "the last reset; without, the node sweeps what it has not swept since (all sectors from base to limit "
             "become 0)",
@@ -238,9 +244,9 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         "spill_base_low",
         low_bits,
         Kind.READ_WRITE,
-        "sector address of the Tracker's home table, bits 31:0; a table at 0 is not swept when an epoch is armed",
+        "sector address of the Tracker's backing store, bits 31:0; a table at 0 is not swept when an epoch is armed",
     )
-    single("spill_base_high", high_bits, Kind.READ_WRITE, "sector address of the Tracker's home table, from bit 32")
+    single("spill_base_high", high_bits, Kind.READ_WRITE, "sector address of the Tracker's backing store, from bit 32")
     single("expected_blocks", 20, Kind.READ_WRITE, "DMA blocks this node sends in the epoch")
     single("done_ranges_low", min(config.ranges, 32), Kind.READ_ONLY, "bit i: range i is complete, ranges 0 to 31")
     single("done_ranges_high", max(config.ranges - 32, 1), Kind.READ_ONLY, "bit i - 32: range i is complete, from 32")
@@ -250,8 +256,8 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     add(
         "interrupt_status",
         "causes of the interrupt; write 1 to clear",
-        Field("fault", 0, 1, Kind.CLEARABLE, "an access was refused; clearing frees the fault record"),
-        Field("done", 1, 1, Kind.CLEARABLE, "this node's part of the collective became complete"),
+        Field("fault", 0, 1, Kind.RW1C, "an access was refused; clearing frees the fault record"),
+        Field("done", 1, 1, Kind.RW1C, "this node's part of the collective became complete"),
     )
     add(
         "interrupt_enable",

@@ -37,7 +37,7 @@ class RegisterFile(wiring.Component):
     Ports: `axi_*`, the bus (byte address of 16 bits, of which the lowest two are ignored); `interrupt_request`, level;
     `range_write`, the range-table programming bus; `fault_record`, the record that comes with `interrupt_status_fault`;
     `count_<counter>`, the increment or value of this cycle (a maximum or last-value counter ignores 0); for every field
-    `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and pulse (one cycle), an
+    `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and self-clearing (one cycle), an
     input for ro (level) and w1c (sets the bit while high). Constants and the fault registers have no port.
 
     Answers: SLVERR for an address with no register and for a write to a register with nothing to write; byte strobes
@@ -65,9 +65,9 @@ class RegisterFile(wiring.Component):
                     members[register.member(field)] = Out(
                         field.shape, init=field.values(field.reset) if field.values else field.reset
                     )
-                elif field.kind is Kind.PULSE:
+                elif field.kind is Kind.SELF_CLEARING:
                     members[register.member(field)] = Out(field.width)
-                elif field.kind is Kind.CLEARABLE:
+                elif field.kind is Kind.RW1C:
                     members[register.member(field)] = In(field.width)
                 elif field.kind is Kind.READ_ONLY and register.name not in KEPT_HERE:
                     members[register.member(field)] = In(field.shape)
@@ -102,7 +102,7 @@ class RegisterFile(wiring.Component):
         }
         if register.name in KEPT_HERE:
             return here[field.name]
-        if field.kind is Kind.CLEARABLE:
+        if field.kind is Kind.RW1C:
             return self._status[field.name]
         if field.kind is Kind.CONSTANT:
             return field.reset
@@ -200,7 +200,7 @@ class RegisterFile(wiring.Component):
         m.d.sync += self.range_write.valid.eq(0)
         for register in self._registers:
             for field in register.fields:
-                if field.kind is Kind.PULSE:
+                if field.kind is Kind.SELF_CLEARING:
                     m.d.sync += getattr(self, register.member(field)).eq(0)
 
         with m.FSM(name="access"):
@@ -277,12 +277,12 @@ class RegisterFile(wiring.Component):
                 with m.Case(register.address // 4):
                     for field in register.fields:
                         bits = slice(field.low, field.low + field.width)
-                        if field.kind is Kind.CLEARABLE:
+                        if field.kind is Kind.RW1C:
                             m.d.comb += cleared[field.name].eq(value[bits] & mask[bits])
                             continue
                         target = getattr(self, register.member(field))
                         target = target.as_value() if hasattr(target, "as_value") else target
-                        if field.kind is Kind.PULSE:
+                        if field.kind is Kind.SELF_CLEARING:
                             m.d.sync += target.eq(value[bits] & mask[bits])
                         elif field.kind is Kind.READ_WRITE:
                             m.d.sync += target.eq((target & ~mask[bits]) | (value[bits] & mask[bits]))
@@ -298,7 +298,7 @@ class RegisterFile(wiring.Component):
                 with m.Case(register.address // 4):
                     word = Signal(32, name=f"read_{register.name}")
                     for field in register.fields:
-                        if field.kind is not Kind.PULSE:
+                        if field.kind is not Kind.SELF_CLEARING:
                             m.d.comb += word[field.low : field.low + field.width].eq(self._value(register, field))
                     m.d.sync += self.axi_rdata.eq(word)
             for register in self._registers:

@@ -7,8 +7,8 @@ _ACCESS = {
     Kind.CONSTANT: "sw = r; hw = na;",
     Kind.READ_ONLY: "sw = r; hw = w;",
     Kind.READ_WRITE: "sw = rw; hw = r;",
-    Kind.PULSE: "sw = w; hw = r; singlepulse;",
-    Kind.CLEARABLE: "sw = rw; hw = w; woclr;",
+    Kind.SELF_CLEARING: "sw = w; hw = r; singlepulse;",
+    Kind.RW1C: "sw = rw; hw = w; woclr;",
     Kind.COUNTER: "sw = r; hw = w;",
     Kind.WINDOW: "sw = rw; hw = r;",
 }

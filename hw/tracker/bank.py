@@ -4,13 +4,13 @@ Stages: 0 accept; 1 range words; 2 trigger index, set address, partial products 
 the memory, threshold minus bytes; 4 way select; 5 add, compare; then the trigger table marks the tile and the storage
 writes back. Stage 4 works out what it will find for each of the three things that stage 5 may do to the same set (leave
 it, write a counter, take one out) and only then selects, so accesses to one set follow each other at full rate. A
-message enters only with room reserved for the one fetch buffer and the one spill request it may need; room counters
+message enters only with room reserved for the one MSHR and the one spill request it may need; room counters
 make that a matter of registers.
 
 Overflow (hw/DECISIONS.md 4). A miss in a full set evicts a counter to its home; a miss in a set that has
-spilled counters asks the home, gathering in a fetch buffer meanwhile, and the answer re-enters the pipeline as a
+spilled counters asks the home, gathering in a MSHR meanwhile, and the answer re-enters the pipeline as a
 fill. A home keeps its record after a fetch. It is never counted twice: a key is asked for only when it is neither
-resident, nor in a fetch buffer, nor complete (done mask); a key that was fetched is resident or being fetched until
+resident, nor in a MSHR, nor complete (done mask); a key that was fetched is resident or being fetched until
 it completes, and then its done bit answers, or it is evicted, and then the home is overwritten before the next fetch
 because spill requests keep their order. Records of earlier epochs are told apart by the sweep number (`generation`)
 stored with the epoch.
@@ -29,7 +29,7 @@ from ..primitives.queue import Queue
 from ..range_table import RangeWrite
 from .count_stage import GENERATION_BITS, CountStage, operation, selection
 from .direct_select import DirectSelect
-from .fetch_buffers import FetchBuffers
+from .mshr import MshrFile
 from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
 from .storage import CounterStorage
 from .tile_geometry import TileGeometry, bank_bits
@@ -92,11 +92,11 @@ class TrackerBank(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        ways, fetches = config.tracker_ways, config.tracker_fetches
+        ways, fetches = config.tracker_ways, config.tracker_mshrs
         low, high = bank_bits(config), config.set_bits
         m.submodules.geometry = geometry = TileGeometry(config)
         m.submodules.storage = storage = CounterStorage(config)
-        m.submodules.fetches = buffers = FetchBuffers(config)
+        m.submodules.mshrs = buffers = MshrFile(config)
         m.submodules.triggers = triggers = TriggerTable(config)
         wiring.connect(m, triggers.blocks, wiring.flipped(self.blocks))
         wiring.connect(m, triggers.launches, wiring.flipped(self.launches))
@@ -108,9 +108,9 @@ class TrackerBank(wiring.Component):
         # Stage 0: a fill goes before a message; both need a place for the spill request they may make.
         if config.tracker_tags:
             spill_room = Signal(range(config.spill_queue_depth + 1), init=config.spill_queue_depth)
-            fetch_room = Signal(range(fetches + 1), init=fetches)
+            mshr_room = Signal(range(fetches + 1), init=fetches)
         else:
-            spill_room = fetch_room = Const(1)
+            spill_room = mshr_room = Const(1)
         accept = Signal()
         accept_fill = Signal()
         accept_message = Signal()
@@ -118,7 +118,7 @@ class TrackerBank(wiring.Component):
         message = self.messages.payload
         m.d.comb += [
             buffers.fills.ready.eq(spill_room != 0),
-            self.messages.ready.eq(running & (spill_room != 0) & (fetch_room != 0) & ~buffers.fills.valid),
+            self.messages.ready.eq(running & (spill_room != 0) & (mshr_room != 0) & ~buffers.fills.valid),
             accept_fill.eq(buffers.fills.valid & buffers.fills.ready),
             accept_message.eq(self.messages.valid & self.messages.ready),
             accept.eq(accept_fill | accept_message),
@@ -246,11 +246,11 @@ class TrackerBank(wiring.Component):
         # It moves with the sweep and not with `clear`: what is finished in between belongs to the old epoch.
         sweeps = Signal(GENERATION_BITS, init=FIRST_GENERATION)
         if config.tracker_tags:
-            spilled = self._connect_home(m, count, buffers, sweeps)
+            spilled = self._connect_backing_store(m, count, buffers, sweeps)
             # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
             m.d.sync += [
                 spill_room.eq(spill_room - accept + (stage_valid[5] & ~count.spill) + spilled),
-                fetch_room.eq(fetch_room - accept_message + (stage_valid[5] & ~count.fetch)),
+                mshr_room.eq(mshr_room - accept_message + (stage_valid[5] & ~count.fetch)),
             ]
 
         busy = Signal()
@@ -264,9 +264,9 @@ class TrackerBank(wiring.Component):
         ]
         with m.If(appeared | vanished):
             m.d.sync += live.eq(live + appeared - vanished)
-        homes = Signal(config.wg_bits + config.wf_bits)
+        away = Signal(config.wg_bits + config.wf_bits)
         with m.If(count.eviction | (count.free & stage_5.present)):
-            m.d.sync += homes.eq(homes + count.eviction - (count.free & stage_5.present))
+            m.d.sync += away.eq(away + count.eviction - (count.free & stage_5.present))
         m.d.sync += [
             self.events.access.eq(accept_message),
             self.events.hit.eq(count.hit),
@@ -298,15 +298,15 @@ class TrackerBank(wiring.Component):
                 with m.If(~busy):
                     m.d.comb += [
                         sweep.eq(1),
-                        self.left_over.eq((live != 0) | (homes != 0) | triggers.waiting),
+                        self.left_over.eq((live != 0) | (away != 0) | triggers.waiting),
                     ]
-                    m.d.sync += [live.eq(0), homes.eq(0), sweeps.eq(sweeps + 1)]
+                    m.d.sync += [live.eq(0), away.eq(0), sweeps.eq(sweeps + 1)]
                     m.next = "START"
             with m.State("START"):
                 m.next = "SWEEP"
         return m
 
-    def _connect_home(self, m: Module, count: CountStage, buffers: FetchBuffers, sweeps: Signal) -> Value:
+    def _connect_backing_store(self, m: Module, count: CountStage, buffers: MshrFile, sweeps: Signal) -> Value:
         """Queue of spill requests, and the answers to fetches; returns "a request left the queue"."""
         config = self._config
         layout = count.spill_request.shape()

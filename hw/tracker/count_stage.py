@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Fault, Messages
-from .fetch_buffers import counter, tile_key
+from .mshr import counter, tile_key
 from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
 from .storage import entry_layout
 from .tile_geometry import MAX_WFS, bank_bits, block_place
@@ -19,14 +19,14 @@ GENERATION_BITS = 32
 
 
 def operation(config: TrackerParameters) -> data.StructLayout:
-    """What moves through the stages: a message, or a fill from fetch buffer `buffer` (one-hot; `present`: its home held
+    """What moves through the stages: a message, or a fill from MSHR `buffer` (one-hot; `present`: its home held
     a counter). `stale`: the message is of another epoch."""
     return data.StructLayout(
         {
             "key": tile_key(config),
             "amount": counter(config),
             "fill": unsigned(1),
-            "buffer": unsigned(config.tracker_fetches),
+            "buffer": unsigned(config.tracker_mshrs),
             "present": unsigned(1),
             "stale": unsigned(1),
         }
@@ -35,7 +35,7 @@ def operation(config: TrackerParameters) -> data.StructLayout:
 
 def selection(config: TrackerParameters) -> data.StructLayout:
     """What stage 4 found for the operation: geometry of the tile (`remaining` = threshold minus amount), the `way` it
-    hit or may take, the `victim` should the set be `full`, the fetch buffer that `matches` (one-hot; a fill's own;
+    hit or may take, the `victim` should the set be `full`, the MSHR that `matches` (one-hot; a fill's own;
     `matched`: any), the counter `before` (zero on a miss), and how many counters of the set are `spilled`."""
     return data.StructLayout(
         {
@@ -48,7 +48,7 @@ def selection(config: TrackerParameters) -> data.StructLayout:
             "way": unsigned(config.tracker_ways),
             "before": counter(config),
             "victim": entry_layout(config),
-            "matches": unsigned(config.tracker_fetches),
+            "matches": unsigned(config.tracker_mshrs),
             "matched": unsigned(1),
             "spilled": unsigned(config.tag_bits + 1),
         }
@@ -57,10 +57,10 @@ def selection(config: TrackerParameters) -> data.StructLayout:
 
 class CountStage(wiring.Component):
     """Ports: `valid`, `operation`, `selection`, `done` (mask of the tile's block), `epoch`, `generation`, `allocated`
-    (the fetch buffer a fetch would take).
+    (the MSHR a fetch would take).
 
     Out: `write_ways`, `write_entry`, `write_spilled`, `spilled_value` to the storage; `update`, `free`, `fetch` and
-    `value` to the fetch buffers; `keeps`: `value` is the tile's counter from now on, in its entry or in a fetch buffer;
+    `value` to the MSHRs; `keeps`: `value` is the tile's counter from now on, in its entry or in a MSHR;
     `drops`: it has none any more; `spill` with `spill_request`; `complete`: the WF tile reached its threshold;
     `refused` with `fault`; `hit`, `allocation`, `eviction` for the counters. Latency 0 cycles.
     """
@@ -76,7 +76,7 @@ class CountStage(wiring.Component):
                 "done": In(MAX_WFS),
                 "epoch": In(config.epoch_bits),
                 "generation": In(GENERATION_BITS),
-                "allocated": In(range(config.tracker_fetches)),
+                "allocated": In(range(config.tracker_mshrs)),
                 "write_ways": Out(config.tracker_ways),
                 "write_entry": Out(entry_layout(config)),
                 "write_spilled": Out(1),
@@ -177,9 +177,9 @@ class CountStage(wiring.Component):
             ]
         with m.Else():
             tag = self.allocated
-            fetch_bits = (config.tracker_fetches - 1).bit_length()
+            mshr_bits = (config.tracker_mshrs - 1).bit_length()
             m.d.comb += [
                 request.index.eq(Cat(now.key.wf, now.key.wg)),
-                request.tag.eq(Cat(tag[:fetch_bits], Const(self._bank, max(bank_bits(config), 1)))),
+                request.tag.eq(Cat(tag[:mshr_bits], Const(self._bank, max(bank_bits(config), 1)))),
             ]
         return m

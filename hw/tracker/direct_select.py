@@ -6,7 +6,7 @@ for. Source: the alternative to T3 section 4.2.1 that hw/DECISIONS.md 36 measure
 
 from amaranth import Cat, Module, Signal
 
-from .fetch_buffers import one_of
+from .mshr import one_of
 from .way_select import WaySelect
 
 

@@ -1,8 +1,8 @@
-"""Sizes of the Tracker, its trigger table and its home table's port."""
+"""Sizes of the Tracker, its trigger table and its backing store's port."""
 
 from dataclasses import dataclass
 
-from ..messages import ChannelParameters, HomeParameters
+from ..messages import BackingStoreParameters, ChannelParameters
 from ..parameters import POWERS_OF_TWO, ConfigurationError, one_of
 
 MAX_TAGGED_SETS = 1024
@@ -10,16 +10,16 @@ ENTRY_EPOCH_BITS = 4
 
 
 @dataclass(frozen=True)
-class TrackerParameters(ChannelParameters, HomeParameters):
+class TrackerParameters(ChannelParameters, BackingStoreParameters):
     """Of the Tracker: `channels` ports for commits; `tracker_sets` x `tracker_ways` counters and `trigger_blocks`
-    entries of the trigger table, spread over `tracker_banks`; `tracker_fetches` counters of a bank on their way back
+    entries of the trigger table, spread over `tracker_banks`; `tracker_mshrs` counters of a bank on their way back
     from home at once. Without `tracker_tags` the Tracker is a table with a place for every {wg, wf}, of `tracker_sets`
     WGs and all WFs."""
 
     tracker_sets: int = one_of(256, *POWERS_OF_TWO[2:13])
     tracker_ways: int = one_of(8, 1, 2, 4, 8, 16)
     tracker_banks: int = one_of(1, 1, 2, 4, 8)
-    tracker_fetches: int = one_of(8, 1, 2, 4, 8, 16)
+    tracker_mshrs: int = one_of(8, 1, 2, 4, 8, 16)
     trigger_blocks: int = one_of(4096, *POWERS_OF_TWO[4:17])
     tracker_tags: bool = True
 
@@ -74,7 +74,7 @@ class TrackerParameters(ChannelParameters, HomeParameters):
 
 @dataclass(frozen=True)
 class SpillParameters(TrackerParameters):
-    """Of the port to the home table. `far_homes`: the channels that are not in the slice keep their share of the table,
+    """Of the port to the backing store. `far_backing_store`: the channels that are not in the slice keep their share of the table,
     behind a port of the node."""
 
-    far_homes: bool = False
+    far_backing_store: bool = False

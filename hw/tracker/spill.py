@@ -6,8 +6,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from ..geometry import INTERLEAVE_SECTORS, TOTAL_CHANNELS
-from ..interfaces import HomesPort
-from ..messages import Access, Messages, Phase, Source
+from ..interfaces import BackingStorePort
+from ..messages import Access, Messages, Source, TrafficClass
 from ..primitives.queue import Queue
 from ..primitives.stream_arbiter import StreamArbiter
 from .parameters import SpillParameters
@@ -24,7 +24,7 @@ class SpillPort(wiring.Component):
     a fetch a READ whose `id` is the tag. Ports: `base`, sector address of the table; `requests`, one every 2 cycles, in
     order; `memory` and `returns` per channel (only returns to SPILL count); `response`: same cycle as the return with
     one channel, one cycle or more later with several. Requests to one sector keep their order because a channel does.
-    The table must be 0 before the first fetch after a reset. With `far_homes`, `far` takes the requests whose sector
+    The table must be 0 before the first fetch after a reset. With `far_backing_store`, `far` takes the requests whose sector
     another channel of the whole GPU holds.
     """
 
@@ -38,7 +38,7 @@ class SpillPort(wiring.Component):
                 "base": In(config.va_sector_bits),
                 "memory": Out(stream.Signature(messages.memory_request)).array(config.channels),
                 "returns": In(messages.read_return).array(config.channels),
-                **({"far": Out(HomesPort(config))} if config.far_homes else {}),
+                **({"far": Out(BackingStorePort(config))} if config.far_backing_store else {}),
             }
         )
 
@@ -60,7 +60,7 @@ class SpillPort(wiring.Component):
         record = held.record.as_value()
         m.d.comb += [
             access.access.eq(Mux(held.write, Access.STORE.value, Access.READ.value)),
-            access.phase.eq(Phase.OTHER),
+            access.traffic_class.eq(TrafficClass.OTHER),
             access.source.eq(Source.SPILL),
             access.id.eq(held.tag),
             access.va.eq(self.base + (held.index >> 1)),
@@ -68,7 +68,7 @@ class SpillPort(wiring.Component):
             access.data.eq(Cat(record, record)),
         ]
         far = Signal()
-        if config.far_homes:
+        if config.far_backing_store:
             interleave = held.index[1 + INTERLEAVE_BITS :]
             m.d.comb += [
                 far.eq(interleave[: (TOTAL_CHANNELS - 1).bit_length()] >= config.channels),
@@ -99,7 +99,7 @@ class SpillPort(wiring.Component):
                 found.record.eq(half),
             ]
             answers.append((valid, found))
-        if config.far_homes:
+        if config.far_backing_store:
             found = Signal(answer, name="answer_far")
             m.d.comb += [found.tag.eq(self.far.response.tag), found.record.eq(self.far.response.record)]
             answers.append((self.far.response.valid, found))
@@ -113,7 +113,7 @@ class SpillPort(wiring.Component):
             return m
         m.submodules.merge = merge = StreamArbiter(answer, len(answers))
         for number, (valid, found) in enumerate(answers):
-            queue = Queue(answer, config.tracker_fetches * config.tracker_banks)
+            queue = Queue(answer, config.tracker_mshrs * config.tracker_banks)
             m.submodules[f"answers_{number}"] = queue
             m.d.comb += [queue.i.valid.eq(valid), queue.i.payload.eq(found)]
             connect(m, queue.o, merge.inputs[number])

@@ -82,8 +82,8 @@ class Tracker(wiring.Component):
     LEFT_OVER once for a sweep that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does
     not say), commits merged while they waited are refused together, and what a bank refuses while its last fault still
     waits leaves no record. `events`: see TrackerEvents, one cycle late;
-    an access gathered in a fetch buffer is neither hit nor allocation, a fill that stays is an allocation. Latency of
-    an idle Tracker: commit in cycle c, block offered in cycle c + 7. One commit a cycle and bank, if `tracker_fetches`
+    an access gathered in a MSHR is neither hit nor allocation, a fill that stays is an allocation. Latency of
+    an idle Tracker: commit in cycle c, block offered in cycle c + 7. One commit a cycle and bank, if `tracker_mshrs`
     and `spill_queue_depth` are at least 6 (room for the pipeline); with both at 1, one in 6 cycles.
     """
 
@@ -154,10 +154,10 @@ class Tracker(wiring.Component):
                     ]
             wiring.connect(m, arbiter.output, wiring.flipped(getattr(self, name)))
 
-        fetch_bits = (config.tracker_fetches - 1).bit_length()
+        mshr_bits = (config.tracker_mshrs - 1).bit_length()
         answer = self.spill_response
         for number, bank in enumerate(banks):
-            chosen = answer.tag[fetch_bits : fetch_bits + bank_bits(config)] == number if count > 1 else 1
+            chosen = answer.tag[mshr_bits : mshr_bits + bank_bits(config)] == number if count > 1 else 1
             m.d.comb += [bank.spill_response.eq(answer), bank.spill_response.valid.eq(answer.valid & chosen)]
 
         self._clear(m, banks)

@@ -2,7 +2,7 @@
 
 The operation before it is in stage 5 and decides late in the cycle what it does to the set: nothing, write a counter in
 the way it found, or take that counter out. All three outcomes are worked out meanwhile; the decision only selects. So
-it is with the counter that goes on to stage 5: that of the set, that of a fetch buffer, or what stage 5 makes of it.
+it is with the counter that goes on to stage 5: that of the set, that of a MSHR, or what stage 5 makes of it.
 Source: T3 section 4.2.1, Fig 9.
 
 What stage 5 does, and where this stage then finds its own counter (W: the way that stage 5 found; `written.valid` tells
@@ -16,7 +16,7 @@ writes a counter in W    the same            W is the hit (`filled`)         `va
 writes a counter in W    another             W is in use, no hit (`filled`)  `other`: as resident, but not from W
 takes the one in W out   the same            W is free (`emptied`)           0 (`gone`)
 takes the one in W out   another             W is free (`emptied`)           `other`: as resident, but not from W
-updates a fetch buffer   the same            as it is (`left`)               `value` (`passed`)
+updates a MSHR   the same            as it is (`left`)               `value` (`passed`)
 completes from a buffer  the same            as it is (`left`)               0 (`gone`)
 =======================  ==================  ==============================  ========================================
 
@@ -28,7 +28,7 @@ from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from .fetch_buffers import counter, one_of, tile_key
+from .mshr import counter, one_of, tile_key
 from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
 from .storage import entry_layout
 
@@ -38,9 +38,9 @@ LFSR_TAPS = 0xB400
 class WaySelect(wiring.Component):
     """Ports: `key_next`, of the operation in stage 3; `valid`, an operation is here; its `key`; `epoch`; `entries`,
     `spilled_now`: the set without what stage 5 does in this cycle; `held`, `latest`, `latest_ways`: what `entries` is
-    made of (see :class:`CounterStorage`), compared while it is made; `gathered`: of a fetch buffer that has the key,
+    made of (see :class:`CounterStorage`), compared while it is made; `gathered`: of a MSHR that has the key,
     zero if none has. From stage 5: `way_before` (one-hot), the way it found; `writes`: it writes `written` there;
-    `keeps`: the tile has counter `value` from now on, here or in a fetch buffer; `drops`: it has none any more;
+    `keeps`: the tile has counter `value` from now on, here or in a MSHR; `drops`: it has none any more;
     `writes_spilled`: the set's number of spilled counters becomes `spilled_written`.
 
     Out: `same_tile`: stage 5 has the same WF tile; `hit`; `full`: no way is free; `way` (one-hot) to write; `before`:

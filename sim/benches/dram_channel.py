@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.config import Configuration
 from hw.memory_controller.controller import MemoryController
-from hw.messages import Access, AluOperation, ArbiterControl, DataType, Phase, Source
+from hw.messages import Access, AluOperation, ArbiterControl, DataType, Source, TrafficClass
 from sim.models.hbm import SECTOR_ADDRESS_BITS, Hbm
 from sim.models.timing_checker import TimingChecker
 
@@ -78,7 +78,7 @@ class DramChannel(wiring.Component):
         m.submodules.checker = checker = TimingChecker(config)
         events = controller.events
         figures = self.figures
-        for name, phase in (("compute", Phase.GEMM), ("communication", Phase.RS)):
+        for name, traffic_class in (("compute", TrafficClass.GEMM), ("communication", TrafficClass.RS)):
             given, request = getattr(self, name), getattr(controller, name)
             address = given.payload.address
             m.d.comb += [
@@ -88,7 +88,7 @@ class DramChannel(wiring.Component):
                 request.payload.alu.eq(AluOperation.ADD),
                 request.payload.dtype.eq(DataType.FP16),
                 request.payload.tracked.eq(1),
-                request.payload.phase.eq(phase),
+                request.payload.traffic_class.eq(traffic_class),
                 request.payload.source.eq(Source.DMA),
                 request.payload.wg.eq(address >> 7),
                 request.payload.va.eq(address),
@@ -122,8 +122,8 @@ class DramChannel(wiring.Component):
         count("activates", events.activate)
         count("refreshes", events.refresh)
         count("reads_returned", controller.returns.valid)
-        for name, phase in (("compute", Phase.GEMM), ("communication", Phase.RS)):
-            issued = events.column & (events.phase == phase)
+        for name, traffic_class in (("compute", TrafficClass.GEMM), ("communication", TrafficClass.RS)):
+            issued = events.column & (events.traffic_class == traffic_class)
             count(f"{name}_columns", issued)
             with m.If(issued):
                 m.d.sync += figures[f"{name}_cycles"].eq(figures.cycles + 1)

@@ -36,7 +36,7 @@ class TraceResult:
     """What a run of `requests` requests came to. Times are cycles of 1 ns; see :data:`TraceFigures` for the counts.
 
     `cycles` is the time from the first cycle to the last column command, `seconds` and `processor_seconds` the wall
-    time and the processor time of the simulator. `verdict` is "no violation" or the name of the first timing rule the
+    time and the processor time of the simulator. `result` is "no violation" or the name of the first timing rule the
     checker found violated; `passed` moreover asks that every request had its column command and every read its data.
     """
 
@@ -45,7 +45,7 @@ class TraceResult:
     cycles: int
     seconds: float
     processor_seconds: float
-    verdict: str
+    result: str
     passed: bool
     figures: dict[str, int]
 
@@ -56,7 +56,7 @@ class TraceResult:
             "reads": self.reads,
             "cycles": self.cycles,
             "passed": self.passed,
-            "verdict": self.verdict,
+            "result": self.result,
             "row_hit_rate": self.row_hit_rate,
             "occupancy_mean": self.figures["occupancy_sum"] / self.figures["cycles"],
             "wall_seconds": self.seconds,
@@ -76,7 +76,7 @@ class TraceResult:
             ("simulation speed", f"{self.kilocycles_per_second:,.0f} kcycles/s"),
             ("row hits", f"{figures['row_hits']:,} ({100 * self.row_hit_rate:.1f} %)"),
             ("activates, refreshes", f"{figures['activates']:,}, {figures['refreshes']:,}"),
-            ("timing checker", self.verdict),
+            ("timing checker", self.result),
         ]
         if figures["communication_columns"]:
             lines[1:1] = [(f"{name} done", f"{figures[f'{name}_cycles']:,}") for name in STREAMS]
@@ -84,7 +84,7 @@ class TraceResult:
                 ("communication held", f"at most {figures['longest_hold']:,} cycles; {figures['forced']:,} forced")
             )
         if not self.passed:
-            lines.append(("verdict", "FAIL: a timing rule was violated, or not every request was served"))
+            lines.append(("result", "FAIL: a timing rule was violated, or not every request was served"))
         return lines
 
     @property
@@ -145,7 +145,7 @@ def _result(
         cycles=max(figures[f"{name}_cycles"] for name in STREAMS),
         seconds=seconds,
         processor_seconds=processor_seconds,
-        verdict=Rule(figures["rule"]).name if figures["violation"] else "no violation",
+        result=Rule(figures["rule"]).name if figures["violation"] else "no violation",
         passed=complete and not figures["violation"],
         figures=figures,
     )

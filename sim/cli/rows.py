@@ -14,10 +14,10 @@ COLUMNS = (
     ("cycles", 10),
     ("overlap", 7),
     ("evicted", 8),
-    ("verdict", 7),
+    ("result", 7),
 )
 """Headings and widths of a row."""
-_LEFT = ("scenario", "shape", "type", "policy", "verdict")
+_LEFT = ("scenario", "shape", "type", "policy", "result")
 
 
 def header() -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hw.config import Configuration
-from hw.messages import Access, AluOperation, DataType, Phase
+from hw.messages import Access, AluOperation, DataType, TrafficClass
 from hw.messages import Mapping as AccessMapping
 from sim.collectives import program as words
 from sim.collectives.check import check, regions_of
@@ -63,7 +63,7 @@ class NodeProgram:
     `writes` program the node; arming is a separate write. `ranges` in the order of the range table; `expected_blocks`
     DMA blocks that the rank sends, `expected_triggers` WF tiles that become complete; `trigger_entries` it uses.
     `fill`: what must hold `fill_element` in every element before the node is armed (first sector, sectors), empty with
-    first-touch. `home_sectors`: size of the Tracker's home table.
+    first-touch. `backing_sectors`: size of the Tracker's backing store.
     """
 
     rank: int
@@ -74,17 +74,17 @@ class NodeProgram:
     trigger_entries: int
     fill: tuple[tuple[int, int], ...]
     fill_element: int
-    home_sectors: int
+    backing_sectors: int
 
 
 @dataclass(frozen=True)
 class Needs:
     """What a program takes of every node: entries of the range table, without plain memory, and of the trigger table;
-    sectors of the Tracker's home table."""
+    sectors of the Tracker's backing store."""
 
     ranges: int
     trigger_entries: int
-    home_sectors: int
+    backing_sectors: int
 
 
 def workgroup_stride(config: Configuration, tiling: Tiling) -> int:
@@ -111,10 +111,10 @@ def needs(program: Program, config: Configuration, placements: Mapping[str, Plac
         sum(trigger_entries(config, placements[region.array].tiling, block_wfs) for region in rank if region.updates)
         for rank in regions
     )
-    return Needs(max(map(len, regions)), max(entries), home_sectors(program, config, placements))
+    return Needs(max(map(len, regions)), max(entries), backing_sectors(program, config, placements))
 
 
-def home_sectors(program: Program, config: Configuration, placements: Mapping[str, Placement]) -> int:
+def backing_sectors(program: Program, config: Configuration, placements: Mapping[str, Placement]) -> int:
     """Sectors of the memory-backed table that holds evicted counters: 16 B for each {wg, wf}."""
     return (workgroup_numbers(program, config, placements)[1] << config.wf_bits) // 2
 
@@ -129,10 +129,10 @@ def compile_program(
     epoch: int = 1,
     block_wfs: int = 1,
     plain: Sequence[tuple[int, int]] = (),
-    home: int | None = None,
+    backing: int | None = None,
 ) -> NodeProgram:
     """Compile `program` for `rank`. `placements` by the names of its arrays; `block_wfs` WF tiles make a DMA block;
-    `plain` (first sector, sectors) is memory that kernels use as it is; `home` the first sector of the Tracker's home
+    `plain` (first sector, sectors) is memory that kernels use as it is; `backing` the first sector of the Tracker's home
     table, which is plain memory too.
 
     Raises :class:`sim.collectives.program.ProgramError` for a program that contradicts itself, and
@@ -142,8 +142,8 @@ def compile_program(
     _check_fields(config, program.gpus, rank, epoch)
     if topology.ports > config.links:
         raise DriverError(f"links must be at least {topology.ports} for the {topology.name}, got {config.links}")
-    table = home_sectors(program, config, placements)
-    plain = [*plain, *([] if home is None else [(home, table)])]
+    table = backing_sectors(program, config, placements)
+    plain = [*plain, *([] if backing is None else [(backing, table)])]
     regions = regions_of(program, rank)
     if len(regions) + len(plain) > config.ranges:
         raise DriverError(
@@ -164,12 +164,14 @@ def compile_program(
         register_write(config, "rank", rank=rank),
         *wide_writes(config, "route", _route(program, topology, rank, regions)),
         register_write(config, "epoch", epoch=epoch),
-        *wide_writes(config, "spill_base", home or 0),
+        *wide_writes(config, "spill_base", backing or 0),
     ]
     for item in ranges:
         writes += _region_writes(program, config, item, placements, numbers, block_wfs)
     for index, (start, length) in enumerate(plain, len(ranges)):
-        writes += range_writes(config, index, range_words(config, base=start, sectors=length, phase=Phase.OTHER))
+        writes += range_writes(
+            config, index, range_words(config, base=start, sectors=length, traffic_class=TrafficClass.OTHER)
+        )
     writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
     fill, element = _fill(program, tracked)
     return NodeProgram(
@@ -181,7 +183,7 @@ def compile_program(
         trigger_entries=sum(trigger_entries(config, item.tiling, block_wfs) for item in tracked),
         fill=fill,
         fill_element=element,
-        home_sectors=table,
+        backing_sectors=table,
     )
 
 
@@ -281,7 +283,7 @@ def _region_writes(
         tracked=bool(region.updates),
         launch=region.launch,
         remote_access=_ACCESS[access],
-        phase=Phase[array.traffic.upper()],
+        traffic_class=TrafficClass[array.traffic.upper()],
         peer=peer,
         offset=offset,
         wg_base=item.wg_base,

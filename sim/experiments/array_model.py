@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
-from sim.collectives.compiler import home_sectors, needs, workgroup_stride
+from sim.collectives.compiler import backing_sectors, needs, workgroup_stride
 from sim.errors import UsageError
 from sim.experiments.hardware import configuration, with_room
 from sim.experiments.job import Build, Job, compiled, output_at, program_of
@@ -34,7 +34,7 @@ LATE_MARGIN = 2000
 """Cycles that arming a rank may take besides sweeping the trigger table."""
 WORKGROUP_SLOTS = 80
 PLAIN_RANGES = 2
-"""Ranges of plain memory: the GEMM's operands and the Tracker's home table."""
+"""Ranges of plain memory: the GEMM's operands and the Tracker's backing store."""
 PEAK_FLOPS = 114.7e12 * 0.9
 """Machine PAPER: a GEMM alone takes 2MNK / (PEAK_FLOPS * K / (K + 200)) seconds: `sim/workloads/calibration.py`."""
 
@@ -124,7 +124,7 @@ def gemm_words(spec: Spec, config: Configuration, tiling: Tiling, rank: int, fil
         "STAGE_READS": reads,
         "INPUT_BASE": INPUT_BASE,
         "INPUT_MASK": INPUT_SECTORS - 1,
-        "PAUSE": _stalls(spec),
+        "STALL": _stalls(spec),
         "FILL": fill * fill_element & 0xFFFF_FFFF,
     }
 
@@ -139,9 +139,9 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
     gpus, tiling = spec.gpus, work.tiling
     config = node_of(spec, tiling)
     array = gpus * tiling.sectors
-    home = ARRAY_BASE + -(-array // 8) * 8
+    backing = ARRAY_BASE + -(-array // 8) * 8
     inputs = (INPUT_BASE, INPUT_SECTORS)
-    programs = compiled(spec, config, tiling, gpus, inputs, home)
+    programs = compiled(spec, config, tiling, gpus, inputs, backing)
     gemm = [gemm_words(spec, config, tiling, node.rank, node.fill_element) for node in programs]
     setup = [[*node.writes, register_write(config, "control", clear_counters=1)] for node in programs]
     # For the GEMM alone, its stores are plain.
@@ -164,7 +164,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
     cycles = max(words["COMPUTE_CYCLES"] for words in gemm) * stages
     link = gpus * array * SECTOR_BYTES / config.link_bytes_per_cycle
     window = 1 << max(4, int(cycles + link).bit_length() - 8)
-    needed = (array + home_sectors(program_of(spec), config, output_at(tiling))) // config.channels + 8
+    needed = (array + backing_sectors(program_of(spec), config, output_at(tiling))) // config.channels + 8
     return Job(
         build=Build(
             config,
@@ -176,7 +176,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
         session={
             "fill": spec.initial == "zeroing",
             "alone": spec.alone,
-            "pause": _stalls(spec),
+            "stall": _stalls(spec),
             "timeout": _timeout(spec, config, cycles, link, array),
             "late_cycles": spec.late_cycles,
             "phases": phases,

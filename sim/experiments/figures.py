@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hw.config import SECTOR_BYTES, Configuration
-from hw.messages import Access, Phase, Threshold
+from hw.messages import Access, Threshold, TrafficClass
 from sim.experiments.array_model import ArrayWork
 from sim.experiments.check import Work
 from sim.experiments.job import Job, program_of
@@ -69,8 +69,8 @@ def _timeline(job: Job, outcome: Outcome) -> dict[str, Any]:
     """What rank 0's channels did, window by window."""
     samples = outcome.samples
     kinds = {
-        f"{phase.name.lower()}_{name}": samples[:, phase.value << 2 | access.value].tolist()
-        for phase in Phase
+        f"{traffic_class.name.lower()}_{name}": samples[:, traffic_class.value << 2 | access.value].tolist()
+        for traffic_class in TrafficClass
         for access, name in ACCESS_NAMES.items()
     }
     return {
@@ -108,16 +108,16 @@ def _link_utilisation(spec: Spec, statuses: list[dict[str, Any]], reduced: list[
 def _sectors(total: dict[str, int], nodes: int) -> dict[str, dict[str, int]]:
     """Per GPU, by phase and access."""
     return {
-        phase.name.lower(): {
-            name: round(total[f"sectors_{phase.name.lower()}_{access.name.lower()}"] / nodes)
+        traffic_class.name.lower(): {
+            name: round(total[f"sectors_{traffic_class.name.lower()}_{access.name.lower()}"] / nodes)
             for access, name in ACCESS_NAMES.items()
         }
-        for phase in Phase
+        for traffic_class in TrafficClass
     }
 
 
 def figures(spec: Spec, job: Job, work: Work, outcome: Outcome) -> dict[str, Any]:
-    """Everything that :data:`sim.experiments.results.FIGURES` lists but the verdict and the seconds."""
+    """Everything that :data:`sim.experiments.results.FIGURES` lists but the result and the seconds."""
     statuses = outcome.ranks
     registers = [status["registers"] for status in statuses]
     total = {name: sum(counts[name] for counts in registers) for name in registers[0]}
@@ -163,10 +163,10 @@ def figures(spec: Spec, job: Job, work: Work, outcome: Outcome) -> dict[str, Any
         "occupancy_peak": peak["occupancy_peak"],
         "totals": {name: total[name] for name in TOTALS}
         | {
-            f"sectors_{phase.name.lower()}_{access.name.lower()}": total[
-                f"sectors_{phase.name.lower()}_{access.name.lower()}"
+            f"sectors_{traffic_class.name.lower()}_{access.name.lower()}": total[
+                f"sectors_{traffic_class.name.lower()}_{access.name.lower()}"
             ]
-            for phase in Phase
+            for traffic_class in TrafficClass
             for access in ACCESS_NAMES
         },
         "counters": registers,

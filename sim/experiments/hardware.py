@@ -70,7 +70,7 @@ def configuration(name: str, settings: dict[str, Any] | None = None, **changes: 
 def full_size(
     preset_name: str, settings: dict[str, Any], channels: int, link_bandwidth: float, tracker_ways: int
 ) -> Configuration:
-    """A node for kernels of full size: more room for fetches of evicted counters, their home table spread over all
+    """A node for kernels of full size: more room for fetches of evicted counters, their backing store spread over all
     channels of the GPU, and :data:`PACKETS` in proportion to channels and links."""
     share = min(4, channels * (1 if link_bandwidth <= 75 else 2))
     return configuration(
@@ -79,9 +79,9 @@ def full_size(
         channels=channels,
         link_bandwidth=link_bandwidth,
         tracker_ways=tracker_ways,
-        tracker_fetches=16,
+        tracker_mshrs=16,
         spill_queue_depth=16,
-        far_homes=True,
+        far_backing_store=True,
         **{name: packets * share for name, packets in PACKETS.items()},
     )
 

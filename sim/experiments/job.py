@@ -67,12 +67,12 @@ def output_at(tiling: Tiling) -> dict[str, Placement]:
 
 
 def compiled(
-    spec: Spec, config: Configuration, tiling: Tiling, ranks: int, inputs: tuple[int, int], home: int
+    spec: Spec, config: Configuration, tiling: Tiling, ranks: int, inputs: tuple[int, int], backing: int
 ) -> list[NodeProgram]:
     """The collective of `spec` for the first `ranks` ranks: register writes, and what the rank then does.
 
-    `tiling` is one chunk of the output; `inputs` (first sector, sectors) is plain memory; `home` the first sector of
-    the Tracker's home table.
+    `tiling` is one chunk of the output; `inputs` (first sector, sectors) is plain memory; `backing` the first sector of
+    the Tracker's backing store.
     """
     wrong = spec.bug == WRONG_ORDER
     direction = -DIRECTIONS[spec.direction] if wrong else DIRECTIONS[spec.direction]
@@ -87,7 +87,7 @@ def compiled(
             epoch=EPOCH,
             block_wfs=spec.dma_block or spec.wfs,
             plain=[inputs],
-            home=home,
+            backing=backing,
         )
         for rank in range(ranks)
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
-from hw.messages import Access, Phase
+from hw.messages import Access, TrafficClass
 from hw.messages import Mapping as RangeMapping
 from sim.collectives.compiler import needs
 from sim.collectives.ring_all_gather import ring_all_gather
@@ -48,7 +48,7 @@ STORAGE_SECTORS = 1 << 19
 """Sectors of a channel's model, enough for all of Table 2, so that one build serves them."""
 INPUT_SECTORS = 1 << 23
 PLAIN_RANGES = 4
-"""Ranges beside the collective's: operands, home table, gathered output, and the window to the neighbour's."""
+"""Ranges beside the collective's: operands, backing store, gathered output, and the window to the neighbour's."""
 MANY_UNITS, FAST_LINK = 120, 120.0
 """Compute units, and GB/s per direction, from either of which the detector's boundary of threshold 30 is programmed to
 :data:`BOUNDARY_HUNGRY_LINK`."""
@@ -163,7 +163,14 @@ def _arbiter(spec: Spec, config: Configuration) -> list[Write]:
 
 
 def _window(
-    config: Configuration, index: int, base: int, sectors: int, target: int, phase: Phase, access: Access, peer: int
+    config: Configuration,
+    index: int,
+    base: int,
+    sectors: int,
+    target: int,
+    traffic_class: TrafficClass,
+    access: Access,
+    peer: int,
 ) -> list[Write]:
     """Range `index`: stores to it go to `target` of the neighbour."""
     region = Tiling(
@@ -175,15 +182,15 @@ def _window(
         tiling=region,
         mapping=RangeMapping.REMOTE,
         remote_access=access,
-        phase=phase,
+        traffic_class=traffic_class,
         peer=peer,
         offset=target - base,
     )
     return range_writes(config, index, words)
 
 
-def _plain(config: Configuration, index: int, base: int, sectors: int, phase: Phase) -> list[Write]:
-    return range_writes(config, index, range_words(config, base=base, sectors=sectors, phase=phase))
+def _plain(config: Configuration, index: int, base: int, sectors: int, traffic_class: TrafficClass) -> list[Write]:
+    return range_writes(config, index, range_words(config, base=base, sectors=sectors, traffic_class=traffic_class))
 
 
 def _peer(layer: SubLayer, rank: int) -> int:
@@ -200,13 +207,15 @@ def _plain_memory(spec: Spec, config: Configuration, layer: SubLayer, rank: int)
         *wide_writes(config, "route", 0),
         register_write(config, "epoch", epoch=EPOCH),
         register_write(config, "expected_blocks", expected_blocks=0),
-        *_plain(config, 0, ARRAY_BASE, memory.array, Phase.RS),
-        *_plain(config, 1, memory.inputs, INPUT_SECTORS, Phase.OTHER),
-        *_plain(config, 2, memory.staging, memory.array, Phase.RS),
-        *_window(config, 3, memory.staging_window, memory.array, memory.staging, Phase.RS, Access.STORE, peer),
+        *_plain(config, 0, ARRAY_BASE, memory.array, TrafficClass.RS),
+        *_plain(config, 1, memory.inputs, INPUT_SECTORS, TrafficClass.OTHER),
+        *_plain(config, 2, memory.staging, memory.array, TrafficClass.RS),
+        *_window(config, 3, memory.staging_window, memory.array, memory.staging, TrafficClass.RS, Access.STORE, peer),
     ]
     if spec.variant.near_memory:
-        writes += _window(config, 4, memory.array_window, memory.array, ARRAY_BASE, Phase.RS, Access.UPDATE, peer)
+        writes += _window(
+            config, 4, memory.array_window, memory.array, ARRAY_BASE, TrafficClass.RS, Access.UPDATE, peer
+        )
     return writes
 
 
@@ -215,7 +224,7 @@ def _setup(spec: Spec, config: Configuration, layer: SubLayer, ranks: int) -> li
     memory = layer.memory
     if spec.variant.overlapped:
         inputs = (memory.inputs, INPUT_SECTORS)
-        nodes = compiled(spec, config, layer.tiling, ranks, inputs, memory.home_base)
+        nodes = compiled(spec, config, layer.tiling, ranks, inputs, memory.backing_base)
         programs = [list(node.writes) for node in nodes]
         free = len(nodes[0].ranges) + 2
     else:
@@ -223,9 +232,9 @@ def _setup(spec: Spec, config: Configuration, layer: SubLayer, ranks: int) -> li
         free = 5
     for rank, writes in enumerate(programs):
         peer = _peer(layer, rank)
-        writes += _plain(config, free, memory.gathered, memory.array, Phase.AG)
+        writes += _plain(config, free, memory.gathered, memory.array, TrafficClass.AG)
         writes += _window(
-            config, free + 1, memory.gather_window, memory.array, memory.gathered, Phase.AG, Access.STORE, peer
+            config, free + 1, memory.gather_window, memory.array, memory.gathered, TrafficClass.AG, Access.STORE, peer
         )
         writes.append(register_write(config, "control", clear_counters=1))
     return programs
@@ -249,7 +258,7 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
         session={
             "fill": False,
             "alone": False,
-            "pause": 0,
+            "stall": 0,
             "timeout": 4 * work.expected_cycles + 200_000,
             "late_cycles": 0,
             "phases": phases,

@@ -21,7 +21,7 @@ from sim.simulator.verilator import BUILD
 
 NOTICED = 2.0
 """Seconds from which on a build is worth a word: a simulator that is there takes less."""
-PATIENCE = 5
+NICENESS = 5
 """How much nicer than the first spec all others are: its row appears sooner, and together they take no longer."""
 _announcements: "SimpleQueue[str] | None" = None
 _niceness = 0
@@ -85,7 +85,7 @@ def run_one(spec: Spec, tell: Progress = silent) -> Result:
 def _begin(queue: "SimpleQueue[str]") -> None:
     """A worker leads a session of its own, so that it can be ended with all that it has started."""
     global _announcements, _niceness
-    _announcements, _niceness = queue, os.nice(0) + PATIENCE
+    _announcements, _niceness = queue, os.nice(0) + NICENESS
     os.setsid()
 
 

@@ -96,15 +96,15 @@ _SHAPE_RUNS = (
 )
 
 _STALLED_RUNS = (
-    _plain("pauses-gpus-2", 2, 64, 128, tile=(32, 64), stalls=30, depth=64),
-    _plain("pauses-gpus-4-ragged", 4, 45, 104, tile=(32, 64), stalls=30, depth=64, policy="round-robin"),
-    _plain("pauses-gpus-8", 8, 32, 64, tile=(32, 64), stalls=30, initial="zeroing", direction="ccw"),
+    _plain("stalls-gpus-2", 2, 64, 128, tile=(32, 64), stalls=30, depth=64),
+    _plain("stalls-gpus-4-ragged", 4, 45, 104, tile=(32, 64), stalls=30, depth=64, policy="round-robin"),
+    _plain("stalls-gpus-8", 8, 32, 64, tile=(32, 64), stalls=30, initial="zeroing", direction="ccw"),
 )
 
 _TINY_RUNS = (
     _plain("tiny-gpus-2", 2, 32, 64, preset="tiny", tile=(16, 32), depth=64),
     _plain("tiny-gpus-4", 4, 16, 72, preset="tiny", tile=(16, 32), policy="round-robin", dma_block=1),
-    _plain("tiny-gpus-4-pauses", 4, 16, 64, preset="tiny", tile=(16, 32), stalls=30, depth=16),
+    _plain("tiny-gpus-4-stalls", 4, 16, 64, preset="tiny", tile=(16, 32), stalls=30, depth=16),
 )
 
 _OTHER_RUNS = (

@@ -25,7 +25,7 @@ DEATHS_ALLOWED = 3
 """Workers that may die under a point before it is given up."""
 RETRIES = 1
 """Times a point is tried again after it raised an exception: one machine may lack what another has."""
-PATIENCE = 60
+TIMEOUT = 60
 """Seconds to wait for the first worker of a cluster."""
 SETTINGS = {
     "distributed.scheduler.allowed-failures": DEATHS_ALLOWED,
@@ -146,9 +146,9 @@ def _client(processes: int, scheduler: str) -> Iterator[Client]:
             raise UsageError(f"no Dask scheduler answers at {scheduler} ({error})") from error
         with client:
             try:
-                client.wait_for_workers(1, timeout=PATIENCE)
+                client.wait_for_workers(1, timeout=TIMEOUT)
             except TimeoutError as error:
-                raise UsageError(f"the scheduler at {scheduler} has had no worker for {PATIENCE} s") from error
+                raise UsageError(f"the scheduler at {scheduler} has had no worker for {TIMEOUT} s") from error
             yield client
         return
     with (

@@ -4,7 +4,7 @@ from enum import Enum
 
 from amaranth.lib import data
 
-from hw.messages import Access, AluOperation, DataType, Mapping, Phase
+from hw.messages import Access, AluOperation, DataType, Mapping, TrafficClass
 from hw.range_table import Blocks, Control, Grouping, Ragged, RowBytes, Rows, Word, Workgroups
 from hw.tracker.parameters import TrackerParameters
 from sim.host.limits import DriverError, between
@@ -59,7 +59,7 @@ def range_words(
     tracked: bool = False,
     launch: bool = False,
     remote_access: Access = Access.STORE,
-    phase: Phase = Phase.RS,
+    traffic_class: TrafficClass = TrafficClass.RS,
     peer: int = 0,
     offset: int = 0,
     wg_base: int = 0,
@@ -97,7 +97,7 @@ def range_words(
         tracked=tracked,
         launch=launch,
         remote_access=remote_access,
-        phase=phase,
+        traffic_class=traffic_class,
         peer=peer,
     )
     moved = offset & highest

@@ -4,7 +4,7 @@
 //   0 end    1 write    2 read (appends "GPU address data" to the file +answers=<file>)
 //   3 poll until (value & data) is not 0    4 write word `address` of the GPU's GEMM engine
 // A rising `go` starts at command `start`; `idle` is high when its end is reached. `refused` stays high once an access was
-// not answered with OKAY. With `pause` there are random gaps between accesses (probability / 256).
+// not answered with OKAY. With `stall` there are random gaps between accesses (probability / 256).
 module axi_sequencer #(
     parameter COMMANDS = 65536
 ) (
@@ -12,7 +12,7 @@ module axi_sequencer #(
     input  logic        rst,
     input  logic        go,
     input  logic [15:0] start,
-    input  logic [7:0]  pause,
+    input  logic [7:0]  stall,
     output logic        idle,
     output logic        refused,
     output logic [5:0]  select,
@@ -66,7 +66,7 @@ module axi_sequencer #(
                 state   <= FETCH;
             end
             FETCH:
-            if (noise[7:0] >= pause) begin
+            if (noise[7:0] >= stall) begin
                 select     <= command[55:50];
                 axi_awaddr <= command[47:32];
                 axi_araddr <= command[47:32];

@@ -6,7 +6,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
-from hw.messages import Access, Messages, Phase
+from hw.messages import Access, Messages, TrafficClass
 from hw.primitives.queue import Queue
 from sim.models.plan_layout import MAX_SLOTS, Kernel
 
@@ -128,7 +128,7 @@ class BurstGenerator(wiring.Component):
 class RequestLane(wiring.Component):
     """Requests of one channel, one a cycle.
 
-    Ports: `rank`: whose operands are stored; `base`: first sector of the output; `phase`: accounting class; `reads`,
+    Ports: `rank`: whose operands are stored; `base`: first sector of the output; `traffic_class`: accounting class; `reads`,
     `stores`, `remote`: bursts; `pace`: a remote store may go, `remote_sent`: one goes. A remote store that may go goes
     first, then reads, for which somebody waits, then stores, for which nobody does;
     `requests`, `responses`: the node's; `sent_store`: a store was taken; `got_read`, `got_slot`: a read
@@ -142,7 +142,7 @@ class RequestLane(wiring.Component):
             {
                 "rank": In(6),
                 "base": In(32),
-                "phase": In(Phase),
+                "traffic_class": In(TrafficClass),
                 "reads": In(stream.Signature(Burst)),
                 "stores": In(stream.Signature(Burst)),
                 "remote": In(stream.Signature(Burst)),
@@ -198,7 +198,7 @@ class RequestLane(wiring.Component):
                     draft.va.eq(burst.va + place),
                     draft.wg.eq(burst.wg),
                     draft.wf.eq(burst.wf),
-                    draft.phase.eq(self.phase),
+                    draft.traffic_class.eq(self.traffic_class),
                     draft.id.eq(burst.slot),
                     draft.mask.eq(
                         Mux(burst.ends & ended, (Const(1, SECTOR_BYTES + 1) << burst.last_bytes) - 1, 0xFFFF_FFFF)

@@ -13,8 +13,8 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import Configuration
-from hw.messages import Access, Messages, Phase
-from sim.models.stalls import Pauses
+from hw.messages import Access, Messages, TrafficClass
+from sim.models.stalls import Stalls
 
 
 class GemmWord(enum.IntEnum):
@@ -43,7 +43,7 @@ class GemmWord(enum.IntEnum):
     STAGE_READS = 20
     INPUT_BASE = 21
     INPUT_MASK = 22
-    PAUSE = 23
+    STALL = 23
     FILL = 24
     WG_STRIDE = 25
 
@@ -59,7 +59,7 @@ class GemmEngine(wiring.Component):
     chunk but the first (explicit zeroing); `active` while a GEMM runs (until its last store is taken), `busy` while
     anything does; `requests`/`responses` per channel; `error` when a read came back refused; `rank` names the file
     +source=<prefix> of the output it stores: one hexadecimal sector a line, in the order of the array.
-    PAUSE is the probability of an idle cycle on each port, in 1/256.
+    STALL is the probability of an idle cycle on each port, in 1/256.
     """
 
     def __init__(self, config: Configuration, source_sectors: int):
@@ -89,8 +89,8 @@ class GemmEngine(wiring.Component):
                     with m.Case(item.value):
                         m.d.sync += signal.eq(self.write.data)
 
-        m.submodules.pauses = pauses = Pauses(ports=2)
-        m.d.comb += [pauses.probability.eq(word[GemmWord.PAUSE]), pauses.seed.eq(self.rank)]
+        m.submodules.stalls = stalls = Stalls(ports=2)
+        m.d.comb += [stalls.probability.eq(word[GemmWord.STALL]), stalls.seed.eq(self.rank)]
 
         # Position in the loop nest: chunk, stage, row of the WF tile, slot, wf, sector.
         chunk = Signal(6)
@@ -169,15 +169,15 @@ class GemmEngine(wiring.Component):
         offered = Signal()
         with m.If(taken):
             m.d.sync += offered.eq(0)
-        with m.Elif(request_valid & ~pauses.stop[0]):
+        with m.Elif(request_valid & ~stalls.stop[0]):
             m.d.sync += offered.eq(1)
         channel = outgoing.va[3 : 3 + self._config.channel_bits] if self._config.channel_bits else Const(0, 1)
         responses = []
         for index, (port, response) in enumerate(zip(self.requests, self.responses, strict=True)):
             m.d.comb += [
                 port.payload.eq(outgoing),
-                port.valid.eq(request_valid & (offered | ~pauses.stop[0]) & (channel == index)),
-                response.ready.eq(~pauses.stop[1]),
+                port.valid.eq(request_valid & (offered | ~stalls.stop[0]) & (channel == index)),
+                response.ready.eq(~stalls.stop[1]),
             ]
             with m.If(port.valid & port.ready):
                 m.d.comb += taken.eq(1)
@@ -229,7 +229,7 @@ class GemmEngine(wiring.Component):
                         draft_valid.eq(1),
                         draft_stored.eq(0),
                         draft.access.eq(Access.STORE),
-                        draft.phase.eq(Phase.RS),
+                        draft.traffic_class.eq(TrafficClass.RS),
                         draft.va.eq(word[GemmWord.ARRAY_BASE] + chunk_offset + fills),
                         draft.mask.eq(~0),
                         draft.data.eq(word[GemmWord.FILL].replicate(8)),
@@ -256,7 +256,7 @@ class GemmEngine(wiring.Component):
                         draft_valid.eq(1),
                         draft_stored.eq(0),
                         draft.access.eq(Access.READ),
-                        draft.phase.eq(Phase.GEMM),
+                        draft.traffic_class.eq(TrafficClass.GEMM),
                         draft.id.eq(reads_sent),
                         draft.va.eq(word[GemmWord.INPUT_BASE] + (input_offset & word[GemmWord.INPUT_MASK])),
                         reads_sent.eq(reads_sent + 1),
@@ -285,7 +285,7 @@ class GemmEngine(wiring.Component):
                         draft_stored.eq(1),
                         draft_source.eq(offset),
                         draft.access.eq(Access.STORE),
-                        draft.phase.eq(Phase.GEMM),
+                        draft.traffic_class.eq(TrafficClass.GEMM),
                         draft.va.eq(word[GemmWord.ARRAY_BASE] + offset),
                         draft.wg.eq(wg_base + stage_wg + slot),
                         draft.wf.eq(wf),

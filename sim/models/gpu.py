@@ -16,12 +16,12 @@ from hw.node import Node
 from hw.registers.register_file import RegisterFile
 from sim.host.address_space import ARRAY_BASE
 from sim.models.clock_gates import ClockGated
-from sim.models.far_homes import FarHomes
+from sim.models.far_backing_store import FarBackingStore
 from sim.models.gemm import GemmEngine, SimulationWrite
 from sim.models.hbm import Hbm
 from sim.models.link import LinkModel
 from sim.models.seeded_bugs import FaultyBankGroup, FaultyNode
-from sim.models.stalls import Pauses
+from sim.models.stalls import Stalls
 from sim.models.timing_checker import TimingChecker
 from sim.models.workgroup_engine import Spans, WorkgroupEngine
 
@@ -30,7 +30,7 @@ def gpu_status(links: int) -> data.StructLayout:
     """What a GPU with that many link ports reports: cycles from the start of the GEMM to its end and to the end of the
     collective, WG-launch events, busy cycles of each outgoing link, and of the first at the end of the collective;
     `spans` of the kernels of a workgroup engine; the most cycles in which a communication request could have been taken
-    and was not; the DRAM timing checker's verdict, a refused read, a write outside the modelled DRAM; `busy`, `active`:
+    and was not; the DRAM timing checker's result, a refused read, a write outside the modelled DRAM; `busy`, `active`:
     its GEMM engine does anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
     return data.StructLayout(
         {
@@ -54,7 +54,7 @@ def gpu_status(links: int) -> data.StructLayout:
 
 
 class Gpu(wiring.Component):
-    """Ports: `axi_*` of the node; `rank`; `write`, `start`, `fill` of the GEMM engine; `pause` (probability / 256 of an
+    """Ports: `axi_*` of the node; `rank`; `write`, `start`, `fill` of the GEMM engine; `stall` (probability / 256 of an
     idle cycle on links and events); `dump` writes the DRAM array out; per link port `out`/`in` flits (valid only) and
     `control_out`/`control_in`; `status`."""
 
@@ -75,7 +75,7 @@ class Gpu(wiring.Component):
                 "write": In(SimulationWrite),
                 "start": In(1),
                 "fill": In(1),
-                "pause": In(8),
+                "stall": In(8),
                 "dump": In(1),
                 "link_out": Out(flit).array(config.links),
                 "link_in": In(flit).array(config.links),
@@ -101,7 +101,7 @@ class Gpu(wiring.Component):
         m.submodules.node = ClockGated(node)
         gemm = GemmEngine(config, self._source_sectors) if self._source_sectors else WorkgroupEngine(config, ARRAY_BASE)
         m.submodules.gemm = gemm
-        m.submodules.pauses = pauses = Pauses(ports=1 + config.links)
+        m.submodules.stalls = stalls = Stalls(ports=1 + config.links)
         for name, member in RegisterFile.axi_members().items():
             port, inner = getattr(self, name), getattr(node, name)
             m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
@@ -109,8 +109,8 @@ class Gpu(wiring.Component):
             gemm.rank.eq(self.rank),
             gemm.start.eq(self.start),
             node.kernel_active.eq(gemm.active | self.start),
-            pauses.probability.eq(self.pause),
-            pauses.seed.eq(~self.rank),
+            stalls.probability.eq(self.stall),
+            stalls.seed.eq(~self.rank),
         ]
         if isinstance(gemm, GemmEngine):
             m.d.comb += [gemm.write.eq(self.write), gemm.fill.eq(self.fill)]
@@ -123,9 +123,9 @@ class Gpu(wiring.Component):
                 self.status.spans.eq(gemm.spans),
             ]
             self._longest_wait(m, node)
-        if config.far_homes:
-            m.submodules.homes = homes = FarHomes(config)
-            connect(m, node.homes, homes.port)
+        if config.far_backing_store:
+            m.submodules.backing_store = backing_store = FarBackingStore(config)
+            connect(m, node.backing_store, backing_store.port)
         unit = FaultyBankGroup if self._seeded_bugs else BankGroupUnit
         violations, rules, strays = [], [], []
         for channel in range(config.channels):
@@ -153,7 +153,7 @@ class Gpu(wiring.Component):
             port = node.link[index]
             connect(m, port.tx, link.tx)
             m.d.comb += [
-                link.pause.eq(pauses.stop[index + 1]),
+                link.stall.eq(stalls.stop[index + 1]),
                 self.link_out[index].valid.eq(link.rx.valid),
                 self.link_out[index].flit.eq(link.rx.payload),
                 link.rx.ready.eq(1),
@@ -172,7 +172,7 @@ class Gpu(wiring.Component):
         gemm_cycles = Signal(32)
         done_cycles = Signal(32)
         link_busy_done = Signal(32)
-        m.d.comb += node.launches.ready.eq(~pauses.stop[0])
+        m.d.comb += node.launches.ready.eq(~stalls.stop[0])
         with m.If(node.launches.valid & node.launches.ready):
             m.d.sync += launches.eq(launches + 1)
         self._sampler(m, node, started & ~finished if isinstance(gemm, GemmEngine) else gemm.busy)
@@ -214,7 +214,7 @@ class Gpu(wiring.Component):
             i_restart=self.start,
             i_enable=enable,
             i_column=Cat(probe.column for probe in node.probes),
-            i_kind=Cat(Cat(probe.access.as_value(), probe.phase.as_value()) for probe in node.probes),
+            i_kind=Cat(Cat(probe.access.as_value(), probe.traffic_class.as_value()) for probe in node.probes),
             i_occupancy=Cat(probe.occupancy for probe in node.probes),
             i_threshold=node.probes[0].threshold.as_value(),
         )

@@ -76,7 +76,7 @@ class LinkModel(wiring.Component):
     A token bucket of one flit: a data flit costs 32 bytes, a header flit `link_header_bytes` (0: it costs only its
     cycle). Ports: `tx`: flits from the sender; `rx`: the same `link_latency` cycles after they were accepted, whose
     `ready` is not looked at (credits guarantee room); `rx_control` from the receiver, `tx_control` to the sender;
-    `pause` stalls acceptance; `busy_cycles`: cycles in which the link was moving bytes.
+    `stall` stalls acceptance; `busy_cycles`: cycles in which the link was moving bytes.
     """
 
     def __init__(self, config: Configuration):
@@ -88,7 +88,7 @@ class LinkModel(wiring.Component):
                 "rx": Out(stream.Signature(messages.link_flit)),
                 "rx_control": In(messages.link_control),
                 "tx_control": Out(messages.link_control),
-                "pause": In(1),
+                "stall": In(1),
                 "busy_cycles": Out(32),
             }
         )
@@ -112,7 +112,7 @@ class LinkModel(wiring.Component):
         accepted = Signal()
         m.d.comb += [
             cost.eq(Mux(self.tx.payload.header, header_cost, data_cost)),
-            self.tx.ready.eq(flits.room & ~self.pause & (tokens >= cost)),
+            self.tx.ready.eq(flits.room & ~self.stall & (tokens >= cost)),
             accepted.eq(self.tx.valid & self.tx.ready),
             gained.eq(tokens - Mux(accepted, cost, 0) + rate),
             flits.valid.eq(accepted),

@@ -6,7 +6,7 @@
 // `flit` and `mirrored` are valid, header, last and data from the lowest bit on; a header's fields lie at the positions
 // given. No latency.
 module mirror #(
-    parameter VA = 0, VA_BITS = 43, WG = 43, WG_BITS = 16, DESTINATION = 0, CHECK = 0
+    parameter VA = 0, VA_BITS = 43, WG = 43, WG_BITS = 16, DESTINATION = 0, CRC = 0
 ) (
     input  logic [258:0] flit,
     output logic [258:0] mirrored
@@ -22,10 +22,10 @@ module mirror #(
     end
 
     // CRC-16/CCITT-FALSE over the bits below `check`, the lowest first.
-    function automatic logic [15:0] check(input logic [255:0] header);
+    function automatic logic [15:0] crc_16(input logic [255:0] header);
         logic [15:0] sum;
         sum = 16'hffff;
-        for (int n = 0; n < CHECK; n++) sum = {sum[14:0], 1'b0} ^ ((sum[15] ^ header[n]) ? 16'h1021 : 16'h0);
+        for (int n = 0; n < CRC; n++) sum = {sum[14:0], 1'b0} ^ ((sum[15] ^ header[n]) ? 16'h1021 : 16'h0);
         return sum;
     endfunction
 
@@ -45,7 +45,7 @@ module mirror #(
             end else if (va >= second && va < second + chunks * sectors)
                 mirrored[3 + VA +: VA_BITS] = VA_BITS'(second + shifted(va - second, sectors));
             mirrored[3 + DESTINATION +: 6] = 0;
-            mirrored[3 + CHECK +: 16] = check(mirrored[258:3]);
+            mirrored[3 + CRC +: 16] = crc_16(mirrored[258:3]);
         end
     end
 endmodule

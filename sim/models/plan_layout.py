@@ -9,7 +9,7 @@ sectors of the simulated channel slice, times in cycles.
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from hw.messages import Phase
+from hw.messages import TrafficClass
 
 KERNELS = 3
 """Kernels of one run, in order; one without workgroups is left out."""
@@ -25,7 +25,7 @@ Kernel = data.StructLayout(
         "slots": unsigned(9),
         "steps": unsigned(8),
         "stepped": unsigned(1),
-        "phase": Phase,
+        "traffic_class": TrafficClass,
         "active": unsigned(1),
         "after_done": unsigned(1),
         "arrive": unsigned(24),
@@ -36,7 +36,7 @@ Kernel = data.StructLayout(
     }
 )
 """A kernel: its workgroups are lines `first` to `first + count - 1`, at most `slots` at a time. Each has `steps`
-steps; with `stepped` the step file says what a step fetches and whom it waits for, else it fetches all. `phase` is
+steps; with `stepped` the step file says what a step fetches and whom it waits for, else it fetches all. `traffic_class` is
 the accounting class of its accesses; `active` raises the node's `kernel_active`; with `after_done` it begins when
 the node's collective is done. It ends when all its stores are taken and `arrive` sectors have come over the link in
 all. Its tiles are `wfs` WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile."""

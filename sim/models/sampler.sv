@@ -1,5 +1,5 @@
 // What the channels of one GPU do over time. From the last `restart` on, while `enable`, every +sample_window=<cycles> a line is appended to
-// "<prefix><id>.txt", prefix from +samples=<prefix>: 16 counts of column commands by kind = {phase, access} (access in the
+// "<prefix><id>.txt", prefix from +samples=<prefix>: 16 counts of column commands by kind = {traffic_class, access} (access in the
 // low bits), the sum over cycles and channels of the requests in the DRAM queues, the threshold in force, and the cycles
 // of the window (the last one may be short). Without +samples nothing is written.
 module sampler #(

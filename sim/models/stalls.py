@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 
-class Pauses(wiring.Component):
+class Stalls(wiring.Component):
     """`stop` has one bit per port, set in a cycle with probability `probability` / 256 (0: never).
 
     A 32-bit xorshift generator (Marsaglia 2003), started from `seed` in the first cycle after reset.

@@ -358,7 +358,7 @@ class WorkgroupEngine(wiring.Component):
             ]
             with m.If(lane.error):
                 m.d.sync += self.error.eq(1)
-            m.d.comb += [lane.rank.eq(self.rank), lane.base.eq(self._base), lane.phase.eq(kernel.phase)]
+            m.d.comb += [lane.rank.eq(self.rank), lane.base.eq(self._base), lane.traffic_class.eq(kernel.traffic_class)]
         m.d.comb += done.moved.eq(sum(done.counts[1:], done.counts[0]))
 
         # Remote stores go at the pace of the link: what waits for it must not stand before the reads behind it.

@@ -51,5 +51,5 @@ def relative_difference(one: float, other: float) -> float:
 
 
 def total_sectors(sectors: Mapping[str, Mapping[str, int]], without: str = "") -> int:
-    """All DRAM sectors of a run: of GEMM, RS, AG and the Tracker's home table, but not of the phase `without`."""
+    """All DRAM sectors of a run: of GEMM, RS, AG and the Tracker's backing store, but not of the phase `without`."""
     return sum(sum(counts.values()) for phase, counts in sectors.items() if phase != without)

@@ -56,7 +56,7 @@ KINDS = (
     Kind("RS stores and updates", "rs", False, "#F5CE74"),
     Kind("AG reads", "ag", True, "#007A58"),
     Kind("AG stores", "ag", False, "#7CCDB3"),
-    Kind("Tracker's home table", "other", None, PURPLE),
+    Kind("Tracker's backing store", "other", None, PURPLE),
 )
 """Hue says the phase, the darker shade reads."""
 SETTINGS: dict[str, Any] = {

@@ -27,7 +27,7 @@ class Ring:
 
     async def reset(self) -> None:
         """Reset for a few cycles, every input at 0."""
-        for name in ("select", "go", "program_start", "start", "fill", "pause", "dump"):
+        for name in ("select", "go", "program_start", "start", "fill", "stall", "dump"):
             getattr(self.dut, name).value = 0
         self.dut.rst.value = 1
         await Timer(5, unit="ns")
@@ -77,7 +77,7 @@ async def session(dut: HierarchyObject) -> None:
     started = time.perf_counter()
     processor = time.process_time()
     await ring.reset()
-    dut.pause.value = job["pause"]
+    dut.stall.value = job["stall"]
     result: dict[str, Any] = {"alone": []}
     await ring.program("before")
     if job["alone"]:

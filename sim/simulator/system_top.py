@@ -169,7 +169,7 @@ def system_top(config: Configuration, gpu: Gpu, topology: Topology) -> str:
     gpus = topology.gpus
     packing = Packing.of(gpu.signature)
     width = {name: size for name, (_, size) in (*packing.inputs.items(), *packing.outputs.items())}
-    values = {"start": "start", "fill": "fill", "pause": "pause", "dump": "dump"}
+    values = {"start": "start", "fill": "fill", "stall": "stall", "dump": "dump"}
     values["write"] = "{data, gemm_index, gemm_write & (target == 6'(g))}"
     values |= {"axi_awprot": "3'd0", "axi_arprot": "3'd0", "axi_wstrb": "4'hf", "axi_wdata": "data"}
     host, declarations = [], []
@@ -189,7 +189,7 @@ def system_top(config: Configuration, gpu: Gpu, topology: Topology) -> str:
         values[f"control_in__{port}"] = packing.output(_gpu(sent.shift), f"control_out__{sent.port}")
     if gpus == 1:
         header = Messages(config).link_header
-        places = {"VA": "va", "WG": "wg", "DESTINATION": "destination", "CHECK": "check"}
+        places = {"VA": "va", "WG": "wg", "DESTINATION": "destination", "CRC": "crc"}
         settings = [f".{name}({header[field].offset})" for name, field in places.items()]
         settings += [f".VA_BITS({header['va'].width})", f".WG_BITS({header['wg'].width})"]
         own = packing.output("outputs[0]", "link_out__0")
@@ -215,7 +215,7 @@ module ring_top #(
     input  logic [15:0] program_start,
     input  logic start,
     input  logic fill,
-    input  logic [7:0] pause,
+    input  logic [7:0] stall,
     input  logic dump,
     output logic clk,
     output logic [{width["status"] - 1}:0] status,
@@ -240,7 +240,7 @@ module ring_top #(
     assign trouble = (|bad) | refused;
 
     axi_sequencer host (
-        .clk(clk), .rst(rst), .go(go), .start(program_start), .pause(pause), .idle(programmed), .refused(refused),
+        .clk(clk), .rst(rst), .go(go), .start(program_start), .stall(stall), .idle(programmed), .refused(refused),
         {(newline + "        ").join(host)}
         .select(target), .gemm_write(gemm_write), .gemm_index(gemm_index), .data(data)
     );

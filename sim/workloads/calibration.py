@@ -1,6 +1,6 @@
 """Times of a GEMM's workgroups on machine PAPER: the analytic model, and what makes the simulation agree with it.
 
-The model, fitted to four ideal-overlap figures that the paper states (`tb/unit/test_kernel_plans.py`): a GEMM alone
+The model, fitted to four ideal-overlap figures that the paper states (`tb/simulation/test_kernel_plans.py`): a GEMM alone
 takes 2MNK / (114.7 TFLOP/s x 0.9 x K/(K + 200)) on 80 compute units. Its K/(K + 200) says that a workgroup has a
 fixed cost of 200 units of K beside its K steps: here its lead time. A step takes its share of the arithmetic at full
 rate. Reads that the last-level cache leaves, stores, and the last stage, in which not all compute units have work,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hw.messages import Phase
+from hw.messages import TrafficClass
 from sim.collectives.interpret import chunks_sent
 from sim.collectives.program import Program, Via
 from sim.host.address_space import ARRAY_BASE
@@ -89,7 +89,7 @@ def gemm_kernel(
             "slots": slots,
             "steps": layer.steps,
             "stepped": 1,
-            "phase": Phase.GEMM.value,
+            "traffic_class": TrafficClass.GEMM.value,
             "active": 1,
             "wfs": WFS,
             "rows": tiling.wf_rows,
@@ -163,7 +163,7 @@ class _Pieces:
 
     def plan(
         self,
-        phase: Phase,
+        traffic_class: TrafficClass,
         slots: int,
         after_done: bool,
         reads: Sequence[tuple[np.ndarray, np.ndarray]],
@@ -176,7 +176,7 @@ class _Pieces:
             kernel={
                 "slots": slots,
                 "steps": 1,
-                "phase": phase.value,
+                "traffic_class": traffic_class.value,
                 "after_done": int(after_done),
                 "arrive": self.received + self.arriving * self.layer.chunk_sectors,
                 "wfs": 1,
@@ -210,7 +210,7 @@ def reduce_scatter_kernel(layer: SubLayer, program: Program, rank: int, slots: i
     received = memory.staging + (pieces.step - 1) * chunk + pieces.offset
     last = pieces.step == len(chunks) - 1
     return pieces.plan(
-        Phase.RS,
+        TrafficClass.RS,
         slots,
         False,
         [(own, pieces.sectors), (np.maximum(received, 0), np.where(pieces.step > 0, pieces.sectors, 0))],
@@ -225,7 +225,7 @@ def near_memory_reduce_scatter_kernel(layer: SubLayer, program: Program, rank: i
     arriving = program.closed_forms["near-memory kernel"].arriving
     pieces = _Pieces(layer, chunks_sent(program, rank), arriving)
     return pieces.plan(
-        Phase.RS,
+        TrafficClass.RS,
         slots,
         False,
         [(ARRAY_BASE + pieces.place, pieces.sectors)],
@@ -243,7 +243,7 @@ def all_gather_kernel(
     memory = layer.memory
     own = np.isin(pieces.chunk, program.gemm(rank).chunks)
     return pieces.plan(
-        Phase.AG,
+        TrafficClass.AG,
         slots,
         after_done,
         [(np.where(own, ARRAY_BASE, memory.gathered) + pieces.place, pieces.sectors)],

@@ -100,27 +100,27 @@ class SubLayer:
         """Where everything lies."""
         align = INTERLEAVE_SECTORS * TOTAL_CHANNELS
         array = -(-self.gpus * self.tiling.sectors // align) * align
-        home = -(-self.gpus * self.workgroups * WFS // 2 // align) * align
-        return Memory(array=array, home=home, channels=self.channels)
+        backing = -(-self.gpus * self.workgroups * WFS // 2 // align) * align
+        return Memory(array=array, backing=backing, channels=self.channels)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """First sectors of the regions of a GPU's memory: the output and its home table, the gathered output, what a
+    """First sectors of the regions of a GPU's memory: the output and its backing store, the gathered output, what a
     reduce-scatter kernel receives (`staging`), the operands (`inputs`), and windows to the neighbour's gathered output,
     staging and output."""
 
     array: int
-    home: int
+    backing: int
     channels: int
 
     @property
-    def home_base(self) -> int:
+    def backing_base(self) -> int:
         return ARRAY_BASE + self.array
 
     @property
     def gathered(self) -> int:
-        return self.home_base + self.home
+        return self.backing_base + self.backing
 
     @property
     def staging(self) -> int:
@@ -129,7 +129,7 @@ class Memory:
     @property
     def written(self) -> int:
         """Sectors from the first to the last that is ever written."""
-        return 3 * self.array + self.home
+        return 3 * self.array + self.backing
 
     @property
     def inputs(self) -> int:

@@ -31,7 +31,7 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES
     strays = [file for file in points.files() if not any(block.has_file(file) for block in blocks)]
     entries = read_exclusions(exclusions) if measured.runs else []
     excluded = exclude(points, entries, lambda file: (ROOT / file).read_text().splitlines())
-    excluded.complaints.extend(f"{file} belongs to no block of blocks.toml" for file in strays)
+    excluded.errors.extend(f"{file} belongs to no block of blocks.toml" for file in strays)
     found = results(blocks, measured, excluded, build, ROOT / "tb" / "testplan.toml", scores)
     (coverage / "summary.json").write_text(json.dumps(found.as_json(), indent=1) + "\n")
     (coverage / "source.info").write_text(lcov_info(measured.source, "t3"))
@@ -45,10 +45,10 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES
     print(f"page: {page}")
     if goals:
         below = [name for name in GOALS if found.overall.met(name) is False]
-        excluded.complaints.extend(f"{name} is below its goal of {GOALS[name]} %" for name in below)
-    for complaint in excluded.complaints:
-        print(complaint, file=sys.stderr)
-    return 1 if excluded.complaints else 0
+        excluded.errors.extend(f"{name} is below its goal of {GOALS[name]} %" for name in below)
+    for error in excluded.errors:
+        print(error, file=sys.stderr)
+    return 1 if excluded.errors else 0
 
 
 def main(

@@ -117,7 +117,7 @@ class Results:
             ],
             "excluded_points": len(self.excluded.points),
             "excluded": {name: figure.as_json() for name, figure in self.excluded_shares().items()},
-            "exclusion_complaints": self.excluded.complaints,
+            "exclusion_errors": self.excluded.errors,
             "simulation_runs": self.runs,
             "mutation_recorded": self.recorded,
         }

@@ -66,7 +66,7 @@ class ColumnBus:
         else:
             assert not column["first_touch"]
         assert {name: column[name] for name in names} == {name: due[name] for name in names}, f"sector {va:#x}"
-        assert (event["phase"], event["access"]) == (due["phase"], due["access"])
+        assert (event["traffic_class"], event["access"]) == (due["traffic_class"], due["access"])
         assert event["row_hit"] == (bank not in self.fresh)
         assert event["occupancy"], "a request left an empty queue"
         self.fresh.discard(bank)

@@ -12,7 +12,7 @@ from hw.dma.events import DmaEvents
 from hw.messages import Access, Messages, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
 from tb.drivers.payload import pack, unpack
-from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_dma
 from tb.golden.packets import Tile, block_rows, row_packets
@@ -25,7 +25,7 @@ LATE = 150
 class DmaBench:
     """The engine with a memory of random latency behind it and the golden model of its packets beside it."""
 
-    def __init__(self, dut, config: Configuration, pause: float, latency: int):
+    def __init__(self, dut, config: Configuration, stall: float, latency: int):
         self.dut, self.config, self.messages = dut, config, Messages(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.latency = latency
@@ -45,9 +45,9 @@ class DmaBench:
         self.call(random.getrandbits(config.epoch_bits), random.getrandbits(6))
         self.event_cycles: Counter[int] = Counter()
         """Cycles by what the engine did in them."""
-        self.blocks = StreamSource(dut, "blocks", dut.clk, pauses(pause))
-        self.packets = StreamSink(dut, "packets", dut.clk, pauses(pause))
-        self.sinks = [StreamSink(dut, f"reads__{c}", dut.clk, pauses(pause)) for c in range(config.channels)]
+        self.blocks = StreamSource(dut, "blocks", dut.clk, stalls(stall))
+        self.packets = StreamSink(dut, "packets", dut.clk, stalls(stall))
+        self.sinks = [StreamSink(dut, f"reads__{c}", dut.clk, stalls(stall)) for c in range(config.channels)]
         for channel in range(config.channels):
             getattr(dut, f"returns__{channel}").value = 0
 
@@ -101,7 +101,7 @@ class DmaBench:
                 assert (request["epoch"], request["mask"]) == (self.epoch, 0xFFFFFFFF)
                 va = request["va"]
                 assert (va >> 3) % self.config.channels == channel
-                self.reads.append(tuple(request[name] for name in ("va", "range", "wg", "wf", "phase")))
+                self.reads.append(tuple(request[name] for name in ("va", "range", "wg", "wf", "traffic_class")))
                 late = LATE if request["id"] == self.late else 0
                 pending.append((self.cycle + random.randint(1, self.latency) + late, request["id"], va))
             due = [item for item in pending if item[0] <= self.cycle]
@@ -129,7 +129,7 @@ class DmaBench:
                 remote_access=remote[0],
                 alu=remote[1],
                 dtype=remote[2],
-                phase=remote[3],
+                traffic_class=remote[3],
                 peer=peer,
                 reserved=random.getrandbits(10),
                 first_touch=random.getrandbits(1),
@@ -173,10 +173,10 @@ class DmaBench:
         layout = self.messages.link_flit
         expected_reads: Counter[tuple] = Counter()
         for index, wg, wf, va, bottom, right in expected_blocks:
-            tile, offset, peer, (access, alu, dtype, phase) = self.controls[index]
+            tile, offset, peer, (access, alu, dtype, traffic_class) = self.controls[index]
             for tile_wf, sectors in block_rows(tile, va, wf, bottom, right):
                 for packet in row_packets(sectors):
-                    expected_reads.update((address, index, wg, tile_wf, phase) for address, _ in packet)
+                    expected_reads.update((address, index, wg, tile_wf, traffic_class) for address, _ in packet)
                     flit = unpack(layout, flits.pop(0))
                     assert flit["header"] == 1 and flit["last"] == 0
                     header = unpack(self.messages.link_header, flit["data"])
@@ -188,13 +188,13 @@ class DmaBench:
                         "access": access,
                         "alu": alu,
                         "dtype": dtype,
-                        "phase": phase,
+                        "traffic_class": traffic_class,
                         "epoch": self.epoch,
                         "length": len(packet) - 1,
                         "mask": packet[-1][1],
                         "source": self.rank,
                         "destination": peer,
-                        "check": 0,
+                        "crc": 0,
                     }
                     for place, (address, _) in enumerate(packet):
                         flit = unpack(layout, flits.pop(0))

@@ -21,7 +21,7 @@ from hw.messages import Messages
 from hw.range_table import Control, RangeWrite, Word
 from tb.drivers.lossy_wire import LossyWire, Weather
 from tb.drivers.payload import pack, unpack
-from tb.drivers.stream import StreamSink, pauses
+from tb.drivers.stream import StreamSink, stalls
 
 SIDES = {"a": "b", "b": "a"}
 IDS = 12
@@ -143,12 +143,12 @@ class LaneBench:
     Exactly once, in the order of each source on each port, bit for bit; a write that is not expected fails at once.
     """
 
-    def __init__(self, dut, parameters: LaneParameters, latency: int, weather: Weather, pause: float = 0):
+    def __init__(self, dut, parameters: LaneParameters, latency: int, weather: Weather, stall: float = 0):
         self.dut, self.parameters, self.latency = dut, parameters, latency
         self.messages = Messages(parameters.config)
         self.weather = weather
-        self.pause = pause
-        self.ready = {side: pauses(pause) for side in SIDES}
+        self.stall = stall
+        self.ready = {side: stalls(stall) for side in SIDES}
         self.standing: set[tuple[str, int]] = set()
         """Ports whose wire takes nothing, as (side, port)."""
         self.pace = 1
@@ -180,7 +180,7 @@ class LaneBench:
         """Sources that wait for a slot, and those that shall no longer."""
         self.arrival_delay = 30
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
-        stop = pauses(pause)
+        stop = stalls(stall)
         self.memory_stands = False
         self.sinks = {
             s: [
@@ -250,7 +250,7 @@ class LaneBench:
                     access=random.choice([1, 2]),
                     alu=random.getrandbits(2),
                     dtype=random.getrandbits(2),
-                    phase=random.getrandbits(2),
+                    traffic_class=random.getrandbits(2),
                 )
                 offset = random.randrange(1 << self.parameters.config.va_sector_bits - 4) * 8
                 self.sends[side].append(Send(port, control, offset))
@@ -373,7 +373,7 @@ class LaneBench:
         control = unpack(SendControl, entry.control)
         reach = unpack(Control, self.control)
         top = 1 << self.parameters.config.va_sector_bits
-        expected = {name: control[name] for name in ("access", "alu", "dtype", "phase")} | {
+        expected = {name: control[name] for name in ("access", "alu", "dtype", "traffic_class")} | {
             "va": (packet.va + entry.offset + place) % top,
             "wf": packet.wf,
             "epoch": packet.epoch,
@@ -396,7 +396,7 @@ class LaneBench:
         """Fill slots as the DMA engine does (data later, closed with the last read) or as merged stores."""
         layout = packet_layout(self.parameters)
         queue = self.queues[side, source]
-        pause = pauses(self.pause)
+        stall = stalls(self.stall)
         while True:
             while not queue or side in self.stop_sources:
                 await RisingEdge(self.dut.clk)
@@ -425,7 +425,7 @@ class LaneBench:
                 slot = int(self.signal(side, "slots").value) >> source * self.parameters.slot_bits
                 packet.slot = slot & (1 << self.parameters.slot_bits) - 1
                 await RisingEdge(self.dut.clk)
-                if room and not pause():
+                if room and not stall():
                     break
             self.waits_for_slot.remove((side, source))
             if (side, source) in self.give_up:

@@ -18,10 +18,10 @@ from hw.messages import Access, Fault, Messages
 from hw.range_table import Control, RangeWrite, Word
 from sim.models.link import LinkModel
 from tb.drivers.payload import pack, unpack
-from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_link_pair
-from tb.golden.packets import header_check
+from tb.golden.packets import header_crc
 
 RANGES = 4
 SIDES = {"a": "b", "b": "a"}
@@ -45,7 +45,7 @@ class LinkPair(wiring.Component):
         flits = stream.Signature(messages.link_flit)
         members = {
             "ranges": In(RangeWrite),
-            "pause": In(1),
+            "stall": In(1),
             "flip": In(256),
             "flipped_header": Out(2),
             "sent_valid": Out(1),
@@ -105,7 +105,7 @@ class LinkPair(wiring.Component):
                 flip = model.rx.valid & model.rx.payload.header
                 flips[receiver] = flips[receiver] | (flip & self.flip.any())
                 m.d.comb += [
-                    model.pause.eq(self.pause),
+                    model.stall.eq(self.stall),
                     model.rx_control.eq(units[receiver].rx_control[port]),
                     units[sender].tx_control[port].eq(model.tx_control),
                     rx.valid.eq(model.rx.valid),
@@ -125,14 +125,14 @@ class LinkPair(wiring.Component):
 class PairBench:
     """Two link units with sources of packets, sinks of writes, and what is expected of them."""
 
-    def __init__(self, dut, config: Configuration, pause: float = 0, memory_pause=None):
+    def __init__(self, dut, config: Configuration, stall: float = 0, memory_stall=None):
         self.dut, self.config, self.messages = dut, config, Messages(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         channels = range(config.channels)
         self.sources = {
-            (s, k): StreamSource(dut, f"{s}_{k}", dut.clk, pauses(pause)) for s in SIDES for k in ("dma", "store")
+            (s, k): StreamSource(dut, f"{s}_{k}", dut.clk, stalls(stall)) for s in SIDES for k in ("dma", "store")
         }
-        stop = memory_pause or pauses(pause)
+        stop = memory_stall or stalls(stall)
         self.requests = {s: [StreamSink(dut, f"{s}_requests__{c}", dut.clk, stop) for c in channels] for s in SIDES}
         self.faults_wait = False
         self.faults = {s: StreamSink(dut, f"{s}_faults", dut.clk, lambda: self.faults_wait) for s in SIDES}
@@ -163,7 +163,7 @@ class PairBench:
 
     async def reset(self, armed: bool = True):
         dut = self.dut
-        dut.ranges.value, dut.pause.value, dut.flip.value = 0, 0, 0
+        dut.ranges.value, dut.stall.value, dut.flip.value = 0, 0, 0
         for side in SIDES:
             getattr(dut, f"{side}_arm").value = 0
             getattr(dut, f"{side}_armed").value = int(armed)
@@ -245,13 +245,13 @@ class PairBench:
             "access": random.choice([Access.STORE, Access.UPDATE]).value,
             "alu": random.getrandbits(2),
             "dtype": random.getrandbits(2),
-            "phase": random.getrandbits(2),
+            "traffic_class": random.getrandbits(2),
             "epoch": self.epoch,
             "length": length - 1,
             "mask": random.choice([0xFFFFFFFF, 0xFF, random.getrandbits(32)]),
             "source": self.ranks[side],
             "destination": self.ranks[other] ^ (1 << random.randrange(6) if refused is Fault.DESTINATION else 0),
-            "check": 0,
+            "crc": 0,
         }
         flit = self.messages.link_flit
         queue = self.sources[side, kind].queue
@@ -261,7 +261,9 @@ class PairBench:
             last = place == length - 1
             queue.append(pack(flit, header=0, last=last, data=word))
             if refused is None:
-                request = {name: header[name] for name in ("access", "alu", "dtype", "phase", "wg", "wf", "epoch")}
+                request = {
+                    name: header[name] for name in ("access", "alu", "dtype", "traffic_class", "wg", "wf", "epoch")
+                }
                 request |= {
                     "va": va + place,
                     "mask": header["mask"] if last else 0xFFFFFFFF,
@@ -327,7 +329,7 @@ class PairBench:
         for flit in self.sent:
             if flit & 1:
                 header = flit >> 2
-                assert header >> bits & 0xFFFF == header_check(header & (1 << bits) - 1, bits)
+                assert header >> bits & 0xFFFF == header_crc(header & (1 << bits) - 1, bits)
 
     def written_packets(self, side: str) -> int:
         """Packets of which `side` has written every sector; so far, they must have come in the order expected."""

@@ -12,7 +12,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, Combine, ReadOnly, RisingEdge
 
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
-from hw.messages import Access, Messages, Phase
+from hw.messages import Access, Messages, TrafficClass
 from hw.node import Node
 from hw.registers.map import find_register
 from hw.registers.register_file import RegisterFile
@@ -93,7 +93,7 @@ class RingBench:
         self.messages = Messages(config)
         self.ranks = range(gpus)
         self.inputs = (0, 8)
-        self.home = ARRAY + gpus * tiling.sectors
+        self.backing = ARRAY + gpus * tiling.sectors
         self.limit = 60000
         """Cycles in which whatever is waited for must happen."""
         channels = range(config.channels)
@@ -180,7 +180,7 @@ class RingBench:
         raise AssertionError(f"rank {rank}: never {field}")
 
     async def program(self, rank: int, epoch: int = 1) -> None:
-        """The ranges of a reduce-scatter with first touch, a plain range, the home table."""
+        """The ranges of a reduce-scatter with first touch, a plain range, the backing store."""
         node = compile_program(
             programs.ring_reduce_scatter(self.gpus, dtype="int32"),
             self.config,
@@ -189,7 +189,7 @@ class RingBench:
             {"output": Placement(ARRAY, self.tiling)},
             epoch=epoch,
             plain=[self.inputs],
-            home=self.home,
+            backing=self.backing,
         )
         arbiter = register_write(self.config, "arbiter", refresh=0)
         await self.write(rank, [*node.writes, arbiter])
@@ -225,7 +225,7 @@ class RingBench:
                         request = pack(
                             self.messages.compute_request,
                             access=Access.STORE.value,
-                            phase=Phase.GEMM.value,
+                            traffic_class=TrafficClass.GEMM.value,
                             va=ARRAY + index,
                             wg=chunk * self.stride + wg,
                             wf=wf,

@@ -67,11 +67,11 @@ class RegisterBench:
                 if valid and not int(getattr(dut, f"axi_{channel}ready").value):
                     offered[channel] = now
 
-    def pause(self, percent):
+    def stall(self, percent):
         cocotb.start_soon(self.watch_protocol())
         write, read = self.master.write_if, self.master.read_if
         for channel in (write.aw_channel, write.w_channel, write.b_channel, read.ar_channel, read.r_channel):
-            channel.set_pause_generator(iter(lambda: random.random() * 100 < percent, None))
+            channel.set_stall_generator(iter(lambda: random.random() * 100 < percent, None))
 
     def address(self, name):
         return find_register(self.config, name).address

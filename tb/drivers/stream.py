@@ -1,4 +1,4 @@
-"""Drivers of the valid/ready streams of a design, with random pauses and a check of the protocol.
+"""Drivers of the valid/ready streams of a design, with random stalls and a check of the protocol.
 
 A stream `name` of a component is flattened to `name__payload`, `name__valid` and `name__ready`; payloads are plain
 integers here. Both drivers change their signals just after a rising edge and sample when the cycle has settled.
@@ -12,21 +12,21 @@ from typing import Any
 import cocotb
 from cocotb.triggers import Event, ReadOnly, RisingEdge
 
-Pause = Callable[[], bool]
+Stall = Callable[[], bool]
 
 
-def pauses(percent: float) -> Pause:
-    """A pause generator that is true in `percent` of the cycles."""
+def stalls(percent: float) -> Stall:
+    """A stall generator that is true in `percent` of the cycles."""
     return lambda: random.random() * 100 < percent
 
 
 def never() -> bool:
-    """The pause generator that never pauses."""
+    """The stall generator that never stalls."""
     return False
 
 
 def until_offered() -> bool:
-    """In place of a pause generator: a sink that is ready only for what was offered in the cycle before.
+    """In place of a stall generator: a sink that is ready only for what was offered in the cycle before.
 
     A design whose `valid` waits for `ready` comes to a stop.
     """
@@ -36,9 +36,9 @@ def until_offered() -> bool:
 class _StreamPort:
     """The signals of stream `name` of `dut`; `taken` counts its transfers."""
 
-    def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
+    def __init__(self, dut: Any, name: str, clk: Any, stall: Stall | None = None):
         self.name = name
-        self.pause = pause or never
+        self.stall = stall or never
         self.taken = 0
         self._reset = getattr(dut, "rst", None)
         self._clk = clk
@@ -59,7 +59,7 @@ class _StreamPort:
 class StreamSource(_StreamPort):
     """Offers the payloads put in `queue`, in order, holding each one until it is taken.
 
-    `pause` is asked once per cycle while nothing is offered; true leaves `valid` low for that cycle, and the payload is
+    `stall` is asked once per cycle while nothing is offered; true leaves `valid` low for that cycle, and the payload is
     anything: what `idle` makes of the last one, random bits by default. `taken` counts the transfers. Nothing is
     offered while the design is in reset.
     """
@@ -69,10 +69,10 @@ class StreamSource(_StreamPort):
         dut: Any,
         name: str,
         clk: Any,
-        pause: Pause | None = None,
+        stall: Stall | None = None,
         idle: Callable[[int], int] | None = None,
     ):
-        super().__init__(dut, name, clk, pause)
+        super().__init__(dut, name, clk, stall)
         self.queue: deque[int] = deque()
         self._idle = idle
         self._offered = False
@@ -106,7 +106,7 @@ class StreamSource(_StreamPort):
         while True:
             await RisingEdge(self._clk)
             if not self._offered:
-                if self.queue and not self._in_reset() and not self.pause():
+                if self.queue and not self._in_reset() and not self.stall():
                     if self._payload is not None:
                         self._payload.value = self.queue[0]
                     self._valid.value = 1
@@ -128,13 +128,13 @@ class StreamSource(_StreamPort):
 class StreamSink(_StreamPort):
     """Takes payloads into `received`, pausing at random.
 
-    `pause` is asked once per cycle; true keeps `ready` low (see also :func:`until_offered`). `taken` counts the
+    `stall` is asked once per cycle; true keeps `ready` low (see also :func:`until_offered`). `taken` counts the
     transfers. Raises :class:`AssertionError` (which fails the test) when a payload changes or `valid` falls before it
     was taken.
     """
 
-    def __init__(self, dut: Any, name: str, clk: Any, pause: Pause | None = None):
-        super().__init__(dut, name, clk, pause)
+    def __init__(self, dut: Any, name: str, clk: Any, stall: Stall | None = None):
+        super().__init__(dut, name, clk, stall)
         self.received: deque[int] = deque()
         if self._ready is not None:
             self._ready.value = 0
@@ -151,7 +151,7 @@ class StreamSink(_StreamPort):
         offered = False
         while True:
             await RisingEdge(self._clk)
-            ready = self._ready is None or (offered if self.pause is until_offered else not self.pause())
+            ready = self._ready is None or (offered if self.stall is until_offered else not self.stall())
             if self._ready is not None:
                 self._ready.value = int(ready)
             await ReadOnly()

@@ -14,9 +14,9 @@ from hw.messages import Access, Fault, Mapping, Messages
 from hw.range_table import WORDS, Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
 from hw.tracker.count_stage import GENERATION_BITS
 from hw.tracker.events import TrackerEvents
+from tb.drivers.clear import cleared
 from tb.drivers.payload import pack, unpack
-from tb.drivers.stream import StreamSink, StreamSource, pauses
-from tb.drivers.sweep import swept
+from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_tracker
 from tb.golden.tracker import TiledRange
@@ -93,12 +93,12 @@ class TrackerBench:
         self.answers: list[tuple[int, int, int]] = []
         self.cycle = 0
         Clock(dut.clk, 1, unit="ns").start()
-        pause = pauses(percent)
-        self.sources = [StreamSource(dut, f"commits__{c}", dut.clk, pause) for c in range(config.channels)]
-        self.blocks = StreamSink(dut, "blocks", dut.clk, pause)
-        self.launches = StreamSink(dut, "launches", dut.clk, pause)
+        stall = stalls(percent)
+        self.sources = [StreamSource(dut, f"commits__{c}", dut.clk, stall) for c in range(config.channels)]
+        self.blocks = StreamSink(dut, "blocks", dut.clk, stall)
+        self.launches = StreamSink(dut, "launches", dut.clk, stall)
         self.faults = StreamSink(dut, "faults", dut.clk)
-        self.spills = StreamSink(dut, "spill_requests", dut.clk, pause)
+        self.spills = StreamSink(dut, "spill_requests", dut.clk, stall)
 
     async def start(self, epoch: int) -> None:
         """Reset and start the memory and the totals."""
@@ -111,7 +111,7 @@ class TrackerBench:
         for _ in range(2):
             await RisingEdge(dut.clk)
         dut.rst.value = 0
-        cocotb.start_soon(self.home())
+        cocotb.start_soon(self.backing())
         cocotb.start_soon(self.watch())
         observe(watch_tracker, dut, self.config)
 
@@ -149,7 +149,7 @@ class TrackerBench:
         await RisingEdge(self.dut.clk)
         self.dut.clear.value = 0
         await RisingEdge(self.dut.clk)
-        await swept(self.dut)
+        await cleared(self.dut)
 
     async def home(self) -> None:
         """The memory behind the spill requests: served in order, answered in any order, rubbish where never written."""

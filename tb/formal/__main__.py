@@ -43,7 +43,7 @@ def _table(outcomes: list[Outcome]) -> Table:
 def main(
     only: Annotated[list[str] | None, typer.Option(help="Only this proof (may be repeated).")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Proofs at a time.")] = 2,
-    patience: Annotated[float, typer.Option(min=0.1, help="Times the time limits, for a busy machine.")] = 1,
+    time_factor: Annotated[float, typer.Option(min=0.1, help="Times the time limits, for a busy machine.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder of summary.json, junit.xml, models, logs and traces.")] = BUILD
     / "formal",
 ) -> None:
@@ -67,7 +67,7 @@ def main(
         Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar,
     ):
         task = bar.add_task("formal", total=len(names))
-        for future in as_completed([pool.submit(solver.run_named, name, out / name, patience) for name in order]):
+        for future in as_completed([pool.submit(solver.run_named, name, out / name, time_factor) for name in order]):
             outcome = future.result()
             found[outcome.name] = outcome
             bar.update(task, advance=1, description=f"formal: {outcome.name} {outcome.status}")
@@ -77,7 +77,7 @@ def main(
     if not console.is_terminal:
         console.width = LOG_WIDTH
     console.print(_table(outcomes))
-    for line in report.complaints(outcomes):
+    for line in report.errors(outcomes):
         errors.print(line, style="red", markup=False, soft_wrap=True)
     finish(all(outcome.passed for outcome in outcomes))
 

@@ -14,7 +14,7 @@ from tb.formal.bench import Bench, implies
 from tb.formal.proof import proof
 
 DEPTH = 4
-PATIENCE = {"hit": DEPTH + 1, "row": 1}
+LONGEST_WAIT = {"hit": DEPTH + 1, "row": 1}
 """Cycles that may pass without any dispatch, or row request, while some request can be dispatched, or have its row
 opened. A dispatch is lost when a hit arrived just as the row of its bank was given up: at most once per request."""
 
@@ -41,7 +41,7 @@ class WatchedQueue:
         b.free(dut.insert, dut.insert_bank, dut.insert_row, dut.insert_index, dut.lookup_open, dut.lookup_row)
         b.free(dut.activated, dut.released, dut.drain, dut.closed)
         self.bank = b.any_const(4, "bank")
-        self.idle = {name: Signal(range(DEPTH + 3), name=f"idle_{name}") for name in PATIENCE}
+        self.idle = {name: Signal(range(DEPTH + 3), name=f"idle_{name}") for name in LONGEST_WAIT}
         self._list()
         self._watch_bank()
 
@@ -146,7 +146,7 @@ def _claims(w: WatchedQueue) -> None:
             m.d.sync += idle.eq(idle + 1)
         with m.Else():
             m.d.sync += idle.eq(0)
-        b.claim(idle <= PATIENCE[name])
+        b.claim(idle <= LONGEST_WAIT[name])
 
 
 def _invariants(w: WatchedQueue) -> None:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from tb.formal.solver import Outcome
 
 
-def _complaint(outcome: Outcome) -> str:
+def _error(outcome: Outcome) -> str:
     """What is wrong with an outcome, in a sentence."""
     parts = []
     if outcome.status != "proved":
@@ -33,7 +33,7 @@ def junit(outcomes: Sequence[Outcome]) -> ElementTree.ElementTree:
                 suite, "testcase", classname=f"formal.{block}", name=outcome.name, time=f"{seconds:.2f}"
             )
             if not outcome.passed:
-                ElementTree.SubElement(case, "failure", message=_complaint(outcome))
+                ElementTree.SubElement(case, "failure", message=_error(outcome))
     return ElementTree.ElementTree(root)
 
 
@@ -45,6 +45,6 @@ def write(outcomes: Sequence[Outcome], folder: Path) -> None:
     junit(outcomes).write(folder / "junit.xml", encoding="unicode", xml_declaration=True)
 
 
-def complaints(outcomes: Sequence[Outcome]) -> list[str]:
+def errors(outcomes: Sequence[Outcome]) -> list[str]:
     """One line per proof that did not pass."""
-    return [f"{outcome.name}: {_complaint(outcome)}" for outcome in outcomes if not outcome.passed]
+    return [f"{outcome.name}: {_error(outcome)}" for outcome in outcomes if not outcome.passed]

@@ -168,10 +168,10 @@ def _smtbmc(source: Path, log: Path, limit: float, *options: str) -> str:
     output = _run(command, log, limit)
     if not output:
         return "TIMEOUT"
-    verdict = re.findall(r"Status: (PASSED|FAILED|PREUNSAT)", output)
-    if not verdict:
-        raise RuntimeError(f"smtbmc gave no verdict, see {log}")
-    return "FAILED" if verdict[-1] == "PREUNSAT" else verdict[-1]
+    status = re.findall(r"Status: (PASSED|FAILED|PREUNSAT)", output)
+    if not status:
+        raise RuntimeError(f"smtbmc gave no status, see {log}")
+    return "FAILED" if status[-1] == "PREUNSAT" else status[-1]
 
 
 def _pdr(source: Path, log: Path, limit: float) -> str:
@@ -185,7 +185,7 @@ def _pdr(source: Path, log: Path, limit: float) -> str:
         return "PASSED"
     if "was asserted" in output:
         return "FAILED"
-    raise RuntimeError(f"abc gave no verdict, see {log}")
+    raise RuntimeError(f"abc gave no status, see {log}")
 
 
 def _trace(folder: Path, name: str) -> list[str]:
@@ -196,30 +196,30 @@ def prove(proof: Proof, folder: Path) -> tuple[str, float, Path]:
     """Status `proved`, `failed` or `timeout`, seconds, and the log that shows why."""
     started = time.monotonic()
     deadline = started + proof.time_limit
-    verdicts = {"PASSED": "proved", "FAILED": "failed", "TIMEOUT": "timeout"}
+    statuss = {"PASSED": "proved", "FAILED": "failed", "TIMEOUT": "timeout"}
     if proof.engine == "pdr":
         log = folder / "pdr.log"
-        verdict = _pdr(model(proof, folder, "proof", aiger=True), log, deadline - time.monotonic())
-        return verdicts[verdict], time.monotonic() - started, log
+        status = _pdr(model(proof, folder, "proof", aiger=True), log, deadline - time.monotonic())
+        return statuss[status], time.monotonic() - started, log
     source = model(proof, folder, "proof")
     log = folder / "bmc.log"
-    verdict = _smtbmc(
+    status = _smtbmc(
         source, log, deadline - time.monotonic(), "-t", str(proof.depth), "--presat", *_trace(folder, "bmc")
     )
-    if verdict == "PASSED" and proof.engine == "k-induction":
+    if status == "PASSED" and proof.engine == "k-induction":
         log = folder / "induction.log"
-        verdict = _smtbmc(
+        status = _smtbmc(
             source, log, deadline - time.monotonic(), "-i", "-t", str(proof.depth), *_trace(folder, "induction")
         )
-    return verdicts[verdict], time.monotonic() - started, log
+    return statuss[status], time.monotonic() - started, log
 
 
 def cover(proof: Proof, folder: Path) -> tuple[str, float]:
     """Status `reached`, `unreached` or `timeout`, and seconds."""
     started = time.monotonic()
     source = model(proof, folder, "cover")
-    verdict = _smtbmc(source, folder / "cover.log", proof.time_limit, "-c", "-t", str(proof.cover_depth))
-    status = {"PASSED": "reached", "FAILED": "unreached", "TIMEOUT": "timeout"}[verdict]
+    status = _smtbmc(source, folder / "cover.log", proof.time_limit, "-c", "-t", str(proof.cover_depth))
+    status = {"PASSED": "reached", "FAILED": "unreached", "TIMEOUT": "timeout"}[status]
     return status, time.monotonic() - started
 
 
@@ -227,8 +227,8 @@ def find_seeded_bug(proof: Proof, folder: Path) -> tuple[str, float]:
     """Status `found` when a claim fails from reset on the block with the bug, `missed` or `timeout`, and seconds."""
     started = time.monotonic()
     source = model(proof, folder, "seeded")
-    verdict = _smtbmc(source, folder / "seeded.log", proof.time_limit, "-t", str(proof.bug_depth))
-    status = {"PASSED": "missed", "FAILED": "found", "TIMEOUT": "timeout"}[verdict]
+    status = _smtbmc(source, folder / "seeded.log", proof.time_limit, "-t", str(proof.bug_depth))
+    status = {"PASSED": "missed", "FAILED": "found", "TIMEOUT": "timeout"}[status]
     return status, time.monotonic() - started
 
 
@@ -264,7 +264,7 @@ def run(proof: Proof, folder: Path) -> Outcome:
     )
 
 
-def run_named(name: str, folder: Path, patience: float = 1) -> Outcome:
-    """:func:`run` in another process, which can be given the proof's name only; `patience` times the time limit."""
+def run_named(name: str, folder: Path, time_factor: float = 1) -> Outcome:
+    """:func:`run` in another process, which can be given the proof's name only; `time_factor` times the time limit."""
     proof = all_proofs()[name]
-    return run(replace(proof, time_limit=patience * proof.time_limit), folder)
+    return run(replace(proof, time_limit=time_factor * proof.time_limit), folder)

@@ -181,7 +181,7 @@ def _invariants(b: Bench, block: Block, tile: Lookup, spec: SpecifiedTile, taken
     "that the range's words mean; the last tile column is where the divisibility test of (WG number + 1) says so, "
     "whose product is the sum of shifted multiples",
     scope="full size, 1 Tracker bank and 4; any words that hw/range_table.py allows, rewritten at any time but during "
-    "the look-up. Tested, not proved: that the multiples make the product (tb/unit/test_formal.py), and that the "
+    "the look-up. Tested, not proved: that the multiples make the product (tb/verification/test_formal.py), and that the "
     "divisibility test tells multiples (tb/unit/test_driver.py)",
     bug="bottom_3 stuck at 0: the last tile row is not seen",
     bug_depth=6,

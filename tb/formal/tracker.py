@@ -1,6 +1,6 @@
 """Proof of a Tracker bank: each WF tile triggers once, when its last byte is counted, and no byte is lost.
 
-One arbitrary tile is watched through cache, fetch buffers, evictions and its home in memory. The environment answers
+One arbitrary tile is watched through cache, MSHRs, evictions and its home in memory. The environment answers
 fetches in any order, as late as it likes; to the watched tile with the counter that was last evicted (the spill queue
 and memory keep their order), to others with anything, but with no more counters than were evicted.
 """
@@ -15,7 +15,7 @@ from hw.messages import Fault
 from hw.tracker import bank as bank_module
 from hw.tracker.bank import TrackerBank
 from hw.tracker.count_stage import GENERATION_BITS, operation
-from hw.tracker.fetch_buffers import counter, one_of, tile_key
+from hw.tracker.mshr import counter, one_of, tile_key
 from hw.tracker.storage import ENTRY_EPOCH_BITS, entry_layout, write_layout
 from tb.formal.bench import Bench, at_most_one, implies
 from tb.formal.proof import proof
@@ -70,9 +70,9 @@ class WatchedBank:
         m.d.comb += self.here.eq(count.valid & tile.named(now.key.wg, now.key.wf))
         self.counted = Signal(counted_bits)
         self.out = Signal()
-        self.home = Signal(config.count_bits)
+        self.away = Signal(config.count_bits)
         self.others = Signal(config.tag_bits + 1)
-        self.asked = Signal(config.tracker_fetches)
+        self.asked = Signal(config.tracker_mshrs)
         self.is_message = self.here & ~now.fill
         self.is_fill = self.here & now.fill
         past = Signal()
@@ -80,25 +80,25 @@ class WatchedBank:
         with m.If(self.is_message & ~count.refused):
             m.d.sync += self.counted.eq(self.counted + now.amount.count)
         with m.Elif(past):
-            m.d.sync += self.counted.eq(Mux(self.out, self.home, 0))
+            m.d.sync += self.counted.eq(Mux(self.out, self.away, 0))
         # Claimed of the watched tile, which is any tile; so it may be assumed of the others.
         b.assume(implies(count.valid & now.fill & ~self.here, ~found.hit))
         self.in_set = count.valid & (now.key.wg[: config.set_bits] == tile.wg[: config.set_bits])
         victim_wg = Cat(now.key.wg[: config.set_bits], found.victim.tag[config.wf_bits :])
         self.evicted = evicted = count.eviction & tile.named(victim_wg, found.victim.tag[: config.wf_bits])
         with m.If(evicted):
-            m.d.sync += [self.out.eq(1), self.home.eq(count.spill_request.record.count)]
+            m.d.sync += [self.out.eq(1), self.away.eq(count.spill_request.record.count)]
         with m.Elif(self.is_fill):
             m.d.sync += self.out.eq(0)
         other_left = count.eviction & self.in_set & ~evicted
         other_back = self.in_set & ~self.here & now.fill & now.present
         m.d.sync += self.others.eq(self.others + other_left - other_back)
         b.assume(implies(other_left, self.others < (1 << config.tag_bits) - 1))
-        fetch = Mux(count.fetch, 1 << count.allocated, 0)[: config.tracker_fetches]
+        fetch = Mux(count.fetch, 1 << count.allocated, 0)[: config.tracker_mshrs]
         answer = self.dut.spill_response
-        answered = Mux(answer.valid, 1 << answer.tag, 0)[: config.tracker_fetches]
+        answered = Mux(answer.valid, 1 << answer.tag, 0)[: config.tracker_mshrs]
         m.d.sync += self.asked.eq((self.asked | fetch) & ~answered)
-        b.assume(implies(answer.valid, (self.asked >> answer.tag)[0] & (answer.tag < config.tracker_fetches)))
+        b.assume(implies(answer.valid, (self.asked >> answer.tag)[0] & (answer.tag < config.tracker_mshrs)))
 
     def _answer(self) -> None:
         """What the home answers."""
@@ -110,12 +110,12 @@ class WatchedBank:
             & (answer.record.epoch == self.dut.epoch)
             & (answer.record.reserved[:GENERATION_BITS] == block.signal("sweeps"))
         )
-        fetches = config.tracker_fetches
-        self.active, self.answered = block.signal("fetches.active"), block.signal("fetches.answered")
-        self.keys = [block.view(f"fetches.key_{i}", tile_key(config)) for i in range(fetches)]
-        self.gathered = [block.view(f"fetches.gathered_{i}", counter(config)) for i in range(fetches)]
-        self.homes = [block.view(f"fetches.home_{i}", counter(config)) for i in range(fetches)]
-        self.present = [block.signal(f"fetches.present_{i}") for i in range(fetches)]
+        fetches = config.tracker_mshrs
+        self.active, self.answered = block.signal("mshrs.active"), block.signal("mshrs.answered")
+        self.keys = [block.view(f"mshrs.key_{i}", tile_key(config)) for i in range(fetches)]
+        self.gathered = [block.view(f"mshrs.gathered_{i}", counter(config)) for i in range(fetches)]
+        self.records = [block.view(f"mshrs.record_{i}", counter(config)) for i in range(fetches)]
+        self.present = [block.signal(f"mshrs.present_{i}") for i in range(fetches)]
         self.mine = Cat(self.active[i] & tile.named(key.wg, key.wf) for i, key in enumerate(self.keys))
         self.same_set = [
             self.active[i] & (key.wg[: config.set_bits] == tile.wg[: config.set_bits]) & ~self.mine[i]
@@ -129,7 +129,7 @@ class WatchedBank:
         for i in range(fetches):
             to_here = answer.valid & (answer.tag == i)
             b.assume(implies(to_here & self.mine[i], usable == self.out))
-            b.assume(implies(to_here & self.mine[i] & usable, answer.record.count == self.home))
+            b.assume(implies(to_here & self.mine[i] & usable, answer.record.count == self.away))
             b.assume(implies(to_here & self.same_set[i] & usable, self.on_the_way < self.others))
 
 
@@ -169,7 +169,7 @@ def _bytes_claim(w: WatchedBank) -> None:
     with m.If(w.is_message & count.refused):
         m.d.sync += dropped.eq(dropped + amount)
     with m.Elif(w.is_fill & count.refused):
-        m.d.sync += dropped.eq(dropped + w.counted - Mux(w.out, w.home, 0))
+        m.d.sync += dropped.eq(dropped + w.counted - Mux(w.out, w.away, 0))
     judged = sent
     for number, (valid, stage) in enumerate(w.stages, 1):
         came, judged = judged, Signal(SUM_BITS, name=f"left_{number}")
@@ -233,9 +233,9 @@ def _cache_invariants(w: WatchedBank) -> None:
     b.invariant(at_most_one(w.mine))
     b.invariant(implies(tile.complete, ~buffered & ~w.out & (w.counted == tile.threshold)))
     b.invariant(implies(settled & ~resident & ~buffered & ~w.out & ~tile.complete, w.counted == 0))
-    b.invariant(implies(w.out, w.home < tile.threshold))
+    b.invariant(implies(w.out, w.away < tile.threshold))
     b.invariant(implies(~tile.complete & ~buffered, w.counted < tile.threshold))
-    b.invariant(implies(w.out & ~buffered, w.counted == w.home))
+    b.invariant(implies(w.out & ~buffered, w.counted == w.away))
     b.invariant(implies(settled, spilled == (w.others + w.out)[: config.tag_bits + 1]))
     b.invariant(w.others < (1 << config.tag_bits))
     b.invariant(w.on_the_way <= w.others)
@@ -292,17 +292,17 @@ def _cache_invariants(w: WatchedBank) -> None:
 
 
 def _buffer_invariants(w: WatchedBank) -> None:
-    """Every fetch buffer in use is asked for, answered, or on its way through the pipeline as a fill."""
+    """Every MSHR in use is asked for, answered, or on its way through the pipeline as a fill."""
     b, config, tile, count = w.b, w.config, w.tile, w.count
-    fetches = config.tracker_fetches
-    here = Mux(w.out, w.home, 0)
+    fetches = config.tracker_mshrs
+    here = Mux(w.out, w.away, 0)
     for i in range(fetches):
         states = [w.asked[i], w.answered[i]] + [v & s.fill & s.buffer[i] for v, s in w.stages]
         b.invariant(_population(states) == w.active[i])
         b.invariant(implies(w.mine[i], w.counted == w.gathered[i].count + here))
         b.invariant(implies(w.mine[i], w.gathered[i].count <= tile.threshold))
         b.invariant(implies(w.mine[i] & ~w.asked[i], w.present[i] == w.out))
-        b.invariant(implies(w.mine[i] & w.answered[i], w.homes[i].count == here))
+        b.invariant(implies(w.mine[i] & w.answered[i], w.records[i].count == here))
         for v, s in w.stages:
             moving = v & s.fill & s.buffer[i]
             b.invariant(implies(moving, s.key.as_value() == w.keys[i].as_value()))
@@ -314,18 +314,18 @@ def _buffer_invariants(w: WatchedBank) -> None:
     b.invariant(implies(w.is_message, found.matches == w.mine))
     b.invariant(implies(count.valid & now.fill, found.matches == now.buffer))
     b.invariant(implies(count.valid & ~w.here, (found.matches & w.mine) == 0))
-    spill_room, fetch_room = w.block.signal("spill_room"), w.block.signal("fetch_room")
+    spill_room, mshr_room = w.block.signal("spill_room"), w.block.signal("mshr_room")
     flights = _population([v for v, _ in w.stages])
     messages = _population([v & ~s.fill for v, s in w.stages])
     queued = w.block.signal("spill") + w.block.component("spills").level
     b.invariant(spill_room + flights + queued == config.spill_queue_depth)
-    b.invariant(fetch_room + messages + _population(list(w.active)) == fetches)
+    b.invariant(mshr_room + messages + _population(list(w.active)) == fetches)
 
 
 def _watched(b: Bench, stuck: dict[str, int], counted_bits: int) -> WatchedBank:
     """A bank within one epoch: full size, or small where it is run from reset."""
-    small = Configuration(tracker_sets=4, tracker_ways=1, tracker_fetches=2, trigger_blocks=16)
-    config = small if b.reduced else Configuration(tracker_fetches=4)
+    small = Configuration(tracker_sets=4, tracker_ways=1, tracker_mshrs=2, trigger_blocks=16)
+    config = small if b.reduced else Configuration(tracker_mshrs=4)
     w = WatchedBank(b, config, stuck, counted_bits)
     b.m.d.comb += w.dut.clear.eq(0)
     b.cover(w.here & w.count.complete & (w.tile.threshold == 96) & (w.count.operation.amount.count == 32))
@@ -333,7 +333,7 @@ def _watched(b: Bench, stuck: dict[str, int], counted_bits: int) -> WatchedBank:
 
 
 _SCOPE = (
-    "256 sets x 8 ways x 76 bits, 4 fetch buffers, any tile; one epoch (between two sweeps); geometry and trigger "
+    "256 sets x 8 ways x 76 bits, 4 MSHRs, any tile; one epoch (between two sweeps); geometry and trigger "
     "table by their specification; homes keep the order of the spill requests (cover and seeded bug: 4 sets x 1 way)"
 )
 

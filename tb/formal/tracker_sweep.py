@@ -26,7 +26,7 @@ from tb.formal.tracker_parts import SpecifiedGeometry, SpecifiedTriggers, Watche
 )
 def tracker_sweep_separates(b: Bench) -> None:
     m = b.m
-    config = Configuration(tracker_sets=4, tracker_ways=1, tracker_fetches=2, trigger_blocks=16)
+    config = Configuration(tracker_sets=4, tracker_ways=1, tracker_mshrs=2, trigger_blocks=16)
     tile = WatchedTile(config)
     for signal in (tile.wg, tile.wf, tile.place, tile.threshold, tile.missing):
         value = Value.cast(signal)
@@ -37,7 +37,7 @@ def tracker_sweep_separates(b: Bench) -> None:
         patch.object(bank_module, "TriggerTable", lambda c: SpecifiedTriggers(c, tile)),
     ):
         block = b.open_block(dut, stuck={"sweeps": FIRST_GENERATION})
-    count, fetches = block.component("count"), block.component("fetches")
+    count, fetches = block.component("count"), block.component("mshrs")
     sweep = block.signal("sweep")
 
     # One arbitrary eviction, and whether the bank was swept since.

@@ -6,7 +6,7 @@ from amaranth.lib import data
 
 from hw.config import Configuration
 from hw.dma.events import DmaEvents
-from hw.messages import Access, ArbiterControl, ColumnCommand, Mapping, Messages, Phase, Policy, Threshold
+from hw.messages import Access, ArbiterControl, ColumnCommand, Mapping, Messages, Policy, Threshold, TrafficClass
 from hw.range_table import Control, Grouping, RangeWrite, Word
 from hw.registers.map import WINDOW_BASE, Kind, register_map
 from hw.tracker.events import TrackerEvents
@@ -116,7 +116,7 @@ async def watch_controller(dut: Any, config: Configuration) -> None:
             access = Access(request["access"]).name
             plan.CONTROLLER.sample(name, access, how(stream))
             if name != "spill" and request["tracked"] and access != "READ":
-                made_by_dma = Phase(request["phase"]) is Phase.RS
+                made_by_dma = TrafficClass(request["traffic_class"]) is TrafficClass.RS
                 origin = "local" if name == "compute" else "DMA" if made_by_dma else "remote"
                 plan.COMMIT.sample(origin, access, "whole sector" if request["mask"] == FULL_MASK else "part")
 
@@ -284,7 +284,7 @@ async def watch_registers(dut: Any, config: Configuration) -> None:
             return "range window"
         if Kind.READ_WRITE in found:
             return "read-write"
-        if found & {Kind.PULSE, Kind.CLEARABLE}:
+        if found & {Kind.SELF_CLEARING, Kind.RW1C}:
             return "trigger"
         return "read-only" if found else "nothing"
 

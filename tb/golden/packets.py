@@ -66,6 +66,6 @@ def crc16(bits: list[int]) -> int:
     return check
 
 
-def header_check(header: int, bits: int) -> int:
+def header_crc(header: int, bits: int) -> int:
     """Check of a header of `bits` bits (its check field not among them), least significant bit first."""
     return crc16([header >> position & 1 for position in range(bits)])

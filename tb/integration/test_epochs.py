@@ -12,7 +12,7 @@ from cocotb.triggers import ClockCycles
 
 from hw import node as node_module
 from hw.config import Configuration, Timing
-from hw.memory_sweep import MemorySweep
+from hw.memory_clear import MemoryClear
 from hw.node import Node
 from sim.host.register_writes import register_write
 from sim.host.tiling import Tiling
@@ -36,7 +36,7 @@ SMALL = Configuration(
     link_latency=30,
     tracker_sets=4,
     tracker_ways=1,
-    tracker_fetches=2,
+    tracker_mshrs=2,
     trigger_blocks=16,
     wg_bits=9,
     timing=Timing(refresh=False),
@@ -58,7 +58,7 @@ LANES = Configuration(
     tracker_sets=4,
     tracker_ways=1,
     tracker_banks=2,
-    tracker_fetches=1,
+    tracker_mshrs=1,
     trigger_blocks=16,
     wg_bits=9,
     ranges=4,
@@ -238,19 +238,19 @@ def test_epochs_at_length(ring, case):
     run(node_ring(*RINGS[ring]), "node_ring", ring, case, CASES[case])
 
 
-class TrustsHomes(Node):
+class TrustsRecords(Node):
     """A wrong node, which sweeps the tags but not the homes of counters."""
 
     def elaborate(self, platform: object) -> Module:
-        with patch.object(node_module, "MemorySweep", SweepsNoHomes):
+        with patch.object(node_module, "MemoryClear", ClearsNoRecords):
             return super().elaborate(platform)
 
 
-class SweepsNoHomes(MemorySweep):
-    """A sweep that knows of no home table."""
+class ClearsNoRecords(MemoryClear):
+    """A sweep that knows of no backing store."""
 
     def elaborate(self, platform: object) -> Module:
-        self.home_base = Const(0, self._config.va_sector_bits)
+        self.backing_base = Const(0, self._config.va_sector_bits)
         return super().elaborate(platform)
 
 
@@ -258,4 +258,4 @@ class SweepsNoHomes(MemorySweep):
 def test_records_from_before_a_reset_are_noticed():
     case = "memory_keeps_nothing_for_the_epoch_after_a_reset"
     with pytest.raises(SimulationError):
-        run(NodeRing(*RINGS["small"], TrustsHomes), "trusting_ring", "small", case, CASES[case])
+        run(NodeRing(*RINGS["small"], TrustsRecords), "trusting_ring", "small", case, CASES[case])

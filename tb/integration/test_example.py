@@ -13,7 +13,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from sim.errors import SimulationError
 from tb.drivers.payload import pack
-from tb.drivers.stream import StreamSink, StreamSource, pauses
+from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.runner import simulate
 
 # By its path: it belongs to no package.
@@ -35,8 +35,8 @@ async def every_tile_raises_one_event(dut: Any) -> None:
     Clock(dut.clk, 1, unit="ns").start()
     dut.address.value = 0
     dut.rst.value = 1
-    source = StreamSource(dut, "stores", dut.clk, pauses(20))
-    sink = StreamSink(dut, "complete", dut.clk, pauses(20))
+    source = StreamSource(dut, "stores", dut.clk, stalls(20))
+    sink = StreamSink(dut, "complete", dut.clk, stalls(20))
     for _ in range(2):
         await RisingEdge(dut.clk)
     dut.rst.value = 0

@@ -19,7 +19,7 @@ from pyosys import libyosys
 
 from hw.config import Configuration, preset
 from hw.export.verilog import to_systemverilog
-from hw.messages import Access, Messages, Phase
+from hw.messages import Access, Messages, TrafficClass
 from hw.near_bank.bank_group import BankGroupUnit
 from hw.node import Node
 from hw.registers.map import find_register
@@ -81,7 +81,7 @@ def stores(config: Configuration, rank: int, chunks: np.ndarray) -> list[int]:
                             "va": ARRAY_BASE + place,
                             "wg": chunk * workgroup_stride(config, TILING) + workgroup,
                             "wf": wf,
-                            "phase": Phase.GEMM,
+                            "traffic_class": TrafficClass.GEMM,
                             "id": 0,
                             "mask": 0xFFFFFFFF,
                             "data": words[place],
@@ -93,12 +93,12 @@ def stores(config: Configuration, rank: int, chunks: np.ndarray) -> list[int]:
 def write_tables(config: Configuration, folder: Path) -> dict[str, int]:
     """Fill `folder` with the tables of the bench; returns its parameters."""
     arrays = partials()
-    home = ARRAY_BASE + -(-GPUS * TILING.sectors // 8) * 8
+    backing = ARRAY_BASE + -(-GPUS * TILING.sectors // 8) * 8
     registers = []
     for rank in range(GPUS):
         program, topology = ring_reduce_scatter(GPUS), ring(GPUS, config.links)
         placements = {"output": Placement(ARRAY_BASE, TILING)}
-        writes = compile_program(program, config, topology, rank, placements, home=home).writes
+        writes = compile_program(program, config, topology, rank, placements, backing=backing).writes
         enable = register_write(config, "interrupt_enable", fault=1)
         registers += [
             f"{rank:02x}{address:04x}{value:08x}" for address, value in [*writes, *arbiter_writes(config), enable]

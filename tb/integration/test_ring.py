@@ -165,7 +165,7 @@ def test_counters_are_what_the_program_moves(direction: str) -> None:
 
 @pytest.mark.parametrize("bug", SEEDED_BUGS)
 def test_seeded_bug_fails(bug: str) -> None:
-    """A fault in the design fails the run, and the complaint is the one expected of it."""
+    """A fault in the design fails the run, and the error is the one expected of it."""
     result = run(replace(BALANCED, bug=bug))
     assert not result["passed"]
     assert any(SEEDED_BUGS[bug] in text for text in result["errors"]), result["errors"]

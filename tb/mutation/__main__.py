@@ -10,17 +10,17 @@ from rich.table import Table
 from sim.cli.terminal import errors, stages
 from sim.simulator.verilator import BUILD
 from tb.mutation.blocks import BLOCKS, QUICK, QUICK_MUTANTS
-from tb.mutation.campaign import Verdict, run_block
+from tb.mutation.campaign import MutantResult, run_block
 from tb.mutation.summary import read_reasons, record_scores, score, write
 
 LEAST_SCORE = 95.0
 """Percent of the mutants not proven equivalent that must be killed."""
 
 
-def _table(verdicts: list[Verdict]) -> Table:
+def _table(results: list[MutantResult]) -> Table:
     table = Table("block", "mutants", "killed", "survived", "equivalent", "score", box=None)
-    groups = {name: [item for item in verdicts if item.block == name] for name in BLOCKS}
-    for name, found in [*groups.items(), ("total", verdicts)]:
+    groups = {name: [item for item in results if item.block == name] for name in BLOCKS}
+    for name, found in [*groups.items(), ("total", results)]:
         if found:
             outcomes = [item.outcome for item in found]
             counts = [len(found), *map(outcomes.count, ("killed", "survived", "equivalent"))]
@@ -40,7 +40,7 @@ def main(
 ) -> None:
     """Mutation score of every block. Exit code 1 when it is below 95 % or a survivor is not explained.
 
-    Verdicts are kept in build/mutation/verdicts: a run that was interrupted goes on where it was, and survivors are
+    Results are kept in build/mutation/results: a run that was interrupted goes on where it was, and survivors are
     tried again when a test has changed.
     """
     unknown = [name for name in block or () if name not in BLOCKS]
@@ -49,28 +49,28 @@ def main(
         raise typer.Exit(2)
     names = block or (QUICK if quick else tuple(BLOCKS))
     count = mutants or (QUICK_MUTANTS if quick else None)
-    verdicts: list[Verdict] = []
+    results: list[MutantResult] = []
     with stages("mutation") as show:
         for name in names:
-            verdicts += run_block(name, BLOCKS[name], seed, count, show)
-    write(verdicts, out)
+            results += run_block(name, BLOCKS[name], seed, count, show)
+    write(results, out)
     if record:
-        record_scores(verdicts)
-    Console(highlight=False).print(_table(verdicts))
+        record_scores(results)
+    Console(highlight=False).print(_table(results))
     reasons = read_reasons()
     open_survivors = [
-        verdict
-        for verdict in verdicts
-        if verdict.outcome == "survived" and not any(reason.explains(verdict) for reason in reasons)
+        result
+        for result in results
+        if result.outcome == "survived" and not any(reason.explains(result) for reason in reasons)
     ]
-    for verdict in open_survivors:
+    for result in open_survivors:
         errors.print(
-            f"survived: {verdict.block} {verdict.number} {verdict.mode} {verdict.place} {' '.join(verdict.sources)}",
+            f"survived: {result.block} {result.number} {result.mode} {result.place} {' '.join(result.sources)}",
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
-    total = score(verdicts)
+    total = score(results)
     if open_survivors or (total is not None and total < LEAST_SCORE):
         raise typer.Exit(1)
 

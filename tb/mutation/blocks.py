@@ -19,14 +19,20 @@ _CONTROLLER_TESTS = tuple(f"tb/unit/test_controller{name}.py" for name in ("", "
 
 BLOCKS = {
     "address_map": Block(paths_of("address_map"), ("tb/unit/test_address_map.py",)),
-    "stream_arbiter": Block(paths_of("stream_arbiter"), ("tb/unit/test_stream_arbiter.py",)),
-    "arbiter": Block(paths_of("arbiter"), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py")),
-    "intensity": Block(paths_of("intensity"), ("tb/unit/test_arbiter.py", "tb/unit/test_arbiter_extremes.py")),
+    "stream_arbiter": Block(paths_of("stream_arbiter"), ("tb/unit/primitives/test_stream_arbiter.py",)),
+    "arbiter": Block(
+        paths_of("arbiter"),
+        ("tb/unit/memory_controller/test_arbiter.py", "tb/unit/memory_controller/test_arbiter_extremes.py"),
+    ),
+    "intensity": Block(
+        paths_of("intensity"),
+        ("tb/unit/memory_controller/test_arbiter.py", "tb/unit/memory_controller/test_arbiter_extremes.py"),
+    ),
     "memory_controller": Block(paths_of("memory_controller"), _CONTROLLER_TESTS),
     "bank_machines": Block(paths_of("bank_machines", "dram_queue"), _CONTROLLER_TESTS),
-    "near_bank": Block(paths_of("near_bank"), ("tb/unit/test_bank_group.py",)),
-    "alu": Block(paths_of("alu"), ("tb/unit/test_alu.py",)),
-    "coalescer": Block(paths_of("coalescer"), ("tb/unit/test_coalescer.py",)),
+    "near_bank": Block(paths_of("near_bank"), ("tb/unit/near_bank/test_bank_group.py",)),
+    "alu": Block(paths_of("alu"), ("tb/unit/near_bank/test_alu.py",)),
+    "coalescer": Block(paths_of("coalescer"), ("tb/unit/tracker/test_coalescer.py",)),
     # With tags: without them most of the ways' logic leads nowhere.
     "tracker": Block(
         tuple(path for path in paths_of("tracker") if not path.endswith("/direct_select.py")),
@@ -35,20 +41,20 @@ BLOCKS = {
             "-k=not no_tags and not without_tags",
         ),
     ),
-    "spill_port": Block(paths_of("spill_port"), ("tb/unit/test_spill.py",)),
-    "trigger_table": Block(paths_of("trigger_table"), ("tb/unit/test_trigger_table.py",)),
+    "spill_port": Block(paths_of("spill_port"), ("tb/unit/tracker/test_spill.py",)),
+    "trigger_table": Block(paths_of("trigger_table"), ("tb/unit/tracker/test_trigger_table.py",)),
     "dma_engine": Block(
         paths_of("dma_engine"),
         # Those that simulate the preset "paper": most others have a buffer of 64 packets, which they hardly fill.
-        ("tb/unit/test_dma_engine.py", "-k=random_blocks or any_geometry or every_size or come_last or large"),
+        ("tb/unit/dma/test_dma_engine.py", "-k=random_blocks or any_geometry or every_size or come_last or large"),
     ),
-    "store_packetizer": Block(paths_of("store_packetizer"), ("tb/unit/test_packetizer.py",)),
-    "link_unit": Block(paths_of("link_unit"), ("tb/unit/test_link.py", "tb/unit/test_link_epochs.py")),
-    "memory_sweep": Block(paths_of("memory_sweep"), ("tb/unit/test_memory_sweep.py",)),
-    "link_lane": Block(paths_of("link_lane"), ("tb/unit/test_link_lane.py",)),
+    "store_packetizer": Block(paths_of("store_packetizer"), ("tb/unit/link/test_packetizer.py",)),
+    "link_unit": Block(paths_of("link_unit"), ("tb/unit/link/test_link.py", "tb/unit/link/test_link_epochs.py")),
+    "memory_clear": Block(paths_of("memory_clear"), ("tb/unit/test_memory_clear.py",)),
+    "link_lane": Block(paths_of("link_lane"), ("tb/unit/link/test_link_lane.py",)),
     "register_file": Block(
         paths_of("register_file"),
-        ("tb/unit/test_registers.py", "tb/unit/test_registers_interrupts.py"),
+        ("tb/unit/registers/test_registers.py", "tb/unit/registers/test_registers_interrupts.py"),
     ),
 }
 

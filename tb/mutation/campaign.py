@@ -1,4 +1,4 @@
-"""One block's mutants from the list to the verdicts, kept in a file so that an interrupted run goes on where it was."""
+"""One block's mutants from the list to the results, kept in a file so that an interrupted run goes on where it was."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ BATCH = 200
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MutantResult:
     """What became of a mutant: `outcome` is killed, equivalent (proven) or survived; `test` killed it."""
 
     block: str
@@ -74,22 +74,22 @@ def record(block: Block, seed: int) -> Path:
     return folder
 
 
-def _known(path: Path) -> dict[int, Verdict]:
+def _known(path: Path) -> dict[int, MutantResult]:
     if not path.exists():
         return {}
-    verdicts = (Verdict(**json.loads(line)) for line in path.read_text().splitlines())
-    return {verdict.number: verdict for verdict in verdicts}
+    results = (MutantResult(**json.loads(line)) for line in path.read_text().splitlines())
+    return {result.number: result for result in results}
 
 
 def _run_netlist(
     block: str, rtlil: str, jobs: list[Job], mutants: list[Mutant], results: Path, show: Callable[[str], object]
-) -> Iterator[Verdict]:
-    """Verdicts of `mutants`; survivors of an earlier run are tried again only when tests have changed, proofs never."""
+) -> Iterator[MutantResult]:
+    """Results of `mutants`; survivors of an earlier run are tried again only when tests have changed, proofs never."""
     known = _known(results)
     tests = _digest("tb")
     marker = results.with_suffix(".tests")
     same_tests = marker.exists() and marker.read_text() == tests
-    kept = {number for number, verdict in known.items() if verdict.outcome != "survived" or same_tests}
+    kept = {number for number, result in known.items() if result.outcome != "survived" or same_tests}
     yield from (known[mutant.number] for mutant in mutants if mutant.number in kept)
     waiting = [mutant for mutant in mutants if mutant.number not in kept]
     if not same_tests:
@@ -108,20 +108,20 @@ def _run_netlist(
                 outcome = "killed" if last.killed else "equivalent" if proven else "survived"
                 names = (mutant.mode, mutant.place, mutant.sources, mutant.command, outcome)
                 noticed = (last.test, last.by) if last.killed else ()
-                verdict = Verdict(block, jobs[0].netlist, mutant.number, *names, *noticed)
+                result = MutantResult(block, jobs[0].netlist, mutant.number, *names, *noticed)
                 with results.open("a") as file:
-                    file.write(json.dumps(verdict.__dict__) + "\n")
-                yield verdict
+                    file.write(json.dumps(result.__dict__) + "\n")
+                yield result
     marker.write_text(tests)
 
 
 def run_block(
     name: str, block: Block, seed: int, mutants: int | None = None, show: Callable[[str], None] = lambda text: None
-) -> Iterator[Verdict]:
-    """Verdicts of the block's mutants (`mutants` instead of the block's own number)."""
+) -> Iterator[MutantResult]:
+    """Results of the block's mutants (`mutants` instead of the block's own number)."""
     show(f"{name}: recording the simulations of {', '.join(block.tests)}")
     recorded = record(block, seed)
-    out = BUILD / "mutation" / "verdicts"
+    out = BUILD / "mutation" / "results"
     out.mkdir(parents=True, exist_ok=True)
     for netlist, jobs in read_jobs(recorded).items():
         rtlil = (recorded / f"{netlist}.il").read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tb.mutation.campaign import Verdict
+from tb.mutation.campaign import MutantResult
 
 REASONS = Path(__file__).with_name("survivors.toml")
 SCORES = Path(__file__).with_name("scores.json")
@@ -25,9 +25,9 @@ class Reason:
     place: str
     reason: str
 
-    def explains(self, verdict: Verdict) -> bool:
+    def explains(self, result: MutantResult) -> bool:
         """Whether the entry is about this mutant."""
-        return self.block == verdict.block and re.search(self.place, f"{verdict.place} {verdict.mode}") is not None
+        return self.block == result.block and re.search(self.place, f"{result.place} {result.mode}") is not None
 
 
 def read_reasons(path: Path = REASONS) -> list[Reason]:
@@ -35,89 +35,89 @@ def read_reasons(path: Path = REASONS) -> list[Reason]:
     return [Reason(**entry) for entry in tomllib.loads(path.read_text()).get("survivor", [])]
 
 
-def score(verdicts: Sequence[Verdict]) -> float | None:
+def score(results: Sequence[MutantResult]) -> float | None:
     """Percent killed of the mutants that are not proven equivalent; None without any."""
-    counted = [verdict for verdict in verdicts if verdict.outcome != "equivalent"]
-    killed = sum(verdict.outcome == "killed" for verdict in counted)
+    counted = [result for result in results if result.outcome != "equivalent"]
+    killed = sum(result.outcome == "killed" for result in counted)
     return round(100 * killed / len(counted), 2) if counted else None
 
 
-def _figures(verdicts: Sequence[Verdict]) -> dict[str, object]:
-    outcomes = [verdict.outcome for verdict in verdicts]
+def _figures(results: Sequence[MutantResult]) -> dict[str, object]:
+    outcomes = [result.outcome for result in results]
     return {
         "mutants": len(outcomes),
         "killed": outcomes.count("killed"),
         "survived": outcomes.count("survived"),
         "equivalent": outcomes.count("equivalent"),
-        "score": score(verdicts),
+        "score": score(results),
     }
 
 
-def summarize(verdicts: Sequence[Verdict], reasons: Sequence[Reason]) -> dict[str, Any]:
+def summarize(results: Sequence[MutantResult], reasons: Sequence[Reason]) -> dict[str, Any]:
     """What `summary.json` holds: figures per block and in total, each survivor with source lines and reason."""
-    by_block: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
-        by_block.setdefault(verdict.block, []).append(verdict)
+    by_block: dict[str, list[MutantResult]] = {}
+    for result in results:
+        by_block.setdefault(result.block, []).append(result)
     survivors = [
         {
-            "block": verdict.block,
-            "netlist": verdict.netlist,
-            "number": verdict.number,
-            "mode": verdict.mode,
-            "place": verdict.place,
-            "sources": list(verdict.sources),
-            "reason": next((entry.reason for entry in reasons if entry.explains(verdict)), None),
+            "block": result.block,
+            "netlist": result.netlist,
+            "number": result.number,
+            "mode": result.mode,
+            "place": result.place,
+            "sources": list(result.sources),
+            "reason": next((entry.reason for entry in reasons if entry.explains(result)), None),
         }
-        for verdict in verdicts
-        if verdict.outcome == "survived"
+        for result in results
+        if result.outcome == "survived"
     ]
     return {
-        "total": _figures(verdicts),
+        "total": _figures(results),
         "blocks": {name: _figures(found) for name, found in by_block.items()},
         "survivors": survivors,
     }
 
 
-def record_scores(verdicts: Sequence[Verdict], path: Path = SCORES) -> None:
-    """Replace in `path` the figures of the blocks of `verdicts`; those of other blocks stay."""
+def record_scores(results: Sequence[MutantResult], path: Path = SCORES) -> None:
+    """Replace in `path` the figures of the blocks of `results`; those of other blocks stay."""
     kept = json.loads(path.read_text())["blocks"] if path.exists() else {}
-    for name in dict.fromkeys(verdict.block for verdict in verdicts):
-        figures = _figures([verdict for verdict in verdicts if verdict.block == name])
+    for name in dict.fromkeys(result.block for result in results):
+        figures = _figures([result for result in results if result.block == name])
         kept[name] = {**figures, "date": f"{date.today():%Y-%m-%d}"}
     path.write_text(json.dumps({"blocks": dict(sorted(kept.items()))}, indent=1) + "\n")
 
 
-def junit(verdicts: Sequence[Verdict], reasons: Sequence[Reason]) -> ElementTree.ElementTree:
+def junit(results: Sequence[MutantResult], reasons: Sequence[Reason]) -> ElementTree.ElementTree:
     """A test case per mutant: failed when it survived, skipped when it is proven equivalent or explained."""
     root = ElementTree.Element("testsuites", name="mutation")
     suites: dict[str, ElementTree.Element] = {}
-    for verdict in verdicts:
-        if verdict.block not in suites:
-            suites[verdict.block] = ElementTree.SubElement(root, "testsuite", name=verdict.block)
+    for result in results:
+        if result.block not in suites:
+            suites[result.block] = ElementTree.SubElement(root, "testsuite", name=result.block)
         case = ElementTree.SubElement(
-            suites[verdict.block],
+            suites[result.block],
             "testcase",
-            classname=f"mutation.{verdict.block}",
-            name=f"{verdict.netlist}.{verdict.number} {verdict.mode} {verdict.place}",
+            classname=f"mutation.{result.block}",
+            name=f"{result.netlist}.{result.number} {result.mode} {result.place}",
         )
-        reason = next((entry.reason for entry in reasons if entry.explains(verdict)), None)
-        if verdict.outcome == "equivalent":
+        reason = next((entry.reason for entry in reasons if entry.explains(result)), None)
+        if result.outcome == "equivalent":
             ElementTree.SubElement(case, "skipped", message="proven equivalent")
-        elif verdict.outcome == "survived" and reason:
+        elif result.outcome == "survived" and reason:
             ElementTree.SubElement(case, "skipped", message=reason)
-        elif verdict.outcome == "survived":
-            ElementTree.SubElement(case, "failure", message=f"no test notices it: {', '.join(verdict.sources)}")
+        elif result.outcome == "survived":
+            ElementTree.SubElement(case, "failure", message=f"no test notices it: {', '.join(result.sources)}")
     for suite in suites.values():
         for kind, tag in (("tests", "testcase"), ("failures", "testcase/failure"), ("skipped", "testcase/skipped")):
             suite.set(kind, str(len(suite.findall(tag))))
     return ElementTree.ElementTree(root)
 
 
-def write(verdicts: Sequence[Verdict], folder: Path) -> dict[str, object]:
+def write(results: Sequence[MutantResult], folder: Path) -> dict[str, object]:
     """Write `summary.json` and `junit.xml` to `folder`; returns the summary."""
     folder.mkdir(parents=True, exist_ok=True)
     reasons = read_reasons()
-    summary = summarize(verdicts, reasons)
+    summary = summarize(results, reasons)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    junit(verdicts, reasons).write(folder / "junit.xml", encoding="unicode", xml_declaration=True)
+    junit(results, reasons).write(folder / "junit.xml", encoding="unicode", xml_declaration=True)
     return summary

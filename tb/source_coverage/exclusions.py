@@ -49,7 +49,7 @@ class Excluded:
     """What the entries took out: point -> entry; and what is wrong with the entries, one sentence each."""
 
     points: dict[Point, Exclusion]
-    complaints: list[str]
+    errors: list[str]
 
 
 def read_exclusions(path: Path) -> list[Exclusion]:
@@ -69,10 +69,10 @@ def read_exclusions(path: Path) -> list[Exclusion]:
 def exclude(coverage: SourceCoverage, entries: Sequence[Exclusion], lines: Callable[[str], Sequence[str]]) -> Excluded:
     """Apply `entries` to `coverage`; `lines` gives the text of a source file, line by line.
 
-    An entry that matches no point of `coverage`, or one that a run has covered, is a complaint.
+    An entry that matches no point of `coverage`, or one that a run has covered, is a error.
     """
     points: dict[Point, Exclusion] = {}
-    complaints = []
+    errors = []
     by_file: dict[str, list[Point]] = defaultdict(list)
     for point in coverage.covered:
         by_file[point.file].append(point)
@@ -87,11 +87,11 @@ def exclude(coverage: SourceCoverage, entries: Sequence[Exclusion], lines: Calla
         ]
         where = f"the exclusion of {entry.text or entry.label!r} in {entry.file}"
         if not matched:
-            complaints.append(f"{where} matches nothing that is measured")
+            errors.append(f"{where} matches nothing that is measured")
         for point in matched:
             if coverage.covered[point]:
                 what = f"{point.kind} {point.label}".strip()
-                complaints.append(f"{where} excludes the {what} of line {point.line}, which was covered")
+                errors.append(f"{where} excludes the {what} of line {point.line}, which was covered")
             else:
                 points[point] = entry
-    return Excluded(points, complaints)
+    return Excluded(points, errors)

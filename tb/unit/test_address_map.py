@@ -17,7 +17,7 @@ from hw.messages import Fault, Messages
 from hw.range_table import RangeWrite, Word
 from sim.errors import SimulationError
 from tb.drivers.payload import pack, unpack
-from tb.drivers.stream import StreamSink, StreamSource, never, pauses
+from tb.drivers.stream import StreamSink, StreamSource, never, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_address_map
 from tb.runner import simulate
@@ -47,7 +47,7 @@ class Range:
     first_touch: int
     tracked: int
     remote_access: int
-    phase: int
+    traffic_class: int
     peer: int
     offset: int
     wg_base: int
@@ -66,7 +66,7 @@ class Range:
             | self.first_touch << 9
             | self.tracked << 10
             | self.remote_access << 12
-            | self.phase << 14
+            | self.traffic_class << 14
             | self.peer << 16
             | random.getrandbits(32) & ~0x3FF7FF
         )
@@ -120,8 +120,10 @@ def golden(ranges, request, armed, epoch, va_bits):
     kept["alu"], kept["dtype"] = found.alu, found.dtype
     if write and found.mapping == REMOTE:
         kept["va"] = (request["va"] + found.offset) % (1 << va_bits)
-        return "remote", {**kept, "phase": found.phase, "epoch": epoch, "peer": found.peer}, None
-    kept.update(va=request["va"], phase=request["phase"], source=0, id=request["id"], range=index, epoch=epoch)
+        return "remote", {**kept, "traffic_class": found.traffic_class, "epoch": epoch, "peer": found.peer}, None
+    kept.update(
+        va=request["va"], traffic_class=request["traffic_class"], source=0, id=request["id"], range=index, epoch=epoch
+    )
     kept.update(first_touch=found.first_touch * write, tracked=found.tracked * write)
     return "local", kept, None
 
@@ -150,7 +152,7 @@ def random_ranges(config):
                 first_touch=random.randrange(2),
                 tracked=1 if mapping == DMA else random.randrange(2),
                 remote_access=random.choice((STORE, UPDATE)),
-                phase=random.randrange(4),
+                traffic_class=random.randrange(4),
                 peer=random.randrange(64),
                 offset=random.randint(-5000, 5000) + moved,
                 wg_base=random.choice((random.randrange(300), random.randrange(1 << 16))) % ((1 << 16) + 1 - wg_count),
@@ -179,7 +181,7 @@ def random_request(config, ranges, identifier):
         "va": random.choices((edge, beside, inside), (20, 10, 70))[0],
         "wg": wg % (1 << config.wg_bits),
         "wf": random.randrange(found.wfs) if near else random.randrange(8),
-        "phase": random.randrange(4),
+        "traffic_class": random.randrange(4),
         "id": identifier,
         "mask": random.choice(
             (0xFFFFFFFF, 0xFFFFFFFF, gap, 0xFFFFFFFF ^ gap, mask, random.getrandbits(32), random.choice((0, 0xFF)))
@@ -229,12 +231,12 @@ async def every_access_goes_where_the_rules_say(dut):
         "remote": messages.remote_store,
         "refused_reads": messages.compute_response,
     }
-    percent = int(os.environ.get("T3_PAUSES", "0"))
-    pause = pauses(percent) if percent else never
+    percent = int(os.environ.get("T3_STALLS", "0"))
+    stall = stalls(percent) if percent else never
     await start(dut)
     await fill_ranges(dut, config)
-    source = StreamSource(dut, "requests", dut.clk, pause)
-    sinks = {name: StreamSink(dut, name, dut.clk, pause) for name in layouts}
+    source = StreamSource(dut, "requests", dut.clk, stall)
+    sinks = {name: StreamSink(dut, name, dut.clk, stall) for name in layouts}
     faults = StreamSink(dut, "faults", dut.clk, never)
     refused = 0
 
@@ -346,15 +348,15 @@ class UnarmedAddressMap(AddressMap):
 RULES = "every_access_goes_where_the_rules_say"
 
 
-@pytest.mark.parametrize("pause", [0, 30, 70])
+@pytest.mark.parametrize("stall", [0, 30, 70])
 @pytest.mark.parametrize("name", ["paper", "tiny"])
-def test_rules(name, pause):
-    environment = {"T3_PRESET": name, "T3_PAUSES": str(pause)}
+def test_rules(name, stall):
+    environment = {"T3_PRESET": name, "T3_STALLS": str(stall)}
     simulate(address_map(preset(name)), "address_map", __name__, RULES, environment=environment)
 
 
 def test_narrow_addresses():
-    environment = {"T3_NARROW": "1", "T3_PAUSES": "20"}
+    environment = {"T3_NARROW": "1", "T3_STALLS": "20"}
     simulate(address_map(preset("paper", va_bits=36)), "address_map", __name__, RULES, environment=environment)
 
 

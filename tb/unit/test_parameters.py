@@ -12,15 +12,15 @@ from hw.config import Configuration, ConfigurationError
 from hw.dma import DmaEngine, DmaParameters
 from hw.dram_timing import Timing
 from hw.link import LinkParameters, LinkUnit, PacketizerParameters, StorePacketizer
+from hw.memory_clear import MemoryClear
 from hw.memory_controller import ControllerParameters, MemoryController
-from hw.memory_sweep import MemorySweep
 from hw.near_bank import BankGroupUnit, NearBankParameters
 from hw.registers import RegisterFile, RegisterParameters
 from hw.tracker import SpillParameters, SpillPort, Tracker, TrackerParameters, TriggerTable
 from sim.simulator.sources import modules_reached
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("address_map", "dma", "link", "memory_controller", "memory_sweep", "near_bank", "registers", "tracker")
+PACKAGES = ("address_map", "dma", "link", "memory_controller", "memory_clear", "near_bank", "registers", "tracker")
 WIDTHS = {"va_bits": 40, "wg_bits": 12, "count_bits": 14, "epoch_bits": 4, "ranges": 4}
 TRACKER = {**WIDTHS, "channels": 2, "tracker_sets": 16, "tracker_ways": 2, "tracker_banks": 2, "trigger_blocks": 32}
 BLOCKS: dict[str, tuple] = {
@@ -30,12 +30,12 @@ BLOCKS: dict[str, tuple] = {
         ControllerParameters,
         {**WIDTHS, "channels": 4, "dram_queue_depth": 4, "spill_queue_depth": 1, "timing": Timing(cl=16, faw=20)},
     ),
-    "memory sweep": (MemorySweep, TrackerParameters, TRACKER),
+    "memory sweep": (MemoryClear, TrackerParameters, TRACKER),
     "near bank": (BankGroupUnit, NearBankParameters, {"epoch_bits": 4, "timing": Timing(cl=16)}),
     "tracker": (Tracker, TrackerParameters, TRACKER),
     "tracker without tags": (Tracker, TrackerParameters, {**TRACKER, "tracker_tags": False, "tracker_ways": 8}),
     "trigger table": (TriggerTable, TrackerParameters, TRACKER),
-    "spill port": (SpillPort, SpillParameters, {**TRACKER, "far_homes": True}),
+    "spill port": (SpillPort, SpillParameters, {**TRACKER, "far_backing_store": True}),
     "dma engine": (DmaEngine, DmaParameters, {**WIDTHS, "channels": 2, "dma_packets": 64}),
     "packetizer": (StorePacketizer, PacketizerParameters, {"channels": 2, "remote_queue_depth": 3, "store_packets": 1}),
     "link unit": (LinkUnit, LinkParameters, {**WIDTHS, "channels": 2, "links": 1, "link_receive_packets": 2}),
@@ -93,7 +93,7 @@ def test_a_package_says_what_it_is_and_names_its_public_parts(path):
         (LinkParameters, {"links": 3}, "links must be one of 1, 2; got 3"),
         (PacketizerParameters, {"remote_queue_depth": 0}, "remote_queue_depth must be from 1 to 1024; got 0"),
         (RegisterParameters, {"gpus": 1}, "gpus must be from 2 to 64; got 1"),
-        (SpillParameters, {"far_homes": 1}, "far_homes must be true or false, got 1"),
+        (SpillParameters, {"far_backing_store": 1}, "far_backing_store must be true or false, got 1"),
         (TrackerParameters, {"tracker_sets": 2048}, "tracker_sets must be at most 1024 with tracker_tags; got 2048"),
         (TrackerParameters, {"tracker_tags": False, "tracker_ways": 4}, "tracker_ways must be 8 without tracker_tags"),
         (TrackerParameters, {"tracker_sets": 4, "tracker_banks": 8}, r"tracker_banks must divide tracker_sets \(4\)"),

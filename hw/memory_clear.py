@@ -1,0 +1,217 @@
+"""Sweep of memory before an epoch is armed: tags of first-touch sectors, and homes of the Tracker's counters.
+
+Both outlive a reset of the node, and start as garbage, while what tells their epochs apart starts anew (hw/DECISIONS.md
+37). So a range whose sectors, or whose counters' homes, were not swept since the reset is swept when it is first armed.
+"""
+
+from amaranth import Cat, Const, Module, Signal
+from amaranth.hdl import Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .geometry import INTERLEAVE_SECTORS, SECTOR_BYTES
+from .messages import Access, Mapping, Messages, TrafficClass
+from .range_table import RangeTable, RangeWrite, Word
+from .tracker.parameters import TrackerParameters
+from .tracker.spill import RECORD_BYTES
+
+_BOUNDS = (Word.BASE_LOW, Word.BASE_HIGH, Word.LIMIT_LOW, Word.LIMIT_HIGH)
+_PLACE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
+
+
+class MemoryClear(wiring.Component):
+    """Writes zeros with epoch tag 0, which is never armed, to every sector that may hold something from before.
+
+    Ports: `ranges`, the programming bus; `backing_base`, sector address of the Tracker's backing store (0: there is none);
+    `arm`, pulse, with `initialised`: the host answers for the memory, nothing is swept and all of it counts as swept;
+    `start`, pulse, after `arm`: sweep; `finished`, low from the next cycle until all that was written is at its bank;
+    `settled`: no write taken from `memory` is still on its way there; `memory`, the writes, per channel;
+    `wake`: see :mod:`hw.primitives.clock_enable`.
+
+    Swept are the sectors from base to limit of each valid range with first touch that is not remote-mapped, and the
+    home of each {wg, wf} of each such range that is tracked, unless they were since the last reset: that is remembered
+    for each entry of the range table until its bounds, its workgroups or `backing_base` become others. Rate: one sector a
+    cycle and channel, and one cycle per 8 sectors.
+    """
+
+    def __init__(self, config: TrackerParameters):
+        self._config = config
+        messages = Messages(config)
+        super().__init__(
+            {
+                "ranges": In(RangeWrite),
+                "backing_base": In(config.va_sector_bits),
+                "arm": In(1),
+                "initialised": In(1),
+                "start": In(1),
+                "settled": In(1),
+                "finished": Out(1),
+                "wake": Out(1),
+                "memory": Out(stream.Signature(messages.memory_request)).array(config.channels),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        m.submodules.table = table = RangeTable(config, [Word.CONTROL, *_BOUNDS, Word.WORKGROUPS])
+        index = Signal(config.range_bits)
+        write = self.ranges
+        free = Signal()
+        m.d.comb += [
+            free.eq(~write.valid),
+            self.wake.eq(write.valid | self.arm | self.start | ~self.finished),
+            table.write.eq(write),
+            table.index.eq(index),
+        ]
+        with m.If(write.valid):
+            m.d.comb += table.index.eq(write.index)
+
+        # An entry that is programmed anew as it was needs no new sweep.
+        tags_known = Signal(config.ranges)
+        records_known = Signal(config.ranges)
+        bounds_change = Signal()
+        groups_change = Signal()
+        with m.Switch(write.word):
+            for word in (*_BOUNDS, Word.WORKGROUPS):
+                with m.Case(word.value):
+                    change = groups_change if word is Word.WORKGROUPS else bounds_change
+                    kept = Value.cast(getattr(table, word.name.lower()))
+                    m.d.comb += change.eq(write.valid & (kept != write.data))
+
+        vouched = Signal()
+        with m.If(self.arm):
+            m.d.sync += vouched.eq(self.initialised)
+        swept_base = Signal(config.va_sector_bits)
+        again = Signal()
+        records = Signal()
+        first = Signal(config.va_sector_bits)
+        bound = Signal(config.va_sector_bits)
+        last = Signal(config.va_sector_bits)
+        empty = Signal()
+        spoiled = Signal()
+        begin = Signal()
+        over = Signal()
+        control = table.control
+        records = (1 << config.wf_bits) * RECORD_BYTES // SECTOR_BYTES
+        shift = (records - 1).bit_length()
+        with m.FSM(name="sweep"):
+            with m.State("IDLE"):
+                m.d.comb += self.finished.eq(1)
+                with m.If(self.start):
+                    m.d.sync += [swept_base.eq(self.backing_base), index.eq(0)]
+                    with m.If(vouched):
+                        m.d.sync += [tags_known.eq(~0), records_known.eq(~0)]
+                    with m.Else():
+                        with m.If(self.backing_base != swept_base):
+                            m.d.sync += records_known.eq(0)
+                        m.next = "TAGS"
+            with m.State("TAGS"):
+                m.d.sync += [
+                    first.eq(Cat(table.base_low, table.base_high)),
+                    bound.eq(Cat(table.limit_low, table.limit_high)),
+                    records.eq(0),
+                    spoiled.eq(0),
+                ]
+                with m.If(free):
+                    m.next = "RECORDS"
+                    wanted = control.valid & control.first_touch & (control.mapping != Mapping.REMOTE)
+                    with m.If(wanted & ~tags_known.bit_select(index, 1)):
+                        m.next = "MEASURE"
+            with m.State("RECORDS"):
+                m.d.sync += [
+                    first.eq(swept_base + (table.workgroups.base << shift)),
+                    bound.eq(table.workgroups.count << shift),
+                    records.eq(1),
+                    spoiled.eq(0),
+                ]
+                with m.If(free):
+                    m.next = "NEXT"
+                    wanted = control.valid & control.tracked & (swept_base != 0)
+                    if config.tracker_tags:
+                        with m.If(wanted & ~records_known.bit_select(index, 1)):
+                            m.next = "BOUND"
+            with m.State("BOUND"):
+                m.d.sync += bound.eq(first + bound)
+                m.next = "MEASURE"
+            with m.State("MEASURE"):
+                m.d.sync += [last.eq(bound - 1), empty.eq(bound <= first)]
+                m.next = "BEGIN"
+            with m.State("BEGIN"):
+                m.d.comb += begin.eq(1)
+                m.next = "WALK"
+                with m.If(empty):
+                    m.next = "SETTLE"
+            with m.State("WALK"):
+                with m.If(over):
+                    m.next = "SETTLE"
+            with m.State("SETTLE"):
+                with m.If(self.settled):
+                    m.next = "NEXT"
+                    with m.If(records):
+                        m.d.sync += records_known.bit_select(index, 1).eq(~spoiled)
+                    with m.Else():
+                        m.d.sync += tags_known.bit_select(index, 1).eq(~spoiled)
+                        m.next = "RECORDS"
+            with m.State("NEXT"):
+                m.d.sync += index.eq(index + 1)
+                m.next = "TAGS"
+                with m.If(index == config.ranges - 1):
+                    with m.If(again):
+                        m.d.sync += [again.eq(0), index.eq(0)]
+                    with m.Else():
+                        m.next = "IDLE"
+        with m.If(self.start & ~self.finished):
+            m.d.sync += again.eq(1)
+        with m.If(bounds_change):
+            m.d.sync += tags_known.bit_select(write.index, 1).eq(0)
+        with m.If(groups_change):
+            m.d.sync += records_known.bit_select(write.index, 1).eq(0)
+        with m.If((bounds_change | groups_change) & (write.index == index)):
+            m.d.sync += spoiled.eq(1)
+        self._walk(m, first, last, begin & ~empty, over)
+        return m
+
+    def _walk(self, m: Module, first: Signal, last: Signal, begin: Value, over: Signal) -> None:
+        """Write the sectors from `first` to `last`: in turns, in each of which every channel has 8."""
+        config = self._config
+        low = _PLACE_BITS + config.channel_bits
+        turn = Signal(config.va_sector_bits - low)
+        turns_left = Signal(config.va_sector_bits - low)
+        walking = Signal()
+        at_first = Signal()
+        at_last = Signal()
+        finished = Signal(config.channels)
+        through = Signal()
+        m.d.comb += [
+            at_last.eq(turns_left == 0),
+            through.eq(walking & finished.all()),
+            over.eq(through & at_last),
+        ]
+        with m.If(begin):
+            m.d.sync += [
+                turn.eq(first[low:]),
+                turns_left.eq(last[low:] - first[low:]),
+                walking.eq(1),
+                at_first.eq(1),
+            ]
+        with m.Elif(through):
+            m.d.sync += [turn.eq(turn + 1), turns_left.eq(turns_left - 1), at_first.eq(0), walking.eq(~at_last)]
+        for channel in range(config.channels):
+            place = Signal(_PLACE_BITS, name=f"place_{channel}")
+            within = Signal(name=f"within_{channel}")
+            port = self.memory[channel]
+            request = port.payload
+            here = Cat(place, Const(channel, config.channel_bits))
+            m.d.comb += [
+                within.eq((~at_first | (here >= first[:low])) & (~at_last | (here <= last[:low]))),
+                port.valid.eq(walking & within & ~finished[channel]),
+                request.access.eq(Access.STORE),
+                request.traffic_class.eq(TrafficClass.OTHER),
+                request.va.eq(Cat(here, turn)),
+                request.mask.eq(0xFFFFFFFF),
+            ]
+            with m.If(through):
+                m.d.sync += finished[channel].eq(0)
+            with m.Elif(walking & ~finished[channel] & (port.ready | ~within)):
+                m.d.sync += [place.eq(place + 1), finished[channel].eq(place.all())]

@@ -1,0 +1,279 @@
+"""Programs become the register writes they should, and what the hardware does not have is refused in a sentence."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hw.config import preset
+from hw.messages import Access
+from hw.range_table import WORDS, Word
+from hw.registers.map import WINDOW_BASE, find_register
+from sim.collectives.compiler import NodeProgram, Placement, backing_sectors, compile_program, needs, workgroup_stride
+from sim.collectives.direct_reduce_scatter import direct_reduce_scatter
+from sim.collectives.program import Array, Kernel, Part, Program, ProgramError, Region, Send, Via
+from sim.collectives.ring_all_gather import ring_all_gather
+from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
+from sim.host.limits import DriverError
+from sim.host.register_writes import Write
+from sim.host.tiling import Tiling
+from sim.topologies.mesh import mesh
+from sim.topologies.ring import ring
+
+PAPER = preset("paper")
+CASES = json.loads((Path(__file__).parents[1] / "data" / "ring_register_writes.json").read_text())
+
+
+def compiled(case: dict[str, Any]) -> list[NodeProgram]:
+    """The ring reduce-scatter of a recorded case, compiled for every rank."""
+    config = preset(case["preset"], tracker_banks=case["banks"], links=case["links"], ranges=64, trigger_blocks=1 << 16)
+    gpus, direction = case["gpus"], case["direction"]
+    program = ring_reduce_scatter(gpus, direction, case["dtype"], case["op"], case["first_touch"])
+    return [
+        compile_program(
+            program,
+            config,
+            ring(gpus, case["links"], direction),
+            rank,
+            {"output": Placement(case["base"], Tiling(*case["tiling"]))},
+            epoch=case["epoch"],
+            block_wfs=case["block_wfs"],
+            plain=[tuple(case["inputs"])] if case["inputs"] else [],
+            backing=case["home"],
+        )
+        for rank in range(gpus)
+    ]
+
+
+def recorded_writes(nodes: list[NodeProgram]) -> tuple[int, str]:
+    """How many writes there are, and their digest as in tb/data/ring_register_writes.json."""
+    writes = [[list(write) for write in node.writes] for node in nodes]
+    return sum(map(len, writes)), hashlib.sha256(json.dumps(writes).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("gpus", sorted({case["gpus"] for case in CASES}))
+def test_ring_reduce_scatters_compile_to_the_recorded_writes(gpus: int) -> None:
+    cases = [case for case in CASES if case["gpus"] == gpus]
+    assert len(cases) >= 4
+    for case in cases:
+        nodes = compiled(case)
+        assert recorded_writes(nodes) == (case["writes"], case["digest"])
+        blocks, entries, fill, element, backing = case["plan"]
+        last = nodes[-1]
+        assert (last.expected_blocks, last.trigger_entries, last.backing_sectors) == (blocks, entries, backing)
+        assert [list(region) for region in last.fill] == fill
+        assert last.fill_element == element
+
+
+@pytest.mark.parametrize("change", [{"epoch": 1}, {"direction": 0}, {"base": 32}, {"op": "other"}])
+def test_other_writes_than_the_recorded_are_noticed(change: dict[str, Any]) -> None:
+    case = dict(next(case for case in CASES if case["gpus"] == 3))
+    for name in change:
+        opposite = {"direction": -case["direction"], "op": "max" if case["op"] != "max" else "min"}
+        case[name] = opposite.get(name, case[name] + 1 if name in ("epoch", "base") else None)
+    assert recorded_writes(compiled(case)) != (case["writes"], case["digest"])
+
+
+def fields(words: dict[Word, int], word: Word) -> dict[str, int]:
+    """Fields of a word as numbers."""
+    return {name: words[word] >> at.offset & ((1 << at.width) - 1) for name, at in WORDS[word]}
+
+
+def decode(writes: tuple[Write, ...]) -> tuple[dict[int, dict[Word, int]], dict[int, int]]:
+    """Final range words by range, and the other registers by address."""
+    table: dict[int, dict[Word, int]] = {}
+    registers = {}
+    for address, value in writes:
+        if address >= WINDOW_BASE:
+            index, word = divmod((address - WINDOW_BASE) // 4, 32)
+            table.setdefault(index, {})[Word(word)] = value
+        else:
+            registers[address] = value
+    return table, registers
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize("banks", [1, 4])
+def test_programmed_ranges_of_a_rank(banks: int, direction: int) -> None:
+    """Rank 2 of 4: its own chunk stays, that of the rank before goes straight on, the others by DMA."""
+    config = preset("paper", tracker_banks=banks)
+    tiling = Tiling(300, 200, 128, 64, 8)
+    inputs, backing = (1 << 20, 5000), 1 << 24
+    program = ring_reduce_scatter(4, direction, "bf16", "max")
+    placements = {"output": Placement(640, tiling)}
+    node = compile_program(
+        program,
+        config,
+        ring(4, 2, direction),
+        2,
+        placements,
+        epoch=9,
+        block_wfs=2,
+        plain=[inputs],
+        backing=backing,
+    )
+    table, registers = decode(node.writes)
+    peer, straight = 2 + direction, 2 - direction
+    for name, value in (
+        ("rank", 2),
+        ("route_low", 0 if direction == 1 else 1 << peer),
+        ("epoch", 9),
+        ("spill_base_low", backing),
+        ("expected_blocks", 2 * 4 * (4 + 4 + 2)),
+    ):
+        assert registers[find_register(config, name).address] == value, name
+    used: list[tuple[int, int]] = []
+    workgroups: list[int] = []
+    for chunk in range(4):
+        words = table[chunk]
+        control = fields(words, Word.CONTROL)
+        first = 640 + chunk * 300 * tiling.pitch_sectors
+        assert (words[Word.BASE_LOW], words[Word.LIMIT_LOW]) == (first, first + 300 * tiling.pitch_sectors)
+        assert control["mapping"] == {straight: 1, 2: 0}.get(chunk, 2)
+        assert control["valid"] == 1 and control["alu"] == 2 and control["dtype"] == 1 and control["access"] == 2
+        assert control["tracked"] == control["first_touch"] == int(chunk != straight)
+        assert words[Word.OFFSET_LOW] == words[Word.OFFSET_HIGH] == 0
+        if chunk != 2:
+            assert (
+                control["peer"] == peer
+                and control["remote_access"] == Access.UPDATE.value
+                and control["traffic_class"] == 1
+            )
+        if chunk != straight:
+            assert words[Word.THRESHOLD_BODY] == 16 * 128 * 2
+            shift = fields(words, Word.GROUPING)["block_shift"]
+            base = fields(words, Word.BLOCKS)["base"]
+            for workgroup in range(12):
+                entry = base // banks + (workgroup // banks << shift)
+                used += [(workgroup % banks, entry + block) for block in range(4)]
+        numbers = fields(words, Word.WORKGROUPS)
+        assert numbers["count"] == 12 and numbers["base"] == chunk * 12
+        workgroups += range(numbers["base"], numbers["base"] + 12)
+    assert len(set(used)) == len(used) and len(set(workgroups)) == 48
+    assert max(entry for _, entry in used) < node.trigger_entries // banks
+    for index, (start, length) in ((4, inputs), (5, (backing, backing_sectors(program, config, placements)))):
+        assert table[index][Word.BASE_LOW] == start and table[index][Word.LIMIT_LOW] == start + length
+        assert fields(table[index], Word.CONTROL)["tracked"] == 0
+    assert node.fill == ()
+    assert node.backing_sectors * 32 >= 48 * 8 * 16
+    assert node.expected_triggers == 3 * tiling.wf_tiles
+    needed = needs(program, config, placements, 2)
+    assert (needed.ranges, needed.trigger_entries, needed.backing_sectors) == (
+        4,
+        node.trigger_entries,
+        node.backing_sectors,
+    )
+
+
+def test_workgroups_of_chunks_start_at_whole_banks() -> None:
+    config = preset("paper", tracker_banks=4)
+    assert workgroup_stride(config, Tiling(100, 100, 64, 32, 4)) == 8
+    assert workgroup_stride(config, Tiling(40, 100, 64, 32, 4)) == 4
+    assert workgroup_stride(config, Tiling(40, 200, 64, 32, 4)) == 8
+
+
+def test_zeroing_says_what_to_fill() -> None:
+    placements = {"output": Placement(1000, Tiling(128, 128))}
+    node = compile_program(ring_reduce_scatter(4, 1, "fp16", "min", False), PAPER, ring(4), 1, placements)
+    table, _ = decode(node.writes)
+    size = 128 * 8
+    assert sorted(node.fill) == [(1000 + chunk * size, size) for chunk in (1, 2, 3)]
+    assert node.fill_element == 0x7E00
+    assert all(fields(table[chunk], Word.CONTROL)["first_touch"] == 0 for chunk in range(4))
+    added = compile_program(ring_reduce_scatter(4, first_touch=False), PAPER, ring(4), 1, placements)
+    assert added.fill_element == 0
+
+
+def test_an_all_gather_compiles_to_stores() -> None:
+    tiling = Tiling(128, 128)
+    node = compile_program(ring_all_gather(4), PAPER, ring(4), 2, {"gathered": Placement(0, tiling)})
+    table, _ = decode(node.writes)
+    controls = [fields(table[chunk], Word.CONTROL) for chunk in range(4)]
+    assert [control["mapping"] for control in controls] == [2, 2, 2, 0]
+    assert all(control["access"] == control["remote_access"] == Access.STORE.value for control in controls)
+    assert all(control["traffic_class"] == 2 and control["tracked"] for control in controls)
+    assert [table[chunk][Word.THRESHOLD_BODY] for chunk in range(4)] == [16 * 256] * 4
+    assert node.expected_blocks == 3 * tiling.blocks(1) and node.expected_triggers == 4 * tiling.wf_tiles
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rank": 4}, "rank must be from 0 to 3, got 4"),
+        ({"epoch": 0}, "epoch must be from 1 to 255"),
+        ({"epoch": 256}, "epoch must be from 1 to 255"),
+        ({"gpus": 16, "home": 1 << 30}, "ranges must be at least 17 for 16 chunks and 1 plain ranges"),
+        ({"plain": [(0, 10)]}, "the regions at sectors 0 .of 10. and 8 overlap"),
+        ({"home": 20}, "overlap"),
+        ({"tiling": Tiling(4096, 4096)}, "trigger_blocks must be at least"),
+        ({"tiling": Tiling(1024, 512, 512, 128, 1)}, r"WF tile bytes x updates must be .* to 131071, got 262144"),
+        ({"config": replace(PAPER, wg_bits=9), "tiling": Tiling(128 * 150, 128)}, "wg_base must be .* to 362"),
+    ],
+)
+def test_what_the_hardware_cannot_hold_is_refused(arguments: dict[str, Any], message: str) -> None:
+    options = {"config": PAPER, "gpus": 4, "rank": 0, "tiling": Tiling(128, 128), **arguments}
+    config, gpus, rank, tiling = (options.pop(name) for name in ("config", "gpus", "rank", "tiling"))
+    with pytest.raises(DriverError, match=message):
+        compile_program(
+            ring_reduce_scatter(gpus), config, ring(gpus), rank, {"output": Placement(8, tiling)}, **options
+        )
+
+
+def test_a_link_that_is_not_there_is_refused() -> None:
+    config, placements = replace(PAPER, links=1), {"output": Placement(0, Tiling(128, 128))}
+    with pytest.raises(ProgramError, match="sends from rank 0 to rank 2, but the ring has no link there"):
+        compile_program(ring_reduce_scatter(3, -1), config, ring(3, 1, -1), 0, placements)
+    compile_program(ring_reduce_scatter(2, -1), config, ring(2, 1, -1), 0, placements)
+
+
+def test_more_ports_than_a_node_has_are_refused() -> None:
+    placements = {"output": Placement(0, Tiling(128, 128))}
+    with pytest.raises(DriverError, match="links must be at least 3 for the mesh, got 2"):
+        compile_program(direct_reduce_scatter(4), PAPER, mesh(4), 0, placements)
+    node = compile_program(direct_reduce_scatter(3), PAPER, mesh(3), 1, placements)
+    _, registers = decode(node.writes)
+    assert registers[find_register(PAPER, "route_low").address] == 1 << 0  # to rank 0 by port 1, to rank 2 by port 0
+
+
+def pair(regions: Callable[[int], list[Region]]) -> Program:
+    """A program of two ranks whose kernels store a[0] on rank 0, nothing on rank 1."""
+    return Program(
+        name="pair",
+        gpus=2,
+        arrays=(Array("a", 2), Array("b", 2)),
+        regions=regions,
+        kernels=lambda rank: (Kernel("gemm", () if rank else (Part("a", 0),)),),
+        result=lambda rank: (),
+        golden=lambda inputs: inputs,
+        lies=lambda rank: (Part("a", 1),),
+    )
+
+
+def test_sends_that_the_hardware_has_not_are_refused() -> None:
+    def elsewhere(rank: int) -> list[Region]:
+        if rank:
+            return [Region("b", 1, updates=1)]
+        return [Region("a", 0, sends=(Send(1, "b", 1),), via=Via.STORE)]
+
+    def twice(rank: int) -> list[Region]:
+        if rank:
+            return [Region("a", 0, updates=1), Region("b", 0, updates=1)]
+        return [Region("a", 0, updates=1, sends=(Send(1, "a", 0), Send(1, "b", 0)))]
+
+    def rung(rank: int) -> list[Region]:
+        if rank:
+            return [Region("a", 1, updates=1)]
+        return [Region("a", 1, updates=1, sends=(Send(1, "a", 1),), doorbell=True), Region("a", 0)]
+
+    placements = {"a": Placement(0, Tiling(128, 128)), "b": Placement(1 << 20, Tiling(128, 128))}
+    for regions, message in (
+        (elsewhere, r"a\[0\] is sent to b\[1\], whose wg numbers differ"),
+        (twice, r"a\[0\] has 2 sends, the hardware sends a block once"),
+        (rung, r"a\[1\] has a doorbell, the hardware has none"),
+    ):
+        with pytest.raises(DriverError, match=message):
+            compile_program(pair(regions), PAPER, ring(2), 0, placements)

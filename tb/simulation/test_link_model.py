@@ -1,0 +1,147 @@
+"""The link model keeps its bandwidth and latency to the cycle, and loses or reorders nothing."""
+
+import os
+import random
+from functools import cache
+
+import cocotb
+import pytest
+from amaranth import Module
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import Configuration, preset
+from hw.messages import Messages
+from sim.errors import SimulationError
+from sim.models.link import FRACTION_BITS, LinkModel
+from tb.drivers.stream import StreamSource, stalls
+from tb.runner import simulate
+
+link_model = cache(LinkModel)
+
+SIZES = {
+    "paper": preset("paper"),
+    "short": preset("paper", link_latency=1),
+    "two": preset("paper", link_latency=2, link_header_bytes=32),
+    "fastest": preset("paper", link_bandwidth=1024.0, link_latency=37),
+    "quad": preset("quad", link_header_bytes=16, link_latency=100),
+    "heavy_header": preset("paper", link_header_bytes=256, link_bandwidth=300, link_latency=20),
+}
+
+
+async def start(dut, config: Configuration, stall: float) -> tuple[StreamSource, list, list]:
+    """Reset the model; returns the source and the lists of (cycle, payload) accepted and delivered, kept up to date."""
+    cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
+    dut.stall.value = 0
+    dut.rx_control.value = 0
+    dut.rx__ready.value = 1
+    source = StreamSource(dut, "tx", dut.clk, stalls(stall))
+    dut.rst.value = 1
+    for _ in range(2):
+        await RisingEdge(dut.clk)
+    dut.rst.value = 0
+    accepted, delivered = [], []
+
+    async def watch():
+        cycle = 0
+        while True:
+            await ReadOnly()
+            if int(dut.tx__valid.value) and int(dut.tx__ready.value):
+                accepted.append((cycle, int(dut.tx__payload.value)))
+            if int(dut.rx__valid.value):
+                delivered.append((cycle, int(dut.rx__payload.value)))
+            await RisingEdge(dut.clk)
+            cycle += 1
+
+    cocotb.start_soon(watch())
+    return source, accepted, delivered
+
+
+def packets(config: Configuration, count: int) -> list[int]:
+    """Flits of `count` packets with random data."""
+    layout = Messages(config).link_flit
+    flits = []
+    for _ in range(count):
+        length = random.choice([1, 8, random.randint(1, 8)])
+        flits.append((1, 0))
+        flits += [(0, int(place == length - 1)) for place in range(length)]
+    return [
+        layout.const({"header": header, "last": last, "data": random.getrandbits(256)}).as_value().value
+        for header, last in flits
+    ]
+
+
+@cocotb.test()
+async def flits_arrive_in_time(dut):
+    config = SIZES[os.environ["SIZE"]]
+    stall = float(os.environ["STALL"])
+    source, accepted, delivered = await start(dut, config, stall)
+    flits = packets(config, 60)
+    source.queue.extend(flits)
+    while len(delivered) < len(flits):
+        await RisingEdge(dut.clk)
+        dut.stall.value = int(random.random() * 200 < stall)
+    assert [payload for _, payload in accepted] == flits
+    assert delivered == [(cycle + config.link_latency, payload) for cycle, payload in accepted]
+    headers = sum(flit & 1 for flit in flits)
+    cost = (len(flits) - headers) * 32 + headers * config.link_header_bytes
+    rate = round(config.link_bytes_per_cycle * 2**FRACTION_BITS) / 2**FRACTION_BITS
+    span = accepted[-1][0] - accepted[0][0]
+    burst = max(32, config.link_header_bytes) + 2 * rate
+    assert cost <= span * rate + burst + 32, "faster than the link"
+    if not stall:
+        slowest = max((cost - 32) / rate, len(flits)) if config.link_bytes_per_cycle < 32 else len(flits)
+        assert span <= slowest + 2, f"{span} cycles, {slowest} expected"
+        dut._log.info(f"{cost} bytes in {span} cycles: {cost / span:.3f} bytes a cycle of {rate:.3f}")
+
+
+@cocotb.test()
+async def control_arrives_in_time(dut):
+    config = SIZES[os.environ["SIZE"]]
+    await start(dut, config, 0)
+    layout = Messages(config).link_control
+    sent, received = [], []
+    for cycle in range(3 * config.link_latency + 200):
+        message = 0
+        if random.random() < (1 if cycle < config.link_latency + 20 else 0.4):
+            kind = random.randint(1, 3)
+            message = (
+                layout.const({"credit": kind & 1, "grant": kind >> 1, "epoch": random.getrandbits(8)}).as_value().value
+            )
+            sent.append((cycle, message))
+        dut.rx_control.value = message
+        await ReadOnly()
+        if int(dut.tx_control.value):
+            received.append((cycle, int(dut.tx_control.value)))
+        await RisingEdge(dut.clk)
+    due = [(cycle + config.link_latency, message) for cycle, message in sent]
+    assert received == [item for item in due if item[0] < 3 * config.link_latency + 200]
+
+
+class OneCycleLate(LinkModel):
+    """A wrong model whose control messages come a cycle late."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        control = m.submodules.control
+        control._latency += 1
+        return m
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("stall", [0, 40])
+def test_flits_arrive_in_time(size, stall):
+    environment = {"SIZE": size, "STALL": str(stall)}
+    simulate(link_model(SIZES[size]), "link_model", __name__, "flits_arrive_in_time", environment=environment)
+
+
+@pytest.mark.parametrize("size", ["paper", "short", "two"])
+def test_control_arrives_in_time(size):
+    simulate(link_model(SIZES[size]), "link_model", __name__, "control_arrives_in_time", environment={"SIZE": size})
+
+
+def test_late_control_is_caught():
+    with pytest.raises(SimulationError):
+        simulate(
+            OneCycleLate(SIZES["two"]), "link_model", __name__, "control_arrives_in_time", environment={"SIZE": "two"}
+        )

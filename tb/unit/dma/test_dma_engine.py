@@ -1,0 +1,430 @@
+"""The DMA engine reads exactly the sectors of each block and packs them for the peer."""
+
+import os
+import random
+from itertools import product
+
+import cocotb
+import pytest
+from amaranth import Module
+from cocotb.triggers import ReadOnly, RisingEdge
+from hypothesis import strategies
+
+from hw.config import preset
+from hw.dma.engine import DmaEngine
+from hw.range_table import Grouping, Word
+from sim.errors import SimulationError
+from tb.drivers.asleep import Asleep
+from tb.drivers.dma_bench import DmaBench
+from tb.drivers.payload import pack, unpack
+from tb.drivers.property import holds_for_all
+from tb.drivers.stream_checker import checked
+from tb.golden.packets import Tile
+from tb.runner import simulate
+
+SIZES = {
+    "paper": preset("paper"),
+    "tiny": preset("tiny"),
+    "four_channels": preset("quad", dma_packets=8),
+    "tiny_four_channels": preset("tiny", channels=4),
+    "many_packets": preset("paper", dma_packets=64),
+}
+
+
+def random_tile() -> Tile:
+    wfs = random.choice([8, random.randint(1, 8)])
+    bottom_wfs = random.randint(1, wfs)
+    return Tile(
+        wfs=wfs,
+        block_wfs=random.choice([wfs, random.randint(1, wfs)]),
+        rows_full=random.randint(2, 5),
+        rows_partial=random.randint(1, 2),
+        bottom_wfs=bottom_wfs,
+        bottom_full=random.choice([bottom_wfs, bottom_wfs - 1]),
+        bytes_body=random.choice([32, 256, 2, 258, 30, random.randint(1, 700)]),
+        bytes_right=random.choice([2, 32, 64, random.randint(1, 256)]),
+        pitch=random.choice([16, 24, 133, 1 << 20, random.randint(1, 1 << 31)]),
+        wf_stride=random.choice([256, 999, random.randint(1, 1 << 31)]),
+    )
+
+
+@cocotb.test()
+async def random_blocks(dut):
+    """Blocks of random ragged tiles through random memory latency and stalls."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, float(os.environ["STALL"]), int(os.environ["LATENCY"]))
+    await bench.reset()
+    for index in range(config.ranges):
+        await bench.program(
+            index, random_tile(), random.choice([0, 8, 3, random.getrandbits(43)]), random.getrandbits(6)
+        )
+    blocks: list[tuple[int, ...]] = []
+    for number in range(30):
+        if number in (10, 20):
+            await bench.finish(number)
+            bench.check(blocks)
+            blocks = []
+            bench.forget()
+            bench.call(~bench.epoch & 0xFF, ~bench.rank & 0x3F)
+        index = random.randrange(config.ranges)
+        tile = bench.controls[index][0]
+        bottom = random.random() < 0.5
+        wfs = tile.bottom_wfs if bottom else tile.wfs
+        wf = random.randrange((wfs + tile.block_wfs - 1) // tile.block_wfs) * tile.block_wfs
+        va = random.getrandbits(32) | random.getrandbits(11) << 32
+        blocks.append((index, random.getrandbits(16), wf, va, int(bottom), random.getrandbits(1)))
+        bench.block(*blocks[-1])
+    await bench.finish(30)
+    bench.check(blocks)
+    dut.clear.value = 1
+    await RisingEdge(dut.clk)
+    dut.clear.value = 0
+    await ReadOnly()
+    await RisingEdge(dut.clk)
+    assert int(dut.sent_blocks.value) == 0
+
+
+@cocotb.test()
+async def a_walk_ends_with_its_epoch(dut):
+    """Disarmed at any cycle, the engine takes no block, ends its walk with the packet that it began, and hands out what
+    it read under the epoch in which its block was taken; the next epoch's blocks are sent whole under their own."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, 20, 12)
+    await bench.reset()
+    for index in range(config.ranges):
+        await bench.program(index, random_tile(), 8, random.getrandbits(6))
+    for _ in range(12):
+        ended = bench.epoch
+        for _ in range(6):
+            index = random.randrange(config.ranges)
+            bench.block(index, random.getrandbits(16), 0, random.getrandbits(40), 0, 0)
+        for _ in range(random.randrange(150)):
+            await RisingEdge(dut.clk)
+        dut.armed.value = 0
+        bench.lapse(random.getrandbits(config.epoch_bits))
+        # A read offered, 8 of a packet, twice as many places of buffers: each within what the bench makes it wait.
+        for _ in range(400 + 150 * config.dma_packets):
+            await RisingEdge(dut.clk)
+        assert int(dut.idle.value), "the walk goes on without its epoch"
+        bench.blocks.drop()
+        flits = [unpack(bench.messages.link_flit, bits) for bits in bench.packets.received]
+        headers = [unpack(bench.messages.link_header, flit["data"]) for flit in flits if flit["header"]]
+        assert all(header["epoch"] == ended for header in headers)
+        assert len(flits) == sum(header["length"] + 2 for header in headers)
+        assert sum(header["length"] + 1 for header in headers) == len(bench.reads)
+        taken = len(bench.blocks.queue)
+        dut.clear.value = 1
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
+        bench.forget()
+        bench.call(ended + 1 & 0xFF, bench.rank)
+        dut.armed.value = 1
+        # What was offered stays offered in this bench: it is the new epoch's first block.
+        queued = [unpack(bench.messages.ready_block, bits) for bits in bench.blocks.queue]
+        blocks = [tuple(block[name] for name in ("range", "wg", "wf", "va", "bottom", "right")) for block in queued]
+        for _ in range(3):
+            blocks.append((random.randrange(config.ranges), random.getrandbits(16), 0, random.getrandbits(40), 0, 0))
+            bench.block(*blocks[-1])
+        await bench.finish(3 + taken)
+        bench.check(blocks)
+        dut.clear.value = 1
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
+        bench.forget()
+
+
+@cocotb.test()
+async def reset_ends_any_walk(dut):
+    """Blocks of geometries as large as the words can say, or invalid, are left by a reset; the next one is right."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, 0, 3)
+    await bench.reset()
+    for _ in range(12):
+        words = {word: random.getrandbits(32) for word in Word}
+        for flip in (0, 0xFFFFFFFF, 0):
+            for word, value in words.items():
+                await bench.write(1, word, value ^ flip)
+            grouping = unpack(Grouping, words[Word.GROUPING] ^ flip) | {"block_wfs": random.randint(1, 8)}
+            await bench.write(1, Word.GROUPING, pack(Grouping, **grouping))
+            bench.block(1, random.getrandbits(16), random.getrandbits(3), random.getrandbits(43), 1, flip & 1)
+            for _ in range(30):
+                await RisingEdge(dut.clk)
+            dut.rst.value = 1
+            for _ in range(12):
+                await RisingEdge(dut.clk)
+            dut.rst.value = 0
+            await ReadOnly()
+            assert int(dut.idle.value) and not int(dut.sent_blocks.value)
+            await RisingEdge(dut.clk)
+    bench.blocks.queue.clear()
+    bench.forget()
+    await bench.program(1, random_tile(), 8, 2)
+    bench.block(1, 7, 0, 1000, 0, 0)
+    await bench.finish(1)
+    bench.check([(1, 7, 0, 1000, 0, 0)])
+
+
+@cocotb.test()
+async def every_size_at_every_edge(dut):
+    """Blocks of 1 to 8 WF tiles inside and at the edges of the output, one at a time, with buffers to spare or one."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, 0, 3)
+    await bench.reset()
+    blocks = []
+    for size in (1, 2, 5, 8):
+        await bench.program(1, Tile(8, size, 2, 1, 8, 7, 64, 32, 64, 256), 8, 2)
+        for bottom, right in product((0, 1), repeat=2):
+            # Two of each: a block is seen to be over when the next one comes.
+            for wf in (0, random.randrange(-(-8 // size)) * size):
+                blocks.append((1, random.getrandbits(16), wf, random.getrandbits(32), bottom, right))
+                bench.block(*blocks[-1])
+                await bench.finish(len(blocks))
+                bench.check(blocks[-1:])
+                bench.forget()
+
+
+@cocotb.test()
+async def any_sector_may_come_last(dut):
+    """A packet waits for each of its sectors; a walk that has to wait for a buffer says so."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, 0, 3)
+    await bench.reset()
+    await bench.program(1, Tile(8, 1, 2 * config.dma_packets, 1, 8, 8, 256, 256, 8, 256), 8, 2)
+    for number, late in enumerate(random.sample(range(8 * config.dma_packets), 64), start=1):
+        bench.late = late
+        block = (1, random.getrandbits(16), 0, random.getrandbits(32) * 8, 0, 0)
+        bench.block(*block)
+        await bench.finish(number)
+        bench.check([block])
+        assert bench.waiting_cycles
+        cycles = range(bench.read_cycles[0], bench.read_cycles[-1] + 1)
+        assert sorted(bench.read_cycles + bench.waiting_cycles) == list(cycles)
+        bench.forget()
+
+
+def complements(bits):
+    """Two random numbers of `bits` bits, each bit set in one of them."""
+    some = random.randrange(1, (1 << bits) - 1)
+    return some, some ^ (1 << bits) - 1
+
+
+async def send_blocks_of(dut, tiles, edges):
+    """Two blocks of each of `tiles`, with the (wf, bottom, right) of `edges`."""
+    bench = DmaBench(dut, SIZES["paper"], 0, 3)
+    await bench.reset()
+    blocks = []
+    for index, tile in enumerate(tiles):
+        await bench.program(index, tile, 8, 2)
+        blocks += [(index, 7, wf, random.getrandbits(32), bottom, right) for wf, bottom, right in edges]
+    for block in blocks:
+        bench.block(*block)
+    await bench.finish(len(blocks))
+    bench.check(blocks)
+
+
+@cocotb.test()
+async def tall_tiles(dut):
+    """WF tiles of thousands of rows."""
+    rows, others = complements(12)
+    tiles = [Tile(8, 1, *pair, 8, 7, 32, 32, 3, 1 << 20) for pair in ((rows, others), (others, rows))]
+    await send_blocks_of(dut, tiles, [(0, 1, 0), (7, 1, 0)])
+
+
+@cocotb.test()
+async def wide_tiles(dut):
+    """WF tiles of one row of up to 64 KiB."""
+    size, other = complements(16)
+    tiles = [Tile(1, 1, 1, 1, 1, 1, *pair, 1 << 16, 1 << 20) for pair in ((size, other), (other, size))]
+    await send_blocks_of(dut, tiles, [(0, 0, 0), (0, 0, 1)])
+
+
+@strategies.composite
+def tiles_with_blocks(draw):
+    """A tile geometry and up to four of its blocks, as (wf, va, bottom, right)."""
+    number = strategies.integers
+    wfs = draw(number(1, 8))
+    bottom_wfs = draw(number(1, wfs))
+    tile = Tile(
+        wfs=wfs,
+        block_wfs=draw(number(1, wfs)),
+        rows_full=draw(number(2, 4)),
+        rows_partial=draw(number(1, 3)),
+        bottom_wfs=bottom_wfs,
+        bottom_full=draw(number(bottom_wfs - 1, bottom_wfs)),
+        bytes_body=draw(number(1, 600)),
+        bytes_right=draw(number(1, 600)),
+        pitch=draw(number(1, (1 << 31) - 1)),
+        wf_stride=draw(number(1, (1 << 31) - 1)),
+    )
+    blocks = []
+    for _ in range(draw(number(1, 4))):
+        bottom = draw(number(0, 1))
+        last = ((bottom_wfs if bottom else wfs) - 1) // tile.block_wfs
+        blocks.append(
+            (draw(number(0, last)) * tile.block_wfs, draw(number(0, (1 << 40) - 1)), bottom, draw(number(0, 1)))
+        )
+    return tile, blocks
+
+
+@cocotb.test()
+async def any_geometry(dut):
+    """Whatever the geometry, the reads and packets of its blocks are those of the golden."""
+    bench = DmaBench(dut, SIZES["paper"], 0, 3)
+    await bench.reset()
+    sent = 0
+
+    async def geometry_is_right(example) -> None:
+        nonlocal sent
+        tile, places = example
+        bench.forget()
+        await bench.program(1, tile, 8, 2)
+        blocks = [(1, 7, *place) for place in places]
+        for block in blocks:
+            bench.block(*block)
+        sent += len(blocks)
+        await bench.finish(sent)
+        bench.check(blocks)
+
+    await holds_for_all(tiles_with_blocks(), geometry_is_right)
+
+
+@cocotb.test()
+async def rate_and_latency(dut):
+    """A 128-sector WF tile: first read 2 cycles after the block, then one read a cycle, 9 cycles per packet out."""
+    bench = DmaBench(dut, SIZES["many_packets"], 0, 3)
+    await bench.reset()
+    tile = Tile(8, 1, 16, 16, 8, 8, 256, 256, 64, 16 * 64)
+    await bench.program(0, tile, 0, 1)
+    for _ in range(5):
+        await RisingEdge(dut.clk)
+    bench.read_cycles.clear()
+    blocks = [(0, 7, wf, 0x1000 + wf * tile.wf_stride, 0, 0) for wf in range(4)]
+    for block in blocks:
+        bench.block(*block)
+    await bench.finish(len(blocks))
+    bench.check(blocks)
+    dut._log.info(f"first read {bench.read_cycles[0] - bench.block_cycles[0]} cycles after the block")
+    assert bench.read_cycles[0] - bench.block_cycles[0] == 2
+    # 32 buffers absorb the header flits of the first 256 sectors: so far there must not be one bubble.
+    assert bench.read_cycles[255] - bench.read_cycles[0] == 255
+    # One header and eight sectors per packet, without a bubble from the first flit to the last.
+    assert len(bench.packet_cycles) == 64 * 9
+    assert bench.packet_cycles[-1] - bench.packet_cycles[0] <= 64 * 9 + 4
+    dut._log.info(f"packets: {bench.packet_cycles[-1] - bench.packet_cycles[0] + 1} cycles for {64 * 9} flits")
+
+
+class ForgetsRaggedRows(DmaEngine):
+    """A wrong engine that takes every WF tile of a bottom WG for a whole one, but for the first of a block."""
+
+    def _describe(self, m: Module, transfer, block, *rest) -> None:
+        super()._describe(m, transfer, block, *rest)
+        geometry = transfer.geometry
+        m.d.comb += geometry.ragged.eq(block.bottom & (geometry.ragged_tile == transfer.tile))
+
+
+@pytest.mark.parametrize("size", ["paper", "tiny"])
+def test_a_walk_ends_with_its_epoch(size):
+    environment = {"SIZE": size}
+    simulate(
+        checked(Asleep(DmaEngine(SIZES[size]))),
+        "dma_engine",
+        __name__,
+        "a_walk_ends_with_its_epoch",
+        environment=environment,
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "stall", "latency"),
+    [
+        ("paper", 0, 1),
+        ("paper", 30, 60),
+        ("tiny", 20, 20),
+        ("four_channels", 20, 60),
+        ("tiny_four_channels", 0, 9),
+        ("many_packets", 10, 100),
+    ],
+)
+def test_random_blocks(size, stall, latency):
+    simulate(
+        checked(Asleep(DmaEngine(SIZES[size]))),
+        "dma_engine",
+        __name__,
+        "random_blocks",
+        environment={"SIZE": size, "STALL": str(stall), "LATENCY": str(latency)},
+    )
+
+
+def test_reset_ends_any_walk():
+    simulate(
+        checked(Asleep(DmaEngine(SIZES["many_packets"]))),
+        "dma_engine",
+        __name__,
+        "reset_ends_any_walk",
+        environment={"SIZE": "many_packets"},
+    )
+
+
+@pytest.mark.parametrize("size", ["tiny", "paper", "many_packets"])
+def test_every_size_at_every_edge(size):
+    design = checked(Asleep(DmaEngine(SIZES[size])))
+    simulate(design, "dma_engine", __name__, "every_size_at_every_edge", environment={"SIZE": size})
+
+
+@pytest.mark.parametrize("size", ["paper", "four_channels"])
+def test_any_sector_may_come_last(size):
+    design = checked(Asleep(DmaEngine(SIZES[size])))
+    simulate(design, "dma_engine", __name__, "any_sector_may_come_last", environment={"SIZE": size})
+
+
+@pytest.mark.parametrize("test", ["tall_tiles", "wide_tiles"])
+def test_large_tiles(test):
+    simulate(checked(Asleep(DmaEngine(SIZES["paper"]))), "dma_engine", __name__, test)
+
+
+def test_rate_and_latency():
+    simulate(checked(Asleep(DmaEngine(SIZES["many_packets"]))), "dma_engine", __name__, "rate_and_latency")
+
+
+def test_any_geometry():
+    simulate(checked(Asleep(DmaEngine(SIZES["paper"]))), "dma_engine", __name__, "any_geometry")
+
+
+def test_wrong_geometry_is_shrunk():
+    """For an engine that forgets ragged rows, hypothesis finds the smallest tile in which there is one to forget."""
+    with pytest.raises(SimulationError, match="Failing test case") as failure:
+        simulate(ForgetsRaggedRows(SIZES["paper"]), "dma_engine", __name__, "any_geometry", seed=1)
+    smallest = ("wfs=2,", "rows_full=2,", "rows_partial=1,", "bytes_body=1,", "[(0, 0, 1, 0)]")
+    assert all(part in str(failure.value) for part in smallest)
+
+
+class WakesLate(DmaEngine):
+    """A wrong engine that sleeps on when its ranges are programmed."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.wake.eq(self.blocks.valid | ~self.idle)
+        return m
+
+
+def test_an_engine_that_wakes_late_is_caught():
+    with pytest.raises(SimulationError):
+        simulate(
+            Asleep(WakesLate(SIZES["tiny"])),
+            "dma_engine",
+            __name__,
+            "random_blocks",
+            environment={"SIZE": "tiny", "STALL": "0", "LATENCY": "5"},
+        )
+
+
+def test_wrong_engine_is_caught():
+    with pytest.raises(SimulationError):
+        simulate(
+            ForgetsRaggedRows(SIZES["paper"]),
+            "dma_engine",
+            __name__,
+            "random_blocks",
+            seed=1,
+            environment={"SIZE": "paper", "STALL": "0", "LATENCY": "5"},
+        )

@@ -1,0 +1,132 @@
+"""One bank group's near-bank unit, with an array in Python, against the golden DRAM; other timings, seeded bugs."""
+
+import os
+import random
+
+import cocotb
+import pytest
+from amaranth.lib import wiring
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import PRESETS, Timing, preset
+from hw.near_bank.bank_group import GROUP_ADDRESS_BITS, ArrayRead, BankGroupUnit, array_write_layout
+from sim.errors import SimulationError
+from sim.models import FOLDER as MODELS
+from sim.models.clock_gates import ClockGated
+from sim.models.seeded_bugs import FaultyBankGroup
+from tb.drivers.column_commands import Command, random_commands
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_bank_group
+from tb.golden.sector_store import SectorStore, hashed_sector
+from tb.runner import simulate
+from tb.simulation.test_hbm import Bench
+
+CONFIGURATIONS = {
+    "paper": PRESETS["paper"],
+    "late_data": preset("paper", timing=Timing(wl=5, cl=11, rtw=7, wtr=1, ccd_l=3), epoch_bits=4),
+}
+
+
+def field(layout, value: int, name: str) -> int:
+    part = layout[name]
+    return value >> part.offset & (1 << part.width) - 1
+
+
+Content = dict[int, tuple[int, int]]
+"""Data and epoch tag by address in the bank group."""
+
+
+async def write_first_array(dut, config, content: Content, reads: list[int]) -> None:
+    """The banks' array: a read sees the write of its own cycle, its data comes a cycle later. Addresses read go to
+    `reads`."""
+    layout = array_write_layout(config)
+    while True:
+        await ReadOnly()
+        write, read = int(dut.array_write.value), int(dut.array_read.value)
+        if field(layout, write, "valid"):
+            address = field(layout, write, "address")
+            old, tag = content.get(address) or (int.from_bytes(hashed_sector(address), "little"), 0)
+            mask = sum(0xFF << 8 * byte for byte in range(32) if field(layout, write, "mask") >> byte & 1)
+            new = field(layout, write, "data") & mask | old & ~mask
+            whole = field(layout, write, "mask") == 0xFFFFFFFF
+            assert whole or not field(layout, write, "mark"), "a write of part of a sector marks it"
+            content[address] = new, field(layout, write, "epoch") if field(layout, write, "mark") else tag
+        await RisingEdge(dut.clk)
+        if field(ArrayRead, read, "valid"):
+            address = field(ArrayRead, read, "address")
+            reads.append(address)
+            data, tag = content.get(address) or (int.from_bytes(hashed_sector(address), "little"), 0)
+            dut.array_data.value = data | tag << 256
+
+
+class GroupBench(Bench):
+    """Commands of one bank group, each with the row that is open for it."""
+
+    def issue(self, command: Command) -> None:
+        super().issue(command)
+        self.dut.row.value = command.address >> 10
+
+
+def scattered_addresses() -> list[int]:
+    """Sectors of bank group 0: any one, that with every bit of the address inverted, and a neighbour of either."""
+    places = [random.getrandbits(GROUP_ADDRESS_BITS)]
+    places.append(places[0] ^ (1 << GROUP_ADDRESS_BITS) - 1)
+    return [4 * place for place in (*places, *(place ^ 1 << random.randrange(GROUP_ADDRESS_BITS) for place in places))]
+
+
+@cocotb.test()
+async def random_traffic_matches_golden(dut):
+    config = CONFIGURATIONS[os.environ["T3_CONFIGURATION"]]
+    bench = GroupBench(dut, config)
+    bench.store = SectorStore(lambda address: hashed_sector(address >> 2))
+    cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
+    for port in (dut.row, dut.column, dut.write_data, dut.array_data):
+        port.value = 0
+    dut.rst.value = 1
+    for _ in range(2):
+        await RisingEdge(dut.clk)
+    dut.rst.value = 0
+    content: Content = {}
+    reads: list[int] = []
+    needed: list[int] = []
+    cocotb.start_soon(write_first_array(dut, config, content, reads))
+    observe(watch_bank_group, dut, config)
+    # A sector is touched first once an epoch, so there are many, with numbers that use every bit of the tag.
+    numbers = range(1, 1 << config.epoch_bits)
+    epochs = random.sample(numbers, min(30, len(numbers)))
+    for _ in range(8):
+        # In another order each time: what is left at the end is of other epochs.
+        random.shuffle(epochs)
+        commands = list(random_commands(320, config.timing, scattered_addresses(), epochs))
+        await bench.run(commands)
+        needed += [command.address >> 2 for command in commands if command.kind != "WR"]
+    stored = {address << 2: (data.to_bytes(32, "little"), tag) for address, (data, tag) in content.items()}
+    assert stored == {address: (data, bench.store.tags.get(address, 0)) for address, data in bench.store.data.items()}
+    assert sorted(reads) == sorted(needed), "the array is read for an RD or an UPDATE only"
+
+
+def run(unit: wiring.Component, configuration: str, bug: str = "") -> None:
+    simulate(
+        unit,
+        "bank_group",
+        __name__,
+        environment={"T3_CONFIGURATION": configuration},
+        sources=[MODELS / "clock_gate.sv", MODELS / "seeded_bug.sv"],
+        plusargs=[f"+seeded_bug={bug}"],
+    )
+
+
+@pytest.mark.parametrize(("configuration", "gated_clocks"), [("paper", False), ("late_data", True)])
+def test_random_traffic(configuration, gated_clocks):
+    unit = BankGroupUnit(CONFIGURATIONS[configuration])
+    run(ClockGated(unit) if gated_clocks else unit, configuration)
+
+
+def test_seeded_bugs_are_caught():
+    """One build, which is right until it is told to have a bug."""
+    unit = FaultyBankGroup(CONFIGURATIONS["paper"])
+    run(unit, "paper")
+    for bug in ("no_first_touch", "dropped_update"):
+        with pytest.raises(SimulationError, match="expected"):
+            run(unit, "paper", bug)

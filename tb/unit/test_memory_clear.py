@@ -1,0 +1,245 @@
+"""The sweep of memory writes every sector that may hold something from before, each once, and none besides."""
+
+import os
+import random
+from collections import Counter
+
+import cocotb
+import pytest
+from amaranth import Module
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+
+from hw.config import Configuration, preset
+from hw.memory_clear import MemoryClear
+from hw.messages import Access, Mapping, Messages
+from hw.range_table import Control, RangeWrite, Word, Workgroups
+from tb.drivers.asleep import Asleep
+from tb.drivers.payload import pack, unpack
+from tb.drivers.stream import StreamSink, stalls
+from tb.runner import SimulationError, simulate
+
+SIZES = {
+    "paper": preset("paper", ranges=8),
+    "channels": preset("quad", ranges=4),
+    "direct": preset("paper", ranges=4, tracker_tags=False, tracker_sets=256, tracker_ways=8, tracker_banks=1),
+}
+RECORD_SECTORS_PER_WG = 4
+"""Sectors of the homes of a workgroup's counters."""
+
+
+class ClearBench:
+    """The sweep, the memory it writes to, and what was swept since the reset."""
+
+    def __init__(self, dut, config: Configuration):
+        self.dut, self.config, self.messages = dut, config, Messages(config)
+        Clock(dut.clk, 1, unit="ns").start()
+        self.sinks = [StreamSink(dut, f"memory__{c}", dut.clk, stalls(30)) for c in range(config.channels)]
+        names = ("valid", "first_touch", "tracked", "mapping", "base", "limit", "wg", "count")
+        self.entries = [dict.fromkeys(names, 0) for _ in range(config.ranges)]
+        self.backing = 0
+        self.tags: set[tuple[int, int, int]] = set()
+        self.records: set[tuple[int, int, int, int]] = set()
+        """What was swept since: (entry, base, limit) and (entry, backing, wg, count)."""
+
+    async def reset(self) -> None:
+        for name in ("ranges", "backing_base", "arm", "initialised", "start"):
+            getattr(self.dut, name).value = 0
+        self.dut.settled.value = 1
+        self.dut.rst.value = 1
+        await ClockCycles(self.dut.clk, 3)
+        self.dut.rst.value = 0
+        self.tags.clear()
+        self.records.clear()
+        for index in range(self.config.ranges):
+            for word in Word:
+                await self.write(index, word, 0)
+
+    async def write(self, index: int, word: Word, value: int) -> None:
+        self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
+        await RisingEdge(self.dut.clk)
+        self.dut.ranges.value = 0
+
+    def change(self, index: int) -> None:
+        """A random entry, or a random change of it."""
+        entry = self.entries[index]
+        if random.random() < 0.5:
+            base = random.randrange(1 << self.config.va_sector_bits - 1)
+            entry |= {"base": base, "limit": base + random.choice([0, 1, 7, 8, 9, random.randrange(200)])}
+            entry |= {"wg": random.randrange(200), "count": random.randrange(12)}
+        else:
+            name = random.choice(list(entry))
+            flip = 1 << random.randrange(6) if name in ("base", "limit", "wg", "count") else 1
+            entry[name] ^= flip
+            entry["limit"] = min(entry["limit"], entry["base"] + 300)
+        entry |= {name: random.getrandbits(1) for name in ("first_touch", "tracked")}
+        entry |= {"valid": int(random.random() < 0.8), "mapping": random.choice(list(Mapping)).value}
+
+    async def program(self, index: int) -> None:
+        entry = self.entries[index]
+        fields = {name: entry[name] for name in ("valid", "mapping", "first_touch", "tracked")}
+        bounds = {Word.BASE_LOW: entry["base"], Word.LIMIT_LOW: entry["limit"]}
+        await self.write(index, Word.CONTROL, 0)
+        for word, value in bounds.items():
+            await self.write(index, word, value & 0xFFFFFFFF)
+            await self.write(index, Word(word + 1), value >> 32)
+        groups = pack(Workgroups, base=entry["wg"], count=entry["count"])
+        await self.write(index, Word.WORKGROUPS, groups)
+        await self.write(index, Word.CONTROL, pack(Control, **fields))
+        self.tags = {known for known in self.tags if known[0] != index or known[1:] == (entry["base"], entry["limit"])}
+        self.records = {
+            known for known in self.records if known[0] != index or known[2:] == (entry["wg"], entry["count"])
+        }
+
+    def due(self) -> Counter:
+        """Sectors that the next sweep must write; afterwards they count as swept."""
+        sectors: Counter[int] = Counter()
+        for index, entry in enumerate(self.entries):
+            if not entry["valid"]:
+                continue
+            bounds = index, entry["base"], entry["limit"]
+            if entry["first_touch"] and entry["mapping"] != Mapping.REMOTE.value and bounds not in self.tags:
+                sectors.update(range(*bounds[1:]))
+                self.tags.add(bounds)
+            groups = index, self.backing, entry["wg"], entry["count"]
+            if entry["tracked"] and self.backing and self.config.tracker_tags and groups not in self.records:
+                first = self.backing + RECORD_SECTORS_PER_WG * entry["wg"]
+                sectors.update(range(first, first + RECORD_SECTORS_PER_WG * entry["count"]))
+                self.records.add(groups)
+        return sectors
+
+    async def sweep(self, initialised: int = 0) -> None:
+        """One sweep to its end."""
+        dut = self.dut
+        dut.arm.value, dut.initialised.value = 1, initialised
+        await RisingEdge(dut.clk)
+        dut.arm.value, dut.initialised.value = 0, random.getrandbits(1)
+        await ClockCycles(dut.clk, random.randrange(1, 4))
+        dut.start.value = 1
+        await RisingEdge(dut.clk)
+        dut.start.value = 0
+        await self.finished()
+
+    async def finished(self) -> None:
+        """Return at the end; while writes are on their way to their banks it may not come."""
+        for _ in range(60000):
+            self.dut.settled.value = int(random.random() < 0.5)
+            await ReadOnly()
+            finished = int(self.dut.finished.value)
+            called = any(int(getattr(self.dut, name).value) for name in ("ranges", "arm", "start"))
+            assert called or finished != int(self.dut.wake.value), "awake with nothing to do, or asleep over its work"
+            await RisingEdge(self.dut.clk)
+            if finished:
+                return
+        raise AssertionError("the sweep does not end")
+
+    def written(self) -> Counter:
+        """The sectors written since, each request checked."""
+        sectors: Counter[int] = Counter()
+        for channel, sink in enumerate(self.sinks):
+            while sink.received:
+                request = unpack(self.messages.memory_request, sink.received.popleft())
+                assert request["va"] >> 3 & self.config.channels - 1 == channel
+                assert (request["access"], request["mask"], request["data"]) == (Access.STORE.value, 0xFFFFFFFF, 0)
+                assert not request["epoch"] and not request["tracked"] and not request["first_touch"]
+                sectors[request["va"]] += 1
+        return sectors
+
+
+@cocotb.test()
+async def what_was_not_swept_is_swept(dut):
+    """Random tables, changed between sweeps or programmed as they were, a backing store that moves, resets; now and then
+    the host answers for the memory."""
+    bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
+    for _ in range(5):
+        await bench.reset()
+        for _ in range(8):
+            for index in range(bench.config.ranges):
+                if random.random() < 0.6:
+                    bench.change(index)
+                await bench.program(index)
+            bench.backing = random.choice([bench.backing, 0, random.randrange(1 << bench.config.va_sector_bits - 2)])
+            dut.backing_base.value = bench.backing
+            if random.random() < 0.2:
+                await bench.sweep(initialised=1)
+                assert not bench.written()
+                for index, entry in enumerate(bench.entries):
+                    bench.tags.add((index, entry["base"], entry["limit"]))
+                    bench.records.add((index, bench.backing, entry["wg"], entry["count"]))
+                continue
+            await bench.sweep()
+            bench.records = {known for known in bench.records if known[1] == bench.backing}
+            assert bench.written() == bench.due()
+            await bench.sweep()
+            assert not bench.written(), "swept twice"
+
+
+@cocotb.test()
+async def a_sweep_called_for_again_misses_nothing(dut):
+    """While a sweep is under way entries change and another one is called for: in the end all is swept."""
+    bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
+    for _ in range(12):
+        await bench.reset()
+        bench.backing = random.randrange(1, 1 << 30)
+        dut.backing_base.value = bench.backing
+        for index in range(bench.config.ranges):
+            bench.change(index)
+            await bench.program(index)
+        dut.start.value = 1
+        await RisingEdge(dut.clk)
+        dut.start.value = 0
+        await ClockCycles(dut.clk, random.randrange(300))
+        for index in random.sample(range(bench.config.ranges), 2):
+            bench.change(index)
+            await bench.program(index)
+        dut.start.value = 1
+        await RisingEdge(dut.clk)
+        dut.start.value = 0
+        await bench.finished()
+        assert set(bench.due()) <= set(bench.written())
+
+
+@pytest.mark.parametrize("case", ["what_was_not_swept_is_swept", "a_sweep_called_for_again_misses_nothing"])
+@pytest.mark.parametrize("size", SIZES)
+def test_memory_clear(size, case):
+    simulate(Asleep(MemoryClear(SIZES[size])), "memory_clear", __name__, case, environment={"SIZE": size})
+
+
+class Early(MemoryClear):
+    """A wrong sweep, which says that it has ended when it has not."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.finished.eq(1)
+        return m
+
+
+class WakesLate(MemoryClear):
+    """A wrong sweep, which sleeps on when it is called for."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.wake.eq(self.ranges.valid | self.arm | ~self.finished)
+        return m
+
+
+def test_a_sweep_that_wakes_late_is_noticed():
+    with pytest.raises(SimulationError):
+        simulate(
+            Asleep(WakesLate(SIZES["paper"])),
+            "late_sweep",
+            __name__,
+            "what_was_not_swept_is_swept",
+            environment={"SIZE": "paper"},
+        )
+
+
+def test_a_sweep_that_ends_early_is_noticed():
+    with pytest.raises(SimulationError):
+        simulate(
+            Early(SIZES["paper"]),
+            "early_sweep",
+            __name__,
+            "what_was_not_swept_is_swept",
+            environment={"SIZE": "paper"},
+        )

@@ -1,0 +1,111 @@
+"""The coalescer loses no byte, keeps runs together and costs no cycle."""
+
+import random
+from functools import cache
+
+import cocotb
+import pytest
+from amaranth import Module
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge
+
+from hw.config import preset
+from hw.messages import Messages
+from hw.tracker.coalescer import Coalescer
+from sim.errors import SimulationError
+from tb.drivers.stream import StreamSink, StreamSource, stalls
+from tb.runner import simulate
+
+coalescer = cache(Coalescer)
+
+CONFIG = preset("paper", count_bits=8)
+LAYOUT = Messages(CONFIG).commit
+
+
+def pack(**values) -> int:
+    return LAYOUT.const(values).as_value().value
+
+
+def unpack(value: int) -> dict[str, int]:
+    return {name: value >> LAYOUT[name].offset & (1 << LAYOUT[name].width) - 1 for name in LAYOUT.members}
+
+
+async def start(dut, source_stalls: int, sink_stalls: int) -> tuple[StreamSource, StreamSink]:
+    Clock(dut.clk, 1, unit="ns").start()
+    # What would merge often stands on the port after it was taken.
+    source = StreamSource(
+        dut, "commits", dut.clk, stalls(source_stalls), idle=lambda last: last ^ random.getrandbits(1)
+    )
+    sink = StreamSink(dut, "messages", dut.clk, stalls(sink_stalls))
+    dut.rst.value = 1
+    for _ in range(2):
+        await RisingEdge(dut.clk)
+    dut.rst.value = 0
+    return source, sink
+
+
+@cocotb.test()
+async def sums_are_kept(dut):
+    source, sink = await start(dut, 20, random.choice((10, 50, 90)))
+    sent = []
+    names = ("range", "wg", "wf", "epoch")
+    key = {name: random.getrandbits(LAYOUT[name].width) for name in names}
+    va = random.getrandbits(43)
+    for _ in range(3000):
+        if random.random() < 0.3:
+            # The next WF tile differs in one bit, so that every bit of the key matters once.
+            name = random.choice(names)
+            key = {**key, name: key[name] ^ 1 << random.randrange(LAYOUT[name].width)}
+        # So with addresses, or only their highest bits would decide which is lower.
+        va = va ^ 1 << random.randrange(43) if random.random() < 0.8 else random.getrandbits(43)
+        sent.append({**key, "va": va, "bytes": random.choice((32, 32, 2, 127, 255))})
+        source.queue.append(pack(**sent[-1]))
+    await source.drain()
+    for _ in range(200):
+        await RisingEdge(dut.clk)
+    # Every message is the sum and the minimum of the next few commits of its key.
+    position = 0
+    for value in sink.received:
+        message = unpack(value)
+        total, lowest = 0, 1 << 43
+        while total < message["bytes"]:
+            item = sent[position]
+            assert all(item[name] == message[name] for name in key)
+            total, lowest, position = total + item["bytes"], min(lowest, item["va"]), position + 1
+        assert (total, lowest) == (message["bytes"], message["va"])
+    assert position == len(sent)
+    assert len(sink.received) < len(sent)
+
+
+@cocotb.test()
+async def idle_costs_nothing(dut):
+    source, sink = await start(dut, 0, 0)
+    await RisingEdge(dut.clk)
+    for number in range(50):
+        source.queue.append(pack(wg=1, va=number, bytes=2))
+    for _ in range(60):
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        assert int(dut.messages__valid.value) == int(dut.commits__valid.value)
+        if int(dut.messages__valid.value):
+            assert int(dut.messages__payload.value) == int(dut.commits__payload.value)
+    assert len(sink.received) == 50
+
+
+@pytest.mark.parametrize("test", ["sums_are_kept", "idle_costs_nothing"])
+def test_coalescer(test):
+    simulate(coalescer(CONFIG), "coalescer", __name__, test)
+
+
+class ForgetfulCoalescer(Coalescer):
+    """Takes a commit it has no place for."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.commits.ready.eq(1)
+        return m
+
+
+def test_a_lost_commit_is_caught():
+    with pytest.raises(SimulationError, match="assert"):
+        simulate(ForgetfulCoalescer(CONFIG), "coalescer", __name__, "sums_are_kept")

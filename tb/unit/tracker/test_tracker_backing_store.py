@@ -1,0 +1,170 @@
+"""Counters that went to their homes in memory: known to be there, until they are back, and complete when they are."""
+
+import random
+from dataclasses import replace
+from unittest.mock import patch
+
+import cocotb
+import pytest
+from amaranth import Module
+from cocotb.triggers import RisingEdge
+
+from hw.tracker.count_stage import CountStage
+from hw.tracker.tracker import Tracker
+from sim.errors import SimulationError
+from tb.drivers.stream import never
+from tb.unit.tracker.test_tracker import SMALL, TINY, begin, plain, run
+
+LARGE = 4096
+OTHERS = 40
+"""WF tiles that together push any other's counter out of these Trackers."""
+
+
+@cocotb.test()
+async def records_are_counted(dut):
+    """After a counter, or more than a hundred per set, came back, a new tile asks memory for nothing."""
+    bench = await begin(dut, memory_latency=1)
+    workgroups = min(600, bench.config.trigger_blocks)
+    await bench.program([replace(plain(wgs=workgroups, wfs=2, block_wfs=2, bytes_each=64), block_shift=0)])
+    places = bench.config.tracker_sets * bench.config.tracker_ways
+    first = before = 0
+    for count in (places // 2 + 1, places, workgroups - 5 - 2 * places):
+        tiles = [(wg, wf) for wg in range(first, first + count) for wf in range(2)]
+        for _ in range(2):
+            for wg, wf in tiles:
+                bench.commit(0, 0, wg, wf, 1, 2 * wg + wf, 32)
+            await bench.settle()
+        assert bench.written > before
+        before, fetched = bench.written, bench.fetched
+        first += count
+        for wf in range(2):
+            bench.commit(0, 0, first, wf, 1, 0, 64)
+        await bench.settle()
+        assert bench.fetched == fetched, "asked for a counter though all are back"
+        first += 1
+    assert sorted(block[1] for block in bench.received_blocks()) == list(range(first))
+
+
+@cocotb.test()
+async def a_message_meets_its_counter(dut):
+    """While a counter comes back, its tile's next message arrives in every possible cycle."""
+    last = 45
+    bench = await begin(dut, memory_latency=1)
+    await bench.program([replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0)])
+    for wg in range(last):
+        bench.commit(0, 0, wg, 0, 1, wg, LARGE - 64)
+        for other in range(OTHERS):
+            bench.commit(0, 0, last + other, 0, 1, 0, 32)
+        await bench.settle()
+        bench.commit(0, 0, wg, 0, 1, wg, 32)
+        for _ in range(wg):
+            await RisingEdge(dut.clk)
+        bench.commit(0, 0, wg, 0, 1, wg, 32)
+        await bench.settle()
+        assert [block[1] for block in bench.received_blocks()] == list(range(wg + 1))
+    assert not bench.faults.received
+
+
+@cocotb.test()
+async def buffers_gather_side_by_side(dut):
+    """While as many counters as there are buffers come back, slowly, in any order, messages to all of them arrive."""
+    bench = await begin(dut, memory_latency=100)
+    rounds, together = 12, bench.config.tracker_mshrs
+    last = rounds * together
+    await bench.program([replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0)])
+    for first in range(0, last, together):
+        tiles = list(range(first, first + together))
+        cuts = {wg: sorted(random.sample(range(2, LARGE, 2), 3)) for wg in tiles}
+        ends = {wg: [0, *cuts[wg], LARGE] for wg in tiles}
+        places = {wg: [random.getrandbits(bench.config.va_sector_bits) for _ in range(4)] for wg in tiles}
+        for part in range(4):
+            for wg in random.sample(tiles, together):
+                bench.commit(0, 0, wg, 0, 1, places[wg][part], ends[wg][part + 1] - ends[wg][part])
+                for _ in range(random.choice([0, 0, 3])):
+                    await RisingEdge(dut.clk)
+            if part == 0:
+                for other in range(OTHERS):
+                    bench.commit(0, 0, last + other, 0, 1, 0, 32)
+                await bench.settle()
+        await bench.settle()
+        expected = sorted((wg, min(places[wg])) for wg in tiles)
+        assert sorted((wg, va) for _, wg, _, va, *_ in bench.received_blocks()) == expected
+        bench.forget()
+
+
+@cocotb.test()
+async def memory_takes_nothing_for_long(dut):
+    """Far more counters than have a place, while no request gets out: commits wait, and none is lost."""
+    bench = await begin(dut, memory_latency=5)
+    workgroups = 60
+    await bench.program([replace(plain(wgs=workgroups, wfs=1, bytes_each=64), block_shift=0)])
+    for _ in range(2):
+        bench.spills.stall = lambda: True
+        for wg in random.sample(range(workgroups), workgroups):
+            bench.commit(0, 0, wg, 0, 1, wg, 32)
+        for _ in range(300):
+            await RisingEdge(dut.clk)
+        assert bench.sources[0].queue, "all taken, and nothing could leave"
+        bench.spills.stall = never
+        await bench.settle()
+    assert sorted(block[1] for block in bench.received_blocks()) == list(range(workgroups))
+    assert not bench.faults.received
+
+
+@cocotb.test()
+async def a_tile_follows_one_that_is_complete(dut):
+    """Into a set whose last place becomes free, right behind or some cycles later: no other counter gives way."""
+    bench = await begin(dut)
+    config = bench.config
+    sets, ways, last = config.tracker_sets // config.tracker_banks, config.tracker_ways, 8
+    area = replace(plain(wgs=sets * (ways + 1) * last, wfs=1, bytes_each=64), block_shift=0)
+    await bench.program([area])
+    for leaving in range(ways):
+        for distance in range(last):
+            for number in range(sets):
+                tiles = [number + sets * (distance * (ways + 1) + way) for way in range(ways + 1)]
+                *first, following = tiles
+                for wg in first:
+                    bench.commit(0, 0, wg, 0, 1 + leaving, 0, 32)
+                await bench.sources[0].drain()
+                bench.commit(0, 0, first[leaving], 0, 1 + leaving, 0, 32)
+                await bench.sources[0].drain()
+                for _ in range(distance):
+                    await RisingEdge(dut.clk)
+                for wg in (following, following, *first[:leaving], *first[leaving + 1 :]):
+                    bench.commit(0, 0, wg, 0, 1 + leaving, 0, 32)
+                await bench.sources[0].drain()
+        await bench.settle()
+        assert len(bench.received_blocks()) == area.workgroups
+        assert not bench.written and not bench.faults.received
+        await bench.clear(2 + leaving)
+        bench.forget()
+
+
+class HoardingCount(CountStage):
+    """Takes a set for one with a counter in memory for ever."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.spilled_value.eq(1)
+        return m
+
+
+@pytest.mark.parametrize("config", [SMALL, TINY], ids=["small", "tiny"])
+@pytest.mark.parametrize(
+    "test",
+    [
+        "records_are_counted",
+        "a_message_meets_its_counter",
+        "buffers_gather_side_by_side",
+        "memory_takes_nothing_for_long",
+        "a_tile_follows_one_that_is_complete",
+    ],
+)
+def test_backing_store(test, config):
+    run(test, {"config": config}, module=__name__)
+
+
+def test_a_needless_question_is_caught():
+    with patch("hw.tracker.bank.CountStage", HoardingCount), pytest.raises(SimulationError, match="all are back"):
+        run("records_are_counted", {"config": SMALL}, Tracker, __name__)

@@ -1,0 +1,226 @@
+"""Mutation testing itself: faults are made and noticed, a harmless one is proven so, the score counts as it says."""
+
+import json
+import signal
+import time
+from contextlib import nullcontext
+
+import cocotb
+import pytest
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from cocotb.clock import Clock
+from cocotb.triggers import ReadOnly, RisingEdge, Timer
+
+import tb.runner
+from hw.export.verilog import to_rtlil
+from tb.mutation import campaign, fork_server
+from tb.mutation.campaign import MutantResult
+from tb.mutation.equivalence import is_equivalent
+from tb.mutation.execution import Attempt, Trial, kill, prepared
+from tb.mutation.fork_server import STARVED, STOPPED, stopped_outcome
+from tb.mutation.jobs import SimulationJob, run_apart
+from tb.mutation.netlist import Mutant, apply_mutants, list_mutants
+from tb.mutation.summary import Reason, read_reasons, record_scores, score, summarize, write
+from tb.runner import Simulation, simulate
+
+
+class Limiter(wiring.Component):
+    """`output` is the last `value`, at most 200. The comparison is also made a second time, to no effect."""
+
+    value: In(8)
+    output: Out(8)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        above = Signal()
+        m.d.comb += above.eq(self.value > 200)
+        m.d.sync += self.output.eq(Mux(above, 200, Mux(above & (self.value < 100), 7, self.value)))
+        return m
+
+
+class Complement(wiring.Component):
+    """`output` is the complement of `highest`."""
+
+    highest: In(8)
+    output: Out(8)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.output.eq(~self.highest)
+        return m
+
+
+class Peak(wiring.Component):
+    """`output` is the complement of the highest `value` since reset: a register without a port, named like a port of
+    the submodule that reads it, keeps that."""
+
+    value: In(8)
+    output: Out(8)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        highest = Signal(8)
+        m.submodules.complement = complement = Complement()
+        m.d.comb += [complement.highest.eq(highest), self.output.eq(complement.output)]
+        with m.If(self.value > highest):
+            m.d.sync += highest.eq(self.value)
+        return m
+
+
+@cocotb.test()
+async def values_are_limited(dut):
+    Clock(dut.clk, 1, unit="ns").start()
+    dut.rst.value = 1
+    await RisingEdge(dut.clk)
+    dut.rst.value = 0
+    for value in range(256):
+        dut.value.value = value
+        await RisingEdge(dut.clk)
+        await Timer(1, unit="ps")
+        assert int(dut.output.value) == min(value, 200)
+
+
+@cocotb.test()
+async def peak_can_be_set(dut):
+    Clock(dut.clk, 1, unit="ns").start()
+    dut.value.value = 0
+    for start in (0x00, 0xFF, 0x5A, 0xA5):
+        dut.highest.value = start
+        for _ in range(2):
+            await RisingEdge(dut.clk)
+            await Timer(1, unit="ps")
+            assert int(dut.output.value) == start ^ 0xFF
+
+
+@cocotb.test()
+async def waits_for_a_value_that_never_comes(dut):
+    Clock(dut.clk, 1, unit="ns").start()
+    while True:
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        if int(dut.output.value) == 201:
+            return
+
+
+RTLIL = to_rtlil(Limiter(), "limiter", sources=True)
+
+
+NO_MUTANTS = apply_mutants(RTLIL, "limiter", [])
+
+
+def job(testcase: str, name: str = "limiter") -> SimulationJob:
+    return SimulationJob("test", "netlist", name, Simulation(name, __name__, testcase, 1, {}, []), ())
+
+
+def test_every_mutant_is_noticed_or_proven_equivalent():
+    mutants = list_mutants(RTLIL, "limiter", ("tb/verification/test_mutation.py",), 20, 1)
+    assert len(mutants) == 20 and all(mutant.sources for mutant in mutants)
+    with prepared([job("values_are_limited")], apply_mutants(RTLIL, "limiter", mutants)) as trials:
+        noticed = {mutant.number: kill(trials, mutant.number).killed for mutant in mutants}
+    proven = {mutant.number: is_equivalent(RTLIL, mutant) for mutant in mutants}
+    assert sum(noticed.values()) >= 10 and sum(proven.values()) >= 1
+    assert not any(noticed[number] and proven[number] for number in noticed), "a proof that a simulation refutes"
+    assert all(noticed[number] or proven[number] for number in noticed)
+
+
+def test_a_register_can_be_set_where_mutants_stand_behind_it():
+    rtlil = to_rtlil(Peak(), "peak", sources=True)
+    listed = list_mutants(rtlil, "peak", ("tb/verification/test_mutation.py",), 80, 1)
+    mutants = [mutant for mutant in listed if " -port Q " in mutant.command and mutant.mode in ("const0", "inv")]
+    assert len(mutants) > 1
+    with prepared([job("peak_can_be_set", "peak")], apply_mutants(rtlil, "peak", mutants)) as trials:
+        assert all(kill(trials, mutant.number).killed for mutant in mutants)
+
+
+def test_a_job_that_does_not_end_is_stopped():
+    endless = job("waits_for_a_value_that_never_comes")
+    with endless.ready(endless.build(NO_MUTANTS)) as run:
+        assert run(0, 2)[0] == STOPPED
+        assert run(0, 1)[0] == STOPPED
+
+
+def test_a_run_that_gets_no_processor_is_no_result(monkeypatch):
+    monkeypatch.setattr(fork_server, "WALL_FACTOR", 0.01)
+    assert run_apart(lambda: time.sleep(60), 1)[0] == STARVED
+    starved = Trial(job("values_are_limited"), lambda mutant, limit: (STARVED, 0.1), 1, 1)
+    with pytest.raises(RuntimeError, match="too busy"):
+        kill([starved], 1)
+    assert stopped_outcome(signal.SIGXCPU, 4.1, 5) == STOPPED
+    assert stopped_outcome(signal.SIGKILL, 4.1, 5) == STARVED
+
+
+def test_a_job_that_fails_without_mutant_is_refused():
+    with pytest.raises(RuntimeError, match="right design"), prepared([job("is_not_there")], NO_MUTANTS):
+        pass
+
+
+def test_a_survivor_is_tried_again_when_a_test_has_changed_but_its_proof_is_not(tmp_path, monkeypatch):
+    proofs, killers = [], [False, True]
+    monkeypatch.setattr(campaign, "prepared", lambda jobs, text: nullcontext([]))
+    monkeypatch.setattr(campaign, "kill", lambda trials, number: Attempt("test", killers.pop(0), ""))
+    monkeypatch.setattr(campaign, "is_equivalent", lambda rtlil, mutant: proofs.append(mutant.number))
+    [mutant] = list_mutants(RTLIL, "limiter", ("tb/verification/test_mutation.py",), 1, 1)
+    for tests, outcome in (("old", "survived"), ("old", "survived"), ("new", "killed"), ("newer", "killed")):
+        monkeypatch.setattr(campaign, "_digest", lambda folder, tests=tests: tests)
+        results = campaign._run_netlist("b", RTLIL, [job("x")], [mutant], tmp_path / "results.jsonl", str.strip)
+        assert [result.outcome for result in results] == [outcome]
+    assert proofs == [mutant.number] and not killers
+
+
+def test_the_same_seed_lists_the_same_mutants():
+    def commands(seed: int) -> list[str]:
+        return [mutant.command for mutant in list_mutants(RTLIL, "limiter", ("tb/unit/",), 12, seed)]
+
+    assert commands(5) == commands(5) != commands(6)
+
+
+def test_only_cells_of_the_chosen_sources_are_mutated():
+    assert list_mutants(RTLIL, "limiter", ("hw/tracker/",), 20, 1) == []
+
+
+def result(number: int, outcome: str, place: str = "limiter.above[0]") -> MutantResult:
+    return MutantResult("limiter", "n", number, "inv", place, ("hw/limiter.py:3",), "mutate", outcome)
+
+
+def test_summary(tmp_path):
+    results = [result(1, "killed"), result(2, "survived"), result(3, "equivalent"), result(4, "survived", "other")]
+    assert score(results) == 33.33
+    assert score(results[2:3]) is None
+    found = summarize(results, [Reason("limiter", r"above\[", "never above")])
+    assert found["total"] == {"mutants": 4, "killed": 1, "survived": 2, "equivalent": 1, "score": 33.33}
+    assert [survivor["reason"] for survivor in found["survivors"]] == ["never above", None]
+    write(results, tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text())["blocks"]["limiter"]["killed"] == 1
+    assert 'failures="2"' in (tmp_path / "junit.xml").read_text()
+
+
+def test_recorded_scores_of_other_blocks_stay(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text(json.dumps({"blocks": {"other": {"killed": 5}, "limiter": {"killed": 9}}}))
+    record_scores([result(1, "killed"), result(2, "survived")], path)
+    blocks = json.loads(path.read_text())["blocks"]
+    assert blocks["other"] == {"killed": 5}
+    assert (blocks["limiter"]["killed"], blocks["limiter"]["score"]) == (1, 50.0)
+    assert len(blocks["limiter"]["date"]) == 10
+
+
+def test_every_reason_is_of_a_block_and_says_something():
+    from tb.mutation.blocks import BLOCKS
+
+    for reason in read_reasons():
+        assert reason.block in BLOCKS and len(reason.reason) > 20
+
+
+def test_a_passing_simulation_is_observed(monkeypatch):
+    seen = []
+    monkeypatch.setattr(tb.runner, "observers", [lambda *what: seen.append(what)])
+    simulate(Limiter(), "limiter", __name__, "values_are_limited", seed=3)
+    assert [(what[1].testcase, what[1].seed) for what in seen] == [("values_are_limited", 3)]
+
+
+def test_a_place_names_module_signal_and_bit():
+    command = "mutate -mode inv -module m -cell $3 -port Y -portbit 4 -wire total -wirebit 2 -src /x.py:3"
+    assert Mutant(1, command, ()).place == "m.total[2]"
+    assert Mutant(1, command.replace(" -wire total -wirebit 2", ""), ()).place == "m.$3.Y[4]"
