@@ -28,8 +28,8 @@ SIZES = {
         ONE, links=2, dma_slots=1, store_slots=1, sends=4, receive_packets=1, output_flits=1, repeat=16
     ),
     "one": LaneParameters(ONE, links=1, dma_slots=4, sends=4, receive_packets=4, repeat=16, sequence_bits=8),
-    "seven": LaneParameters(ONE, links=7, dma_slots=24, store_slots=8, sends=8, receive_packets=4, repeat=16),
-    "fifteen": LaneParameters(ONE, links=15, dma_slots=48, store_slots=16, receive_packets=4, repeat=16),
+    "seven": LaneParameters(ONE, links=7, dma_slots=24, store_slots=24, sends=8, receive_packets=4, repeat=16),
+    "fifteen": LaneParameters(ONE, links=15, dma_slots=48, store_slots=48, receive_packets=4, repeat=16),
     "unprotected": LaneParameters(ONE, links=2, repeat=16, protection="none"),
 }
 CLEAR = Weather()
@@ -140,9 +140,9 @@ async def a_port_that_stands_holds_up_no_other(dut):
 
 @cocotb.test()
 async def every_port_is_busy(dut):
-    """Wires that together take nearly a flit a cycle, memory that always takes: of packets to one port each, in turn,
-    and of packets to all ports every wire is busy at least 95 % of the time; so is every other wire while one takes
-    nothing and its port has all slots that it may have."""
+    """Memory that always takes, and wires that together take nearly a flit a cycle of packets to all ports, or half as
+    much, which is what the bench can fill slots for, of packets to one port each, in turn: every wire is busy at least
+    95 % of the time; so is every other wire while one takes nothing and its port has all slots that it may have."""
     bench = bench_of(dut)
     links = bench.parameters.links
     await bench.reset(retry=4000, dead=1 << 22)
@@ -150,10 +150,10 @@ async def every_port_is_busy(dut):
     for side in SIDES:
         await bench.up(side)
     bench.keep_log = True
-    bench.pace = links + 1
     stands = random.randrange(links)
     for case in ("one", "all", "others")[: 2 if links == 1 else 3]:
         wires = [port for port in range(links) if (case, port) != ("others", stands)]
+        bench.pace = (1 if case == "all" else 2) * (links + 1)
         if case == "others":
             for side in SIDES:
                 bench.standing.add((side, stands))
@@ -190,7 +190,7 @@ SLOW_SIZES = [pytest.param(size, marks=pytest.mark.slow) for size in ("two", "fi
 
 @pytest.mark.parametrize("size", ["one", "seven", *SLOW_SIZES])
 def test_every_port_is_busy(size):
-    run(size, "every_port_is_busy")
+    run(size, "every_port_is_busy", latency=5)
 
 
 class NoSharesOfSlots(LaneParameters):
@@ -202,7 +202,7 @@ class NoSharesOfSlots(LaneParameters):
 
 def test_a_port_that_may_have_all_slots_is_caught():
     with pytest.raises(SimulationError, match="has not arrived"):
-        run("two", "every_port_is_busy", component=LanePair(NoSharesOfSlots(**vars(SIZES["two"]))))
+        run("two", "every_port_is_busy", latency=5, component=LanePair(NoSharesOfSlots(**vars(SIZES["two"]))))
 
 
 @cocotb.test()
