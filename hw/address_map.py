@@ -7,7 +7,7 @@ reaches memory, its first unreported occurrence leaves a fault record, and a ref
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.hdl import Value, signed, unsigned
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort, WritePort
@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 from .counters import total
 from .messages import Access, DataType, Fault, Mapping, MessageParameters, Messages, Source
 from .range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
+from .send_table import WG_OFFSET_BITS, SendTable, SendWrite
 
 SLOTS = 4
 """Accesses in flight: three pipeline stages and the cycle of the hand-over at one access a cycle."""
@@ -97,17 +98,16 @@ class LookedUp(NamedTuple):
     """Its wg, counted from the first one of the range."""
     workgroups: Signal
     wfs: Signal
-    offset: Signal
 
 
 class AddressMap(wiring.Component):
     """The address map of one channel.
 
-    Ports: `ranges`, the programming bus; `epoch`, the armed collective's number, which an access keeps from its
-    decision on; `armed`; `holding`, an access that only an armed node accepts, or a first touch, was accepted and has
-    not left; `requests`, accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer (`va`
-    moved by the range's OFFSET, access, reduction and accounting class as the range says); `refused_reads`, answers
-    with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access.
+    Ports: `ranges`, `sends`, the programming buses; `epoch`, the armed collective's number, which an access keeps from
+    its decision on; `armed`; `holding`, an access that only an armed node accepts, or a first touch, was accepted and
+    has not left; `requests`, accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer
+    (`va` and `wg` moved, access, reduction and accounting class as the first send of the range says); `refused_reads`,
+    answers with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access.
 
     Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
@@ -127,6 +127,7 @@ class AddressMap(wiring.Component):
         super().__init__(
             {
                 "ranges": In(RangeWrite),
+                "sends": In(SendWrite),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
                 "holding": Out(1),
@@ -213,9 +214,7 @@ class AddressMap(wiring.Component):
 
     def _look_up(self, m: Module, compared: Signal, taken: data.View, match: RangeMatch) -> LookedUp:
         """Cycle c + 1: the range's words, and the wg relative to its first one."""
-        m.submodules.table = table = RangeTable(
-            self._config, [Word.CONTROL, Word.OFFSET_LOW, Word.OFFSET_HIGH, Word.WORKGROUPS, Word.GROUPING]
-        )
+        m.submodules.table = table = RangeTable(self._config, [Word.CONTROL, Word.WORKGROUPS, Word.GROUPING])
         m.d.comb += [table.write.eq(self.ranges), table.index.eq(match.index)]
         matched = Signal()
         found = Signal(access_layout(self._config))
@@ -225,7 +224,6 @@ class AddressMap(wiring.Component):
         relative = Signal(signed(max(self._config.wg_bits, 16) + 1))
         workgroups = Signal(16)
         wfs = Signal(4)
-        offset = Signal(self._config.va_sector_bits)
         m.d.sync += matched.eq(compared)
         with m.If(compared):
             m.d.sync += [
@@ -236,16 +234,18 @@ class AddressMap(wiring.Component):
                 relative.eq(taken.wg - table.workgroups.base),
                 workgroups.eq(table.workgroups.count),
                 wfs.eq(table.grouping.wfs),
-                offset.eq(Cat(table.offset_low, table.offset_high)),
             ]
-        return LookedUp(matched, found, hit, index, control, relative, workgroups, wfs, offset)
+        return LookedUp(matched, found, hit, index, control, relative, workgroups, wfs)
 
     def _decide(self, m: Module, looked_up: LookedUp, decision_write: WritePort) -> Signal:
         """Cycle c + 2: decide, by the rules in the order of the class's description. Returns "an accepted write that
         only an armed node accepts, or a first touch"."""
-        matched, found, hit, index, control, relative, workgroups, wfs, offset = looked_up
+        m.submodules.send_table = send_table = SendTable(self._config)
+        send = send_table.send
+        matched, found, hit, index, control, relative, workgroups, wfs = looked_up
         read = Signal()
         remote = Signal()
+        dtype = Signal(DataType)
         update = Signal()
         counted = Signal()
         foreign = Signal()
@@ -253,16 +253,19 @@ class AddressMap(wiring.Component):
         refuse = Signal()
         fault = Signal(Fault)
         m.d.comb += [
+            send_table.write.eq(self.sends),
+            send_table.index.eq(control.first_send),
             read.eq(found.access == Access.READ),
             remote.eq(control.mapping == Mapping.REMOTE),
             update.eq(
                 (found.access == Access.UPDATE)
-                | (remote & (control.remote_access == Access.UPDATE))
+                | (remote & (send.access == Access.UPDATE))
                 | (~remote & (control.access == Access.UPDATE))
             ),
             counted.eq(remote | control.tracked),
             foreign.eq((relative < 0) | (relative >= workgroups) | (found.wf >= wfs)),
-            wide.eq((control.dtype == DataType.FP32) | (control.dtype == DataType.INT32)),
+            dtype.eq(Mux(remote, send.dtype.as_value(), control.dtype.as_value())),
+            wide.eq((dtype == DataType.FP32) | (dtype == DataType.INT32)),
         ]
         with m.If(~hit):
             m.d.comb += [refuse.eq(1), fault.eq(Fault.OUTSIDE)]
@@ -279,13 +282,12 @@ class AddressMap(wiring.Component):
         m.d.comb += [
             decision_write.addr.eq(found.slot),
             decision_write.en.eq(matched),
-            decision.alu.eq(control.alu.as_value()),
-            decision.dtype.eq(control.dtype.as_value()),
+            decision.alu.eq(Mux(remote, send.alu.as_value(), control.alu.as_value())),
+            decision.dtype.eq(dtype.as_value()),
             decision.first_touch.eq(control.first_touch & ~read),
             decision.tracked.eq(control.tracked & ~read),
-            decision.peer.eq(control.peer),
+            decision.peer.eq(send.peer),
             decision.range.eq(index),
-            decision.wg.eq(found.wg),
             decision.wf.eq(found.wf),
             decision.epoch.eq(self.epoch),
         ]
@@ -302,9 +304,17 @@ class AddressMap(wiring.Component):
         with m.Else():
             m.d.comb += decision.destination.eq(Destination.LOCAL)
         with m.If(remote):
-            m.d.comb += [decision.va.eq(found.va + offset), decision.phase.eq(control.phase.as_value())]
+            m.d.comb += [
+                decision.va.eq(found.va + send.offset),
+                decision.wg.eq((found.wg + send.wg_offset)[:WG_OFFSET_BITS]),
+                decision.phase.eq(send.phase.as_value()),
+            ]
         with m.Else():
-            m.d.comb += [decision.va.eq(found.va), decision.phase.eq(found.phase)]
+            m.d.comb += [
+                decision.va.eq(found.va),
+                decision.wg.eq(found.wg),
+                decision.phase.eq(found.phase),
+            ]
         self._record(m, found, matched & refuse, fault)
         belongs = Signal()
         m.d.comb += belongs.eq(matched & ~refuse & ~read & (counted | control.first_touch))

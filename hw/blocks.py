@@ -21,6 +21,7 @@ from .near_bank.alu import Alu
 from .near_bank.bank_group import BankGroupUnit
 from .node import Node
 from .registers.register_file import RegisterFile
+from .tracker.doorbell import Doorbell
 from .tracker.spill import SpillPort
 from .tracker.tracker import Tracker
 
@@ -56,7 +57,7 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 BLOCKS = {
     block.name: block
     for block in (
-        Block("address_map", ("address_map.py", "range_table.py"), AddressMap, exported=True),
+        Block("address_map", ("address_map.py", "range_table.py", "send_table.py"), AddressMap, exported=True),
         Block("arbiter", _in("memory_controller", "arbiter"), lambda config: Arbiter(), "memory_controller"),
         Block("intensity", _in("memory_controller", "intensity"), part_of="memory_controller", synthesized=False),
         Block("dram_queue", _in("memory_controller", "dram_queue"), DramQueue, "memory_controller"),
@@ -95,6 +96,7 @@ BLOCKS = {
             Tracker,
             exported=True,
         ),
+        Block("doorbell", _in("tracker", "doorbell"), Doorbell, exported=True),
         Block("spill_port", _in("tracker", "crossbar", "spill"), SpillPort, exported=True),
         Block("dma_engine", ("dma/engine.py", "dma/walker.py", "link/packet_buffer.py"), DmaEngine, exported=True),
         Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),

@@ -117,6 +117,7 @@ class Fault(enum.Enum, shape=4):
     CHECK = 7
     DESTINATION = 8
     LEFT_OVER = 9
+    BUSY = 10
     SOURCE = 11
 
 
@@ -165,6 +166,16 @@ class MessageParameters(Parameters):
     def range_bits(self) -> int:
         """Width of a range-table index."""
         return (self.ranges - 1).bit_length()
+
+    @property
+    def sends(self) -> int:
+        """Entries of the send table."""
+        return self.ranges
+
+    @property
+    def send_bits(self) -> int:
+        """Width of a send-table index."""
+        return (self.sends - 1).bit_length()
 
 
 @dataclass(frozen=True)

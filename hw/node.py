@@ -25,6 +25,7 @@ from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.stream_arbiter import StreamArbiter
 from .registers.map import ADDRESS_BITS
 from .registers.register_file import RegisterFile
+from .tracker.doorbell import DOORBELL_COUNTERS, Doorbell
 from .tracker.events import TRACKER_COUNTERS
 from .tracker.spill import SpillPort
 from .tracker.tracker import Tracker
@@ -78,17 +79,20 @@ class Node(wiring.Component):
         packetizer = StorePacketizer(config)
         m.submodules.links = links = LinkUnit(config)
         sweep = MemorySweep(config)
+        doorbell = Doorbell(config)
         axi = AxiLite(ADDRESS_BITS)
         connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
         maps, controllers = [], []
-        programming = registers.range_write.valid | state.clear
+        programming = registers.range_write.valid | registers.send_write.valid | state.clear
         returned = Cat(port.valid for port in dma.returns).any()
         stored = Cat(port.valid for port in packetizer.stores).any()
         gated_submodule(m, "dma", dma, dma.blocks.valid | returned | programming | ~dma.idle, config.gated_clocks)
         sweeping = registers.range_write.valid | registers.control_arm | state.clear | ~sweep.finished
         gated_submodule(m, "memory_sweep", sweep, sweeping, config.gated_clocks)
         gated_submodule(m, "packetizer", packetizer, stored | ~packetizer.idle, config.gated_clocks)
+        ringing = registers.doorbell_entry.valid | doorbell.busy | doorbell.faults.valid
+        gated_submodule(m, "doorbell", doorbell, ringing, config.gated_clocks)
         for channel in range(config.channels):
             m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
             m.submodules[f"controller_{channel}"] = controller = MemoryController(config)
@@ -124,12 +128,14 @@ class Node(wiring.Component):
                 controller.control.boundary_30.eq(registers.detector_boundary_30),
                 controller.control.boundary_none.eq(registers.detector_boundary_none),
                 address_map.ranges.eq(registers.range_write),
+                address_map.sends.eq(registers.send_write),
                 address_map.epoch.eq(state.epoch),
                 address_map.armed.eq(state.armed),
             ]
 
         if config.far_homes:
             connect(m, spill.far, flipped(self.homes))
+        connect(m, doorbell.commits, tracker.doorbell)
         connect(m, tracker.blocks, dma.blocks)
         connect(m, tracker.launches, flipped(self.launches))
         connect(m, tracker.spill_requests, spill.requests)
@@ -157,6 +163,12 @@ class Node(wiring.Component):
             sweep.start.eq(state.clear),
             sweep.settled.eq(~Cat(controller.events.unsettled for controller in controllers).any()),
             dma.clear.eq(state.clear),
+            dma.sends.eq(registers.send_write),
+            doorbell.entry.eq(registers.doorbell_entry),
+            doorbell.first.eq(registers.doorbell_workgroups_first),
+            doorbell.count.eq(registers.doorbell_workgroups_count),
+            doorbell.armed.eq(state.armed),
+            doorbell.epoch.eq(state.epoch),
         ]
         for block in (tracker, dma, links):
             m.d.comb += block.ranges.eq(registers.range_write)
@@ -175,6 +187,7 @@ class Node(wiring.Component):
                 ~dma.idle,
                 ~packetizer.idle,
                 tracker.waiting,
+                doorbell.busy,
             ).any()
         )
         m.d.sync += drained.eq(~left_over & ~state.armed)
@@ -186,6 +199,7 @@ class Node(wiring.Component):
                 & Cat(event.idle for event in links.events).all()
                 & dma.idle
                 & packetizer.idle
+                & ~doorbell.busy
             ),
             state.ranges.eq(registers.range_write),
             state.arm.eq(registers.control_arm),
@@ -208,11 +222,12 @@ class Node(wiring.Component):
             registers.status_kernel_active.eq(self.kernel_active),
             registers.status_idle.eq(idle),
             registers.status_done.eq(state.done),
+            registers.status_doorbell.eq(doorbell.busy),
             Cat(registers.done_ranges_low, registers.done_ranges_high).eq(tracker.done),
             registers.interrupt_status_done.eq(state.done_rises),
         ]
-        self._faults(m, registers, [*(item.faults for item in maps), links.faults, tracker.faults])
-        self._counters(m, registers, controllers, maps, tracker, dma, links, state)
+        self._faults(m, registers, [*(item.faults for item in maps), links.faults, tracker.faults, doorbell.faults])
+        self._counters(m, registers, controllers, maps, tracker, dma, links, doorbell)
         return m
 
     def _faults(self, m: Module, registers: RegisterFile, sources: list) -> None:
@@ -229,7 +244,7 @@ class Node(wiring.Component):
             registers.fault_record.eq(fault.payload),
         ]
 
-    def _counters(self, m, registers, controllers, maps, tracker, dma, links, state) -> None:
+    def _counters(self, m, registers, controllers, maps, tracker, dma, links, doorbell) -> None:
         """Increments of the counter registers: what each block's counters make of its events."""
         events = [controller.events for controller in controllers]
         m.d.comb += [probe.eq(event) for probe, event in zip(self.probes, events, strict=True)]
@@ -251,6 +266,7 @@ class Node(wiring.Component):
             (ADDRESS_MAP_COUNTERS, [item.refused for item in maps]),
             (LATENCY_COUNTERS, [latency.value]),
             (LINK_COUNTERS, list(links.events)),
+            (DOORBELL_COUNTERS, [doorbell.tile]),
         ):
             for counter in counters:
                 values = [counter.value(source) for source in sources]

@@ -1,7 +1,7 @@
 """The range table: one entry per pinned range of the address space, written word by word over the register bus.
 
-An entry is twenty 32-bit words (:data:`WORDS`). Writes are broadcast on a :class:`RangeWrite` bus and every block keeps
-only the words it needs, in small memories read by range index, so no wide bundle of registers crosses the design.
+An entry is eighteen 32-bit words (:data:`WORDS`). Writes are broadcast on a :class:`RangeWrite` bus and every block
+keeps only the words it needs, in small memories read by range index, so no wide bundle of registers crosses the design.
 Source: T3 sections 4.2.2 and 4.4 (`remote_map`, `dma_map`).
 """
 
@@ -11,7 +11,7 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .messages import Access, AluOperation, DataType, Mapping, MessageParameters, Phase
+from .messages import Access, AluOperation, DataType, Mapping, MessageParameters
 
 
 class Word(enum.IntEnum):
@@ -22,21 +22,19 @@ class Word(enum.IntEnum):
     BASE_HIGH = 2
     LIMIT_LOW = 3
     LIMIT_HIGH = 4
-    OFFSET_LOW = 5
-    OFFSET_HIGH = 6
-    WORKGROUPS = 7
-    RAGGED = 8
-    GROUPING = 9
-    BLOCKS = 10
-    ROWS = 11
-    ROW_BYTES = 12
-    PITCH = 13
-    WF_STRIDE = 14
-    THRESHOLD_BODY = 15
-    THRESHOLD_RIGHT = 16
-    THRESHOLD_BOTTOM = 17
-    THRESHOLD_CORNER = 18
-    WF_TOTAL = 19
+    WORKGROUPS = 5
+    RAGGED = 6
+    GROUPING = 7
+    BLOCKS = 8
+    ROWS = 9
+    ROW_BYTES = 10
+    PITCH = 11
+    WF_STRIDE = 12
+    THRESHOLD_BODY = 13
+    THRESHOLD_RIGHT = 14
+    THRESHOLD_BOTTOM = 15
+    THRESHOLD_CORNER = 16
+    WF_TOTAL = 17
 
 
 ENTRY_WORDS = 32
@@ -52,15 +50,14 @@ Control = data.StructLayout(
         "first_touch": unsigned(1),
         "tracked": unsigned(1),
         "launch": unsigned(1),
-        "remote_access": Access,
-        "phase": Phase,
-        "peer": unsigned(6),
-        "reserved": unsigned(10),
+        "first_send": unsigned(6),
+        "sends": unsigned(6),
+        "reserved": unsigned(8),
     }
 )
-"""CONTROL: `access` is how a store is performed here (STORE or UPDATE), `alu`/`dtype` the reduction; `remote_access`
-how it is performed at the peer (remote-mapped stores and DMA); `launch`: a complete block raises a WG-launch event;
-`phase` is the accounting class of the DMA's reads and of its writes at the peer."""
+"""CONTROL: `access` is how a store is performed here (STORE or UPDATE), `alu`/`dtype` the reduction; `launch`: a
+complete block raises a WG-launch event. Remote-mapped stores go where entry `first_send` of :mod:`hw.send_table` says;
+so does a complete block of a DMA-mapped range, once: `sends`, the number of its sends, is 1."""
 
 Workgroups = data.StructLayout({"base": unsigned(16), "count": unsigned(16)})
 """WORKGROUPS: first wg of the range and how many."""
@@ -107,7 +104,7 @@ WORDS: dict[Word, data.Layout | object] = {
     Word.ROWS: Rows,
     Word.ROW_BYTES: RowBytes,
 }
-"""Words with fields; every other word is a plain number. Pitch, stride, base, limit and offset are in sectors;
+"""Words with fields; every other word is a plain number. Pitch, stride, base and limit are in sectors;
 thresholds (body, last column, ragged row, ragged row in the last column) are in bytes = WF tile bytes x updates per
 element; THRESHOLD_BOTTOM and _CORNER hold for the WF tile that has `partial` rows. `limit` is exclusive."""
 

@@ -15,14 +15,13 @@ from ..geometry import SECTOR_BYTES
 from ..link.packet_buffer import PacketBuffer, slot_bits
 from ..messages import Access, ChannelParameters, Messages, Source
 from ..range_table import RangeTable, RangeWrite, Word
+from ..send_table import WG_OFFSET_BITS, SendTable, SendWrite
 from .events import DmaEvents
 from .transfer import ROW_SECTORS_BITS, TILES_BITS
 from .walker import Walker
 
 _WORDS = [
     Word.CONTROL,
-    Word.OFFSET_LOW,
-    Word.OFFSET_HIGH,
     Word.GROUPING,
     Word.BLOCKS,
     Word.ROWS,
@@ -38,12 +37,13 @@ class DmaParameters(ChannelParameters):
 
 
 class DmaEngine(wiring.Component):
-    """Reads the WF tiles of ready blocks and sends them to the peer of their range.
+    """Reads the WF tiles of ready blocks and sends them where the first send of their range says.
 
-    Ports: `ranges`: programming bus; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle in which it
-    is taken; `rank`: goes into the headers; `blocks`, taken only while armed; `reads`, `returns`: per channel, a read's
-    `id` is {buffer, place}; data of `source` DMA is taken at once; `packets`: header flit (`check` 0) and data
-    flits, packets of up to 8 sectors that never cross an 8-sector boundary of the source, in the order of the reads;
+    Ports: `ranges`, `sends`: programming buses; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle
+    in which it is taken; `rank`: goes into the headers; `blocks`, taken only while armed; `reads`, `returns`: per
+    channel, a read's `id` is {buffer, place}; data of `source` DMA is taken at once; `packets`: header flit (`check` 0)
+    and data flits, packets of up to 8 sectors that never cross an 8-sector boundary of the source, in the order of the
+    reads, wg moved as the send says;
     `events`; `idle`; `sent_blocks`: blocks whose last flit has left since `clear`.
 
     While not armed, a block that waits is dropped, and one being walked ends with the packet that was begun, after 8
@@ -60,6 +60,7 @@ class DmaEngine(wiring.Component):
         super().__init__(
             {
                 "ranges": In(RangeWrite),
+                "sends": In(SendWrite),
                 "armed": In(1),
                 "epoch": In(messages.epoch),
                 "rank": In(6),
@@ -81,6 +82,7 @@ class DmaEngine(wiring.Component):
         m.submodules.buffer = buffer = PacketBuffer(config, packets, config.channels)
         connect(m, buffer.packets, flipped(self.packets))
         m.submodules.table = table = RangeTable(config, _WORDS)
+        m.submodules.send_table = send_table = SendTable(config)
         m.submodules.walker = walker = Walker(config)
 
         waiting_block = Signal(messages.ready_block)
@@ -89,6 +91,9 @@ class DmaEngine(wiring.Component):
         m.d.comb += [
             table.write.eq(self.ranges),
             table.index.eq(waiting_block.range),
+            send_table.write.eq(self.sends),
+            send_table.index.eq(table.control.first_send),
+            walker.transfers.payload.label.send.eq(send_table.send),
             self.blocks.ready.eq(~block_waits & self.armed),
             walker.transfers.valid.eq(block_waits & self.armed),
             walker.transfers.payload.label.epoch.eq(waiting_epoch),
@@ -155,21 +160,20 @@ class DmaEngine(wiring.Component):
             geometry.ragged_rows.eq(table.rows.partial),
             label.range.eq(block.range),
             label.wg.eq(block.wg),
-            label.offset.eq(Cat(table.offset_low, table.offset_high)),
-            label.control.eq(table.control),
         ]
 
     def _read(self, m: Module, walker: Walker, buffer: PacketBuffer) -> Signal:
         """Read the sector of the walker; with the last one of a packet, close its buffer. Returns "one is issued"."""
         config = self._config
         sector, label = walker.sectors.payload, walker.label
+        send = label.send
         channel = Signal(config.channel_bits)
         step = Signal()
         request = Signal(self._messages.memory_request)
         m.d.comb += [
             channel.eq(sector.va[3 : 3 + config.channel_bits]),
             request.access.eq(Access.READ),
-            request.phase.eq(label.control.phase),
+            request.phase.eq(send.phase),
             request.source.eq(Source.DMA),
             request.id.eq(Cat(sector.place, buffer.slot)),
             request.range.eq(label.range),
@@ -193,17 +197,17 @@ class DmaEngine(wiring.Component):
             buffer.closing.valid.eq(step & sector.packet_end),
             buffer.closing.mark.eq(sector.end),
             buffer.closing.bank.eq(channel),
-            header.va.eq(sector.va - sector.place + label.offset),
-            header.wg.eq(label.wg),
+            header.va.eq(sector.va - sector.place + send.offset),
+            header.wg.eq((label.wg + send.wg_offset)[:WG_OFFSET_BITS]),
             header.wf.eq(sector.tile),
-            header.access.eq(label.control.remote_access),
-            header.alu.eq(label.control.alu),
-            header.dtype.eq(label.control.dtype),
-            header.phase.eq(label.control.phase),
+            header.access.eq(send.access),
+            header.alu.eq(send.alu),
+            header.dtype.eq(send.dtype),
+            header.phase.eq(send.phase),
             header.epoch.eq(label.epoch),
             header.length.eq(sector.place),
             header.mask.eq(sector.mask),
             header.source.eq(self.rank),
-            header.destination.eq(label.control.peer),
+            header.destination.eq(send.peer),
         ]
         return step

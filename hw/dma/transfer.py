@@ -8,7 +8,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data
 
 from ..messages import MessageParameters, Messages
-from ..range_table import Control
+from ..send_table import send_layout
 
 ROW_SECTORS_BITS = 12
 """Width of the number of sectors in a row (ROW_BYTES is 16 bits)."""
@@ -32,15 +32,14 @@ tile; tiles are `stride` sectors apart. With `ragged`, tile number `ragged_tile`
 
 
 def label_layout(parameters: MessageParameters) -> data.StructLayout:
-    """What a transfer is for: its range, WG and epoch, where the range lies at the peer, how it is stored there."""
+    """What a transfer is for: its range, WG and epoch, and where it is sent."""
     messages = Messages(parameters)
     return data.StructLayout(
         {
             "range": unsigned(parameters.range_bits),
             "wg": messages.wg,
             "epoch": messages.epoch,
-            "offset": messages.va,
-            "control": Control,
+            "send": send_layout(parameters),
         }
     )
 

@@ -4,7 +4,8 @@ from amaranth.lib import data
 
 from ..messages import AluOperation, DataType, Mapping
 from ..range_table import ENTRY_WORDS, WORDS, Word
-from .map import COUNTER_BITS, WINDOW_BASE, Field, Kind, Register, RegisterParameters, register_map
+from ..send_table import SEND_ENTRY_WORDS, SEND_WORDS, SendWord
+from .map import COUNTER_BITS, SEND_BASE, WINDOW_BASE, Field, Kind, Register, RegisterParameters, register_map
 
 
 def _bits(field: Field) -> str:
@@ -25,8 +26,7 @@ def _reset(field: Field) -> str:
     )
 
 
-def _word_fields(word: Word) -> list[tuple[str, str]]:
-    layout = WORDS.get(word)
+def _word_fields(layout: object) -> list[tuple[str, str]]:
     if not isinstance(layout, data.Layout):
         return [("31:0", "")]
     return [
@@ -65,7 +65,21 @@ def markdown(config: RegisterParameters) -> str:
         "|---|---|---|---|",
     ]
     for word in Word:
-        lines += [f"| {word.value} | `{word.name}` | {bits} | {name} |" for bits, name in _word_fields(word)]
+        fields = _word_fields(WORDS.get(word))
+        lines += [f"| {word.value} | `{word.name}` | {bits} | {name} |" for bits, name in fields]
+    lines += [
+        "",
+        "## Send table",
+        "",
+        f"Send i (0 to {config.sends - 1}), word w: {SEND_BASE:#x} + i * {4 * SEND_ENTRY_WORDS:#x} + w * 4.",
+        "The meaning of the fields is in `hw/send_table.py`.",
+        "",
+        "| word | name | bits | field |",
+        "|---|---|---|---|",
+    ]
+    for send_word in SendWord:
+        fields = _word_fields(SEND_WORDS.get(send_word))
+        lines += [f"| {send_word.value} | `{send_word.name}` | {bits} | {name} |" for bits, name in fields]
     return "\n".join(lines) + "\n"
 
 
@@ -82,6 +96,17 @@ def _register_defines(register: Register) -> list[str]:
             lines += [_define(f"{name}_MASK", field.mask), _define(f"{name}_SHIFT", field.low)]
         if field.values is not None:
             lines += [_define(f"{name}_VALUE_{member.name}", member.value) for member in field.values]
+    return lines
+
+
+def _word_defines(prefix: str, number: int, layout: object) -> list[str]:
+    lines = [_define(f"{prefix}_WORD", number)]
+    if isinstance(layout, data.Layout):
+        for name, item in layout:
+            lines += [
+                _define(f"{prefix}_{str(name).upper()}_MASK", ((1 << item.width) - 1) << item.offset),
+                _define(f"{prefix}_{str(name).upper()}_SHIFT", item.offset),
+            ]
     return lines
 
 
@@ -102,15 +127,15 @@ def c_header(config: RegisterParameters) -> str:
         _define("T3_RANGE_ENTRIES", config.ranges),
     ]
     for word in Word:
-        lines.append(_define(f"T3_RANGE_{word.name}_WORD", word.value))
-        layout = WORDS.get(word)
-        if isinstance(layout, data.Layout):
-            for name, item in layout:
-                mask = ((1 << item.width) - 1) << item.offset
-                lines += [
-                    _define(f"T3_RANGE_{word.name}_{str(name).upper()}_MASK", mask),
-                    _define(f"T3_RANGE_{word.name}_{str(name).upper()}_SHIFT", item.offset),
-                ]
+        lines += _word_defines(f"T3_RANGE_{word.name}", word.value, WORDS.get(word))
+    lines += [
+        "",
+        "/* Send table: byte offset of send i, and the words of a send. */",
+        f"#define T3_SEND_OFFSET(i) ({SEND_BASE:#x}u + (i) * {4 * SEND_ENTRY_WORDS:#x}u)",
+        _define("T3_SEND_ENTRIES", config.sends),
+    ]
+    for send_word in SendWord:
+        lines += _word_defines(f"T3_SEND_{send_word.name}", send_word.value, SEND_WORDS.get(send_word))
     for values in (Mapping, AluOperation, DataType):
         prefix = {Mapping: "MAPPING", AluOperation: "ALU", DataType: "DTYPE"}[values]
         lines += [_define(f"T3_{prefix}_{member.name}", member.value) for member in values]

@@ -22,15 +22,19 @@ from ..messages import Access, Fault, Policy, Threshold
 from ..node_monitor import LATENCY_COUNTERS
 from ..parameters import between
 from ..range_table import ENTRY_WORDS
+from ..send_table import SEND_ENTRY_WORDS
+from ..tracker.doorbell import DOORBELL_COUNTERS
 from ..tracker.events import TRACKER_COUNTERS
 from ..tracker.parameters import TrackerParameters
 
 ADDRESS_BITS = 16
 WINDOW_BASE = 0x4000
 """First range-table entry; entry i, word w is at WINDOW_BASE + i * 0x80 + w * 4."""
+SEND_BASE = 0x6000
+"""First send; send i, word w is at SEND_BASE + i * 0x10 + w * 4."""
 COUNTER_BASE = 0x1000
 COUNTER_BITS = 48
-IDENTIFICATION = 0x5433_0001
+IDENTIFICATION = 0x5433_0002
 """`T3` in ASCII and the version of this map."""
 
 
@@ -121,12 +125,13 @@ def counters() -> tuple[Counter, ...]:
         *ADDRESS_MAP_COUNTERS,
         *LATENCY_COUNTERS,
         *LINK_COUNTERS,
+        *DOORBELL_COUNTERS,
     )
 
 
 @cache
 def register_map(config: RegisterParameters) -> tuple[Register, ...]:
-    """Every register of a node of `config`, in address order; the last is the range-table window."""
+    """Every register of a node of `config`, in address order; the last two are the range table and the send table."""
     registers: list[Register] = []
     address = 0
 
@@ -219,6 +224,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             "arming", 5, 1, Kind.READ_ONLY, "an epoch was called for; its predecessors drain, or sweeps have not ended"
         ),
         Field("drained", 6, 1, Kind.READ_ONLY, "no epoch is armed, and nothing of an older one is left in this node"),
+        Field("doorbell", 7, 1, Kind.READ_ONLY, "the doorbell's tiles are being completed"),
     )
     add(
         "arbiter",
@@ -246,6 +252,19 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     single("done_ranges_high", max(config.ranges - 32, 1), Kind.READ_ONLY, "bit i - 32: range i is complete, from 32")
     single("pace", 8, Kind.READ_WRITE, "PACED: cycles per communication request it keeps up with", 4)
     single("pace_lag", 16, Kind.READ_WRITE, "PACED: cycles communication may fall behind before it catches up", 64)
+    add(
+        "doorbell_workgroups",
+        "whose WF tiles `doorbell.ring` completes",
+        Field("first", 0, 16, Kind.READ_WRITE, "number of the first workgroup"),
+        Field("count", 16, 16, Kind.READ_WRITE, "workgroups, of consecutive numbers"),
+    )
+    add(
+        "doorbell",
+        "completes WF tiles without accesses: their data lies in memory already; not to be rung again while "
+        "`status.doorbell`",
+        Field("range", 0, config.range_bits, Kind.READ_WRITE, "range that has the workgroups"),
+        Field("ring", 31, 1, Kind.PULSE, "complete all of their tiles once"),
+    )
     address = 0x80
     add(
         "interrupt_status",
@@ -281,15 +300,13 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             field = Field(name, 0, width, Kind.COUNTER, text + note)
             registers.append(Register(name, address, (field,), text + note, counter.counting))
             address += 4
-    words = config.ranges * ENTRY_WORDS
-    registers.append(
-        Register(
-            "range_table",
-            WINDOW_BASE,
-            (Field("range_table", 0, 32, Kind.WINDOW, f"one of {words} words; cleared by reset"),),
-            f"range table: entry i, word w at {WINDOW_BASE:#x} + i * {4 * ENTRY_WORDS:#x} + w * 4",
-        )
-    )
+    for name, base, entries, entry_words in (
+        ("range_table", WINDOW_BASE, config.ranges, ENTRY_WORDS),
+        ("send_table", SEND_BASE, config.sends, SEND_ENTRY_WORDS),
+    ):
+        field = Field(name, 0, 32, Kind.WINDOW, f"one of {entries * entry_words} words; cleared by reset")
+        text = f"{name.replace('_', ' ')}: entry i, word w at {base:#x} + i * {4 * entry_words:#x} + w * 4"
+        registers.append(Register(name, base, (field,), text))
     return tuple(registers)
 
 

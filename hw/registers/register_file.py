@@ -3,18 +3,23 @@
 Source of the bus: AMBA AXI4-Lite (ARM IHI 0022), 32-bit data. Protection bits are accepted and ignored.
 """
 
-from amaranth import Cat, Module, Mux, Signal
+from dataclasses import dataclass
+
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
+from amaranth.lib.memory import Memory, ReadPort, WritePort
 from amaranth.lib.wiring import In, Out
 
 from ..counters import Counting
 from ..interfaces import AxiLite
 from ..messages import Messages
 from ..range_table import ENTRY_WORDS, RangeWrite, Word
+from ..send_table import SEND_ENTRY_WORDS, SendWord, SendWrite
 from .map import (
     ADDRESS_BITS,
     COUNTER_BITS,
+    SEND_BASE,
     WINDOW_BASE,
     Field,
     Kind,
@@ -31,11 +36,42 @@ KEPT_HERE = ("fault_record", "fault_va_low", "fault_va_high", "fault_count")
 """Read-only registers that the register file fills itself, from the `fault_record` port; they have no port."""
 
 
+@dataclass(frozen=True)
+class _Window:
+    """Words of a table: entries of 2**`entry_bits` words, of which `words` are used, from byte address `base` on. They
+    are kept in a memory with port `write` and port `read`, and broadcast on `bus`."""
+
+    base: int
+    words: int
+    entry_bits: int
+    index_bits: int
+    bus: data.View
+    write: WritePort
+    read: ReadPort
+
+    def holds(self, address: Signal) -> Value:
+        """Whether byte address `address` is a word of an entry."""
+        beyond = address[2 + self.index_bits :] != self.base >> (2 + self.index_bits)
+        return ~beyond & (address[2 : 2 + self.entry_bits] < self.words)
+
+    def put(self, m: Module, address: Value, value: Value) -> None:
+        """Write and broadcast the word at word address `address` of the window."""
+        m.d.comb += [self.write.addr.eq(address), self.write.data.eq(value), self.write.en.eq(1)]
+        m.d.sync += [
+            self.bus.valid.eq(1),
+            self.bus.word.eq(address[: self.entry_bits]),
+            self.bus.index.eq(address[self.entry_bits : self.index_bits]),
+            self.bus.data.eq(value),
+        ]
+
+
 class RegisterFile(wiring.Component):
     """AXI4-Lite slave with every register of :func:`hw.registers.map.register_map`.
 
     Ports: `axi_*`, the bus (byte address of 16 bits, of which the lowest two are ignored); `interrupt_request`, level;
-    `range_write`, the range-table programming bus; `fault_record`, the record that comes with `interrupt_status_fault`;
+    `range_write`, `send_write`, the programming buses of the range table and the send table; `doorbell_entry`,
+    after `doorbell_ring` all words of the range, one a cycle in their order; `fault_record`, the record that comes with
+    `interrupt_status_fault`;
     `count_<counter>`, the increment or value of this cycle (a maximum or last-value counter ignores 0); for every field
     `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and pulse (one cycle), an
     input for ro (level) and w1c (sets the bit while high). Constants and the fault registers have no port.
@@ -44,8 +80,8 @@ class RegisterFile(wiring.Component):
     are honoured everywhere. A 48-bit counter is read low half first, which latches its high half.
 
     Timing: an access takes two cycles once its address and data are in; a read waits for one write at most, and a write
-    for one read. After reset the range table is cleared, also in every block on `range_write`: 32 cycles per range, in
-    which no access is accepted.
+    for one read. After reset both tables are cleared, also in every block on their buses: 32 cycles per range, in
+    which no access is accepted. The access after a ring of the doorbell waits for the words of the entry.
     """
 
     def __init__(self, config: RegisterParameters):
@@ -57,6 +93,8 @@ class RegisterFile(wiring.Component):
             **self.axi_members(),
             "interrupt_request": Out(1),
             "range_write": Out(RangeWrite),
+            "send_write": Out(SendWrite),
+            "doorbell_entry": Out(RangeWrite),
             "fault_record": In(messages.fault_record),
         }
         for register in self._registers:
@@ -180,24 +218,16 @@ class RegisterFile(wiring.Component):
         with m.If(self.axi_rready):
             m.d.sync += self.axi_rvalid.eq(0)
 
-        index_bits = self._config.range_bits + (ENTRY_WORDS - 1).bit_length()
-        m.submodules.window = window = Memory(shape=32, depth=1 << index_bits, init=[])
-        window_write = window.write_port()
-        window_read = window.read_port()
-        swept = Signal(index_bits)
-        write_mask = Signal(32)
-        merged = Signal(32)
-        m.d.comb += [
-            write_mask.eq(Cat(bit.replicate(8) for bit in write_strobe)),
-            merged.eq((window_read.data & ~write_mask) | (write_data & write_mask)),
+        windows = [
+            self._window(m, "ranges", WINDOW_BASE, self._config.ranges, ENTRY_WORDS, len(Word), self.range_write),
+            self._window(m, "sends", SEND_BASE, self._config.sends, SEND_ENTRY_WORDS, len(SendWord), self.send_write),
         ]
-
-        def in_window(address: Signal) -> object:
-            beyond = address[2 + index_bits :] != WINDOW_BASE >> (2 + index_bits)
-            return ~beyond & (address[2:7] < len(Word))
+        swept = Signal(max(window.index_bits for window in windows))
+        write_mask = Signal(32)
+        m.d.comb += write_mask.eq(Cat(bit.replicate(8) for bit in write_strobe))
 
         # Default of every cycle; a write below overrides.
-        m.d.sync += self.range_write.valid.eq(0)
+        m.d.sync += [window.bus.valid.eq(0) for window in windows]
         for register in self._registers:
             for field in register.fields:
                 if field.kind is Kind.PULSE:
@@ -205,14 +235,9 @@ class RegisterFile(wiring.Component):
 
         with m.FSM(name="access"):
             with m.State("SWEEP"):
-                m.d.comb += [window_write.addr.eq(swept), window_write.data.eq(0), window_write.en.eq(1)]
-                m.d.sync += [
-                    swept.eq(swept + 1),
-                    self.range_write.valid.eq(1),
-                    self.range_write.word.eq(swept[:5]),
-                    self.range_write.index.eq(swept[5:]),
-                    self.range_write.data.eq(0),
-                ]
+                m.d.sync += swept.eq(swept + 1)
+                for window in windows:
+                    window.put(m, swept[: window.index_bits], Const(0, 32))
                 with m.If(swept.all()):
                     m.d.sync += sweeping.eq(0)
                     m.next = "CHOOSE"
@@ -222,14 +247,30 @@ class RegisterFile(wiring.Component):
                 m.d.comb += [
                     can_write.eq(address_held & data_held & ~self.axi_bvalid),
                     can_read.eq(read_held & ~self.axi_rvalid),
-                    window_read.addr.eq(write_address[2:]),
+                    *(window.read.addr.eq(write_address[2:]) for window in windows),
                 ]
                 # The answer to the access before is still on the bus: the other kind comes first if it waits.
-                with m.If(can_write):
+                with m.If(self.doorbell_ring):
+                    m.d.comb += windows[0].read.addr.eq(self.doorbell_range << windows[0].entry_bits)
+                    m.next = "ENTRY"
+                with m.Elif(can_write):
                     m.next = "WRITE"
                 with m.Elif(can_read):
-                    m.d.comb += window_read.addr.eq(read_address[2:])
+                    m.d.comb += [window.read.addr.eq(read_address[2:]) for window in windows]
                     m.next = "READ"
+            with m.State("ENTRY"):
+                word = Signal(range(len(Word)))
+                m.d.comb += [
+                    windows[0].read.addr.eq((self.doorbell_range << windows[0].entry_bits) + word + 1),
+                    self.doorbell_entry.valid.eq(1),
+                    self.doorbell_entry.index.eq(self.doorbell_range),
+                    self.doorbell_entry.word.eq(word),
+                    self.doorbell_entry.data.eq(windows[0].read.data),
+                ]
+                m.d.sync += word.eq(word + 1)
+                with m.If(word == len(Word) - 1):
+                    m.d.sync += word.eq(0)
+                    m.next = "CHOOSE"
             with m.State("WRITE"):
                 m.d.sync += [
                     address_held.eq(0),
@@ -237,18 +278,10 @@ class RegisterFile(wiring.Component):
                     self.axi_bvalid.eq(1),
                     self.axi_bresp.eq(OKAY),
                 ]
-                with m.If(in_window(write_address)):
-                    m.d.comb += [
-                        window_write.addr.eq(write_address[2:]),
-                        window_write.data.eq(merged),
-                        window_write.en.eq(1),
-                    ]
-                    m.d.sync += [
-                        self.range_write.valid.eq(1),
-                        self.range_write.word.eq(write_address[2:7]),
-                        self.range_write.index.eq(write_address[7 : 2 + index_bits]),
-                        self.range_write.data.eq(merged),
-                    ]
+                with m.If(windows[0].holds(write_address)):
+                    self._put(m, windows[0], write_address, write_data, write_mask)
+                with m.Elif(windows[1].holds(write_address)):
+                    self._put(m, windows[1], write_address, write_data, write_mask)
                 with m.Else():
                     self._write(m, write_address, write_data, write_mask, clear_fault, clear_done)
                 m.next = "CHOOSE"
@@ -258,12 +291,28 @@ class RegisterFile(wiring.Component):
                     self.axi_rvalid.eq(1),
                     self.axi_rresp.eq(OKAY),
                 ]
-                with m.If(in_window(read_address)):
-                    m.d.sync += self.axi_rdata.eq(window_read.data)
+                with m.If(windows[0].holds(read_address)):
+                    m.d.sync += self.axi_rdata.eq(windows[0].read.data)
+                with m.Elif(windows[1].holds(read_address)):
+                    m.d.sync += self.axi_rdata.eq(windows[1].read.data)
                 with m.Else():
                     self._read(m, read_address)
                 m.next = "CHOOSE"
         return m
+
+    @staticmethod
+    def _window(m: Module, name: str, base: int, entries: int, entry_words: int, words: int, bus: data.View) -> _Window:
+        """The words of a table of `entries` entries and their memory."""
+        entry_bits = (entry_words - 1).bit_length()
+        index_bits = entry_bits + (entries - 1).bit_length()
+        memory = Memory(shape=32, depth=1 << index_bits, init=[])
+        m.submodules[name] = memory
+        return _Window(base, words, entry_bits, index_bits, bus, memory.write_port(), memory.read_port())
+
+    @staticmethod
+    def _put(m: Module, window: _Window, address: Signal, value: Signal, mask: Signal) -> None:
+        """Write the bits of `mask` of a word of a window, which its memory reads in this cycle."""
+        window.put(m, address[2 : 2 + window.index_bits], (window.read.data & ~mask) | (value & mask))
 
     def _write(
         self, m: Module, address: Signal, value: Signal, mask: Signal, clear_fault: Signal, clear_done: Signal
@@ -272,7 +321,7 @@ class RegisterFile(wiring.Component):
         cleared = {"fault": clear_fault, "done": clear_done}
         with m.Switch(address[2:]):
             for register in self._registers:
-                if not register.writable or register.name == "range_table":
+                if not register.writable or any(field.kind is Kind.WINDOW for field in register.fields):
                     continue
                 with m.Case(register.address // 4):
                     for field in register.fields:
@@ -293,7 +342,7 @@ class RegisterFile(wiring.Component):
         """Every register outside the window."""
         with m.Switch(address[2:]):
             for register in self._registers:
-                if register.name == "range_table" or register.counting is not None:
+                if register.counting is not None or any(field.kind is Kind.WINDOW for field in register.fields):
                     continue
                 with m.Case(register.address // 4):
                     word = Signal(32, name=f"read_{register.name}")

@@ -1,7 +1,8 @@
 """The register map as SystemRDL 2.0, from which tools make IP-XACT, UVM models and documentation."""
 
 from ..range_table import ENTRY_WORDS, Word
-from .map import WINDOW_BASE, Field, Kind, Register, RegisterParameters, register_map
+from ..send_table import SEND_ENTRY_WORDS, SendWord
+from .map import SEND_BASE, WINDOW_BASE, Field, Kind, Register, RegisterParameters, register_map
 
 _ACCESS = {
     Kind.CONSTANT: "sw = r; hw = na;",
@@ -47,7 +48,7 @@ def systemrdl(config: RegisterParameters) -> str:
         "  default regwidth = 32; default accesswidth = 32;",
     ]
     for register in register_map(config):
-        if register.address == WINDOW_BASE:
+        if register.fields[0].kind is Kind.WINDOW:
             continue
         lines.append("  reg {")
         lines.append(f'    desc = "{_text(register.description)}";')
@@ -62,6 +63,13 @@ def systemrdl(config: RegisterParameters) -> str:
             for word in Word
         ),
         f"  }} range_table[{config.ranges}] @ 0x{WINDOW_BASE:X} += 0x{4 * ENTRY_WORDS:X};",
+        "  regfile {",
+        '    desc = "An entry of the send table";',
+        *(
+            f"    reg {{ field {{ sw = rw; hw = r; }} value[31:0] = 0; }} {word.name.lower()} @ 0x{4 * word.value:X};"
+            for word in SendWord
+        ),
+        f"  }} send_table[{config.sends}] @ 0x{SEND_BASE:X} += 0x{4 * SEND_ENTRY_WORDS:X};",
         "};",
     ]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """The Tracker: counts the committed accesses of every WF tile and triggers what follows when a tile is complete.
 
-Channels' commits -> coalescers -> crossbar -> banks (by wg LSBs), each with its part of the trigger table. Source: T3
-sections 4.2.1 and 4.2.2. The paper leaves open how many channels share
+Channels' commits -> coalescers -> crossbar -> banks (by wg LSBs), each with its part of the trigger table; a doorbell's
+commits enter at the crossbar. Source: T3 sections 4.2.1 and 4.2.2. The paper leaves open how many channels share
 one Tracker, and how the terminal chunk, which is not sent on, is known to be complete: it has an event of its own.
 """
 
@@ -75,9 +75,9 @@ class Tracker(wiring.Component):
 
     Ports: `ranges`, `epoch`; `clear` (pulse) at the start of an epoch sweeps all state, `cleared` is high when that is
     done (max(sets, trigger_blocks) / banks cycles; also after reset; nothing is accepted meanwhile). `commits` per
-    channel; `blocks` to the DMA engine, `launches` to the GPU; `done`, bit per range: all its WF_TOTAL WF tiles are
-    complete. `waiting`: a commit is offered, or was
-    taken and has not reached its bank. Blocks and launches that were offered when the sweep starts are withdrawn.
+    channel; `doorbell`, more of them, of tiles of their own; `blocks` to the DMA engine, `launches` to the GPU; `done`,
+    bit per range: all its WF_TOTAL WF tiles are complete. `waiting`: a commit of a channel is offered, or was taken and
+    has not reached its bank. Blocks and launches that were offered when the sweep starts are withdrawn.
     `spill_requests`, `spill_response`: overflow to memory. `faults`: TILE, EPOCH, PAST_THRESHOLD, and
     LEFT_OVER once for a sweep that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does
     not say), commits merged while they waited are refused together, and what a bank refuses while its last fault still
@@ -97,6 +97,7 @@ class Tracker(wiring.Component):
                 "clear": In(1),
                 "cleared": Out(1),
                 "commits": In(stream.Signature(messages.commit)).array(config.channels),
+                "doorbell": In(stream.Signature(messages.commit)),
                 "blocks": Out(stream.Signature(messages.ready_block)),
                 "launches": Out(stream.Signature(messages.launch_event)),
                 "done": Out(config.ranges),
@@ -113,7 +114,7 @@ class Tracker(wiring.Component):
         config = self._config
         messages = Messages(config)
         count = config.tracker_banks
-        m.submodules.crossbar = crossbar = Crossbar(config)
+        m.submodules.crossbar = crossbar = Crossbar(config, config.channels + 1)
         coalescers = []
         for channel in range(config.channels):
             coalescer = Coalescer(config)
@@ -122,6 +123,7 @@ class Tracker(wiring.Component):
             wiring.connect(m, wiring.flipped(self.commits[channel]), coalescer.commits)
             wiring.connect(m, coalescer.messages, crossbar.inputs[channel])
 
+        wiring.connect(m, wiring.flipped(self.doorbell), crossbar.inputs[config.channels])
         m.d.comb += self.waiting.eq(Cat(coalescer.messages.valid for coalescer in coalescers).any())
 
         banks = []

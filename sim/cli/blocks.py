@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from hw.config import PRESETS
 from sim.cli import options
 from sim.cli.terminal import finish, stages
+from sim.collectives.known import PROGRAMS
 from sim.errors import UsageError, check_folder
 from sim.experiments.catalogue import recorded
 from sim.experiments.hardware import configuration, parse_settings
@@ -18,6 +19,7 @@ from sim.experiments.spec import DTYPES, OPERATIONS
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS
 from sim.files import cannot_write
 from sim.simulator.prerequisites import require_simulator
+from sim.topologies.known import TOPOLOGIES
 from sim.workloads.table import WORKLOADS
 
 SHOWN_MISMATCHES = 10
@@ -78,7 +80,7 @@ def verilog(
 def show_list(
     as_json: Annotated[bool, typer.Option("--json", help="For programs instead of people.")] = False,
 ) -> None:
-    """Show presets, workloads and policies."""
+    """Show presets, workloads, policies, collectives and topologies."""
     presets = {
         name: {
             "channels": config.channels,
@@ -101,6 +103,9 @@ def show_list(
         }
         for work in WORKLOADS
     ]
+    collectives = {
+        name: {"summary": known.summary, "topologies": list(known.topologies)} for name, known in PROGRAMS.items()
+    }
     if as_json:
         typer.echo(
             json.dumps(
@@ -110,6 +115,8 @@ def show_list(
                     "policies": list(POLICIES),
                     "thresholds": list(THRESHOLDS),
                     "variants": list(VARIANTS),
+                    "collectives": collectives,
+                    "topologies": {name: known.summary for name, known in TOPOLOGIES.items()},
                 },
                 indent=1,
             )
@@ -123,6 +130,16 @@ def show_list(
     table = Table("workload", "model", "sub-layer", "TP", "M", "N", "K", title="Workloads (Table 2 of the paper)")
     for entry in workloads:
         table.add_row(*map(str, entry.values()))
+    console.print(table)
+    table = Table(
+        Column("collective", no_wrap=True), "what it does", "topologies", title="Collectives (t3rtl explain NAME)"
+    )
+    for name, known in PROGRAMS.items():
+        table.add_row(name, known.summary, ", ".join(known.topologies))
+    console.print(table)
+    table = Table("topology", "links of a GPU", title="Topologies")
+    for name, wired in TOPOLOGIES.items():
+        table.add_row(name, wired.summary)
     console.print(table)
     console.print(f"Policies: {', '.join(POLICIES)}; thresholds of mca: {', '.join(THRESHOLDS)}")
     console.print(f"Variants of full-size runs: {', '.join(VARIANTS)}")

@@ -17,6 +17,7 @@ from sim.cli.blocks import show_list, vectors, verilog
 from sim.cli.calibrate import calibrate
 from sim.cli.compare import compare
 from sim.cli.dram_trace import dram_trace
+from sim.cli.explain import explain
 from sim.cli.regress import bench, regress
 from sim.cli.report import report
 from sim.cli.run import run
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 app.add_typer(run, name="run")
 app.command("list")(show_list)
+app.command("explain")(explain)
 app.command("sweep")(sweep)
 app.command("report")(report)
 app.command("compare")(compare)

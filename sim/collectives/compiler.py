@@ -1,7 +1,8 @@
 """What a program is on this hardware: the register writes of a rank, and what must then be seen of it.
 
-Every chunk of every array has its own wg numbers, the same on all ranks, which begin at a whole Tracker bank. What the
-hardware lacks (an offset to wg, more than one send of a block) is refused in one sentence.
+Every chunk of every array has its own wg numbers, the same on all ranks, which begin at a whole Tracker bank; a send to
+another chunk moves the number of a tile with its address. What the hardware lacks (more than one send of a block) is
+refused in one sentence.
 """
 
 import itertools
@@ -14,13 +15,12 @@ from hw.messages import Mapping as AccessMapping
 from sim.collectives import program as words
 from sim.collectives.check import check, regions_of
 from sim.collectives.program import Part, Program, Region, Via
-from sim.host.limits import DriverError
-from sim.host.range_entries import range_words, trigger_entries
-from sim.host.register_writes import Write, range_writes, register_write, wide_writes
+from sim.host.limits import SENDS_PER_RANGE, DriverError
+from sim.host.range_entries import range_words, send_words, trigger_entries
+from sim.host.register_writes import Write, doorbell_writes, range_writes, register_write, send_writes, wide_writes
 from sim.host.tiling import Tiling
-from sim.topologies.topology import Topology
+from sim.topologies.topology import Routes
 
-MAX_GPUS = 64
 IDENTITY = {
     DataType.FP16: {AluOperation.MIN: 0x7E00, AluOperation.MAX: 0x7E00},
     DataType.BF16: {AluOperation.MIN: 0x7FC0, AluOperation.MAX: 0x7FC0},
@@ -47,7 +47,8 @@ class Placement:
 @dataclass(frozen=True)
 class Range:
     """A region in the range table: entry `index`; `base` its first sector, `wg_base` the number of its first tile,
-    `block_base` its first entry of the trigger table (0 when it is not tracked)."""
+    `block_base` its first entry of the trigger table (0 when it is not tracked), `first_send` its first entry of the
+    send table (0 when it is not sent)."""
 
     index: int
     region: Region
@@ -55,20 +56,23 @@ class Range:
     base: int
     wg_base: int
     block_base: int
+    first_send: int
 
 
 @dataclass(frozen=True)
 class NodeProgram:
     """What the host must do for one rank, and what it must then see.
 
-    `writes` program the node; arming is a separate write. `ranges` in the order of the range table; `expected_blocks`
-    DMA blocks that the rank sends, `expected_triggers` WF tiles that become complete; `trigger_entries` it uses.
-    `fill`: what must hold `fill_element` in every element before the node is armed (first sector, sectors), empty with
-    first-touch. `home_sectors`: size of the Tracker's home table.
+    `writes` program the node; arming is a separate write. `doorbells`: the writes of each ring, in their order, to be
+    made when the node is armed, each while `status.doorbell` is low. `ranges` in the order of the range table;
+    `expected_blocks` DMA blocks that the rank sends, `expected_triggers` WF tiles that become complete;
+    `trigger_entries` it uses. `fill`: what must hold `fill_element` in every element before the node is armed (first
+    sector, sectors), empty with first-touch. `home_sectors`: size of the Tracker's home table.
     """
 
     rank: int
     writes: tuple[Write, ...]
+    doorbells: tuple[tuple[Write, ...], ...]
     ranges: tuple[Range, ...]
     expected_blocks: int
     expected_triggers: int
@@ -123,7 +127,7 @@ def home_sectors(program: Program, config: Configuration, placements: Mapping[st
 def compile_program(
     program: Program,
     config: Configuration,
-    topology: Topology,
+    topology: Routes,
     rank: int,
     placements: Mapping[str, Placement],
     *,
@@ -141,6 +145,8 @@ def compile_program(
     """
     check(program)
     _check_fields(config, program.gpus, rank, epoch)
+    if topology.ports > config.links:
+        raise DriverError(f"links must be at least {topology.ports} for the {topology.name}, got {config.links}")
     table = home_sectors(program, config, placements)
     plain = [*plain, *([] if home is None else [(home, table)])]
     regions = regions_of(program, rank)
@@ -168,12 +174,17 @@ def compile_program(
     for item in ranges:
         writes += _region_writes(program, config, item, placements, numbers, block_wfs)
     for index, (start, length) in enumerate(plain, len(ranges)):
-        writes += range_writes(config, index, range_words(config, base=start, sectors=length, phase=Phase.OTHER))
+        writes += range_writes(config, index, range_words(config, base=start, sectors=length))
     writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
     fill, element = _fill(program, tracked)
     return NodeProgram(
         rank=rank,
         writes=tuple(writes),
+        doorbells=tuple(
+            tuple(doorbell_writes(config, item.index, item.wg_base, item.tiling.workgroups))
+            for item in ranges
+            if item.region.doorbell
+        ),
         ranges=tuple(ranges),
         expected_blocks=expected,
         expected_triggers=sum(item.tiling.wf_tiles for item in tracked),
@@ -191,19 +202,32 @@ def _ranges(
     numbers: Mapping[Part, int],
     block_wfs: int,
 ) -> list[Range]:
-    """The regions in the range table, those that are tracked one after another in the trigger table."""
-    ranges, entries = [], 0
+    """The regions in the range table, those that are tracked one after another in the trigger table, and their sends
+    one after another in the send table."""
+    ranges, entries, sends = [], 0, 0
     for index, (part, region) in enumerate(regions.items()):
         place = placements[region.array]
         first = entries if region.updates else 0
-        ranges.append(Range(index, region, place.tiling, place.chunk(region.chunk), numbers[part], first))
+        ranges.append(
+            Range(
+                index,
+                region,
+                place.tiling,
+                place.chunk(region.chunk),
+                numbers[part],
+                first,
+                sends if region.sends else 0,
+            )
+        )
         entries += trigger_entries(config, place.tiling, block_wfs) if region.updates else 0
+        sends += len(region.sends)
     return ranges
 
 
 def _fill(program: Program, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, int], ...], int]:
     """What memory must hold before the start: where (first sector, sectors), and the element."""
     arrays = {array.name: array for array in program.arrays}
+    tracked = [item for item in tracked if not item.region.doorbell]
     fill = tuple((item.base, item.tiling.sectors) for item in tracked if not arrays[item.region.array].first_touch)
     updated = [arrays[item.region.array] for item in tracked if item.region.store is words.Access.UPDATE]
     elements = {IDENTITY[DataType[array.dtype.upper()]].get(AluOperation[array.op.upper()], 0) for array in updated}
@@ -213,8 +237,6 @@ def _fill(program: Program, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, 
 
 
 def _check_fields(config: Configuration, gpus: int, rank: int, epoch: int) -> None:
-    if not 2 <= gpus <= MAX_GPUS:
-        raise DriverError(f"gpus must be from 2 to {MAX_GPUS}, got {gpus}")
     if not 0 <= rank < gpus:
         raise DriverError(f"rank must be from 0 to {gpus - 1}, got {rank}")
     if not 1 <= epoch < 1 << config.epoch_bits:
@@ -233,7 +255,7 @@ def _check_overlap(extents: Sequence[tuple[int, int]]) -> None:
             raise DriverError(f"the regions at sectors {start} (of {length}) and {following} overlap")
 
 
-def _route(program: Program, topology: Topology, rank: int, regions: Mapping[Part, Region]) -> int:
+def _route(program: Program, topology: Routes, rank: int, regions: Mapping[Part, Region]) -> int:
     """The route register: for each peer the port that leads there."""
     route = 0
     for peer in {send.peer for region in regions.values() for send in region.sends}:
@@ -254,20 +276,32 @@ def _region_writes(
     numbers: Mapping[Part, int],
     block_wfs: int,
 ) -> list[Write]:
-    """The writes of a region's range entry."""
+    """The writes of a region's sends and of its range entry."""
     region = item.region
     array = program.array(region.array)
-    if len(region.sends) > 1:
-        raise DriverError(f"{region.part} has {len(region.sends)} sends, the hardware sends a block once")
-    mapping, peer, access, offset = AccessMapping.LOCAL, 0, words.Access.STORE, 0
-    for send in region.sends:
+    if len(region.sends) > SENDS_PER_RANGE:
+        raise DriverError(
+            f"{region.part} has {len(region.sends)} sends, the hardware sends a block {SENDS_PER_RANGE} times at most"
+        )
+    writes = []
+    for number, send in enumerate(region.sends, item.first_send):
+        there = program.array(send.array)
+        if placements[send.array].tiling != item.tiling:
+            raise DriverError(f"{region.part} is sent to {send.part}, whose tiles are others")
+        sent = send_words(
+            config,
+            peer=send.peer,
+            offset=placements[send.array].chunk(send.chunk) - item.base,
+            wg_offset=numbers[send.part] - item.wg_base,
+            access=_ACCESS[send.access],
+            alu=AluOperation[there.op.upper()],
+            dtype=DataType[there.dtype.upper()],
+            phase=Phase[there.traffic.upper()],
+        )
+        writes += send_writes(config, number, sent)
+    mapping = AccessMapping.LOCAL
+    if region.sends:
         mapping = AccessMapping.REMOTE if region.via is Via.STORE else AccessMapping.DMA
-        peer, access = send.peer, send.access
-        offset = placements[send.array].chunk(send.chunk) - item.base
-        if numbers[send.part] != item.wg_base:
-            raise DriverError(
-                f"{region.part} is sent to {send.part}, whose wg numbers differ: the hardware has no offset for them"
-            )
     entry = range_words(
         config,
         base=item.base,
@@ -276,16 +310,15 @@ def _region_writes(
         access=_ACCESS[region.store],
         alu=AluOperation[array.op.upper()],
         dtype=DataType[array.dtype.upper()],
-        first_touch=array.first_touch and bool(region.updates),
+        # What lies in memory before must not be swept.
+        first_touch=array.first_touch and bool(region.updates) and not region.doorbell,
         tracked=bool(region.updates),
         launch=region.launch,
-        remote_access=_ACCESS[access],
-        phase=Phase[array.traffic.upper()],
-        peer=peer,
-        offset=offset,
+        first_send=item.first_send,
+        sends=len(region.sends),
         wg_base=item.wg_base,
         block_base=item.block_base,
         block_wfs=block_wfs,
         updates=max(region.updates, 1),
     )
-    return range_writes(config, item.index, entry)
+    return [*writes, *range_writes(config, item.index, entry)]

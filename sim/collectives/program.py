@@ -2,13 +2,16 @@
 reaches it, when it is complete, and what it then does. Knows nothing of the hardware."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 
 from sim.errors import UsageError
+
+MAX_GPUS = 64
+"""Ranks that a packet can name."""
 
 
 class ProgramError(UsageError):
@@ -77,8 +80,10 @@ class Region:
     """One chunk on one rank.
 
     `store`: what a local store does here. `updates`: accesses per element, local and arriving, after which it is
-    complete; 0: it is not tracked. When it is complete it is sent to all of `sends`; `via` STORE: it never enters this
-    memory, each local store goes to them. `launch`: each complete block raises a launch event.
+    complete; 0: it is not tracked. When it is complete it is sent to all of `sends`, read once; `via` STORE: it never
+    enters this memory, each local store goes to them. `launch`: each complete block raises a launch event, which opens
+    gates. `doorbell`: its data lies in memory before the program starts, and the host makes it complete, without any
+    access.
     """
 
     array: str
@@ -88,6 +93,7 @@ class Region:
     sends: tuple[Send, ...] = ()
     via: Via = Via.DMA
     launch: bool = False
+    doorbell: bool = False
 
     @property
     def part(self) -> Part:
@@ -103,10 +109,18 @@ class Region:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel that stores `parts`, each once, in this order; the order of tiles in a part is its own."""
+    """A kernel that stores `parts` in this order, each `splits` times, with another addend each time; the order of
+    tiles in a part is its own.
+
+    A workgroup of a part in `gates` does not begin before those parts are complete on its rank: all of each, or with
+    `fine` its tile row of them. Workgroups are dispatched in order, and one that waits holds up those after it.
+    """
 
     name: str
     parts: tuple[Part, ...]
+    splits: int = 1
+    gates: Mapping[Part, tuple[Part, ...]] = field(default_factory=dict)
+    fine: bool = False
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -128,6 +142,12 @@ class Traffic:
     blocks: int = 0
     triggers: int = 0
 
+    def __add__(self, other: "Traffic") -> "Traffic":
+        return Traffic(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
+
+    def __mul__(self, factor: int) -> "Traffic":
+        return Traffic(*(getattr(self, item.name) * factor for item in fields(self)))
+
     @property
     def stores(self) -> int:
         """Plain writes of memory."""
@@ -148,12 +168,15 @@ class Traffic:
 class Program:
     """A collective on `gpus` ranks.
 
-    `regions(rank)` in the order of their arrays and chunks; `kernels(rank)` what the compute units store, the kernel
-    that produces the data first; `result(rank)` what the rank is left with. `golden` is a model that knows nothing of
-    programs: from what the first kernels store (shape (gpus, elements), in the order of chunks) to the results (shape
-    (gpus, elements of a result)). `closed_forms`: what one GPU moves, by hand, under the name of who moves it:
-    `hardware` for this program, `kernels` for the same collective done by kernels that read and store, and others that
-    a program's file explains.
+    `regions(rank)`, whose doorbells the host rings in this order; `kernels(rank)` what the compute units store, the
+    kernel that produces the data first, each on slots of its own; `result(rank)` what the rank is left with;
+    `lies(rank)`: parts that hold the rank's data before the program starts.
+
+    A rank's inputs are, one after another, what each of its kernels without gates stores, all its parts in the order of
+    their numbers, split by split; then what lies in memory. `golden` is a model that knows nothing of programs: from
+    the inputs by rank to the results (shape (gpus, elements of a result)). `closed_form(rank)`: what the rank moves, by
+    hand, in chunks of each array; `closed_forms`: what one GPU moves in all when others than this hardware do it,
+    `kernels` that read and store, and others that a program's file explains.
     """
 
     name: str
@@ -162,12 +185,14 @@ class Program:
     regions: Callable[[int], Iterable[Region]]
     kernels: Callable[[int], tuple[Kernel, ...]]
     result: Callable[[int], tuple[Part, ...]]
-    golden: Callable[[np.ndarray], np.ndarray]
+    golden: Callable[..., np.ndarray]
+    closed_form: Callable[[int], Mapping[str, Traffic]] = lambda rank: {}
+    lies: Callable[[int], tuple[Part, ...]] = lambda rank: ()
     closed_forms: Mapping[str, Traffic] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.gpus < 2:
-            raise ProgramError(f"{self.name} needs at least 2 GPUs, got {self.gpus}")
+        if not 2 <= self.gpus <= MAX_GPUS:
+            raise ProgramError(f"{self.name} needs at least 2 GPUs, and at most {MAX_GPUS}, got {self.gpus}")
 
     def array(self, name: str) -> Array:
         """The array called `name`."""
@@ -179,3 +204,7 @@ class Program:
     def gemm(self, rank: int) -> Kernel:
         """The kernel that produces the data: the first one."""
         return self.kernels(rank)[0]
+
+    def moves(self, rank: int = 0) -> Traffic:
+        """The closed form of `rank`, all arrays together: in chunks, where their chunks are equal."""
+        return sum(self.closed_form(rank).values(), Traffic())

@@ -7,6 +7,7 @@ sends it on.
 from collections.abc import Iterator
 from functools import lru_cache
 
+from sim.collectives import closed_forms
 from sim.collectives.program import Array, Kernel, Part, Program, Region, Send, Traffic
 from sim.golden import gather
 
@@ -33,10 +34,8 @@ def ring_all_gather(gpus: int, dtype: str = "fp16") -> Program:
         kernels=kernels,
         result=lambda rank: tuple(Part("gathered", chunk) for chunk in range(gpus)),
         golden=gather.all_gather,
+        closed_form=lambda rank: closed_forms.ring_all_gather(n),
         closed_forms={
-            "hardware": Traffic(
-                reads=n - 1, local_stores=1, arriving_stores=n - 1, egress=n - 1, blocks=n - 1, triggers=n
-            ),
             # A kernel that reads chunks which are in memory already and stores them to the neighbour.
             "kernels": Traffic(reads=n - 1, arriving_stores=n - 1, egress=n - 1),
         },

@@ -8,6 +8,7 @@ rank r, goes straight to the neighbour and never enters this memory (T3 section 
 from collections.abc import Iterator
 from functools import lru_cache, partial
 
+from sim.collectives import closed_forms
 from sim.collectives.program import Access, Array, Kernel, Part, Program, ProgramError, Region, Send, Traffic, Via
 from sim.golden import ring
 
@@ -43,10 +44,8 @@ def ring_reduce_scatter(
         kernels=kernels,
         result=lambda rank: (Part("output", rank),),
         golden=partial(ring.ring_reduce_scatter, dtype=dtype, op=op, direction=direction, zeroing=not first_touch),
+        closed_form=lambda rank: closed_forms.ring_reduce_scatter(n),
         closed_forms={
-            "hardware": Traffic(
-                reads=n - 2, local_updates=n - 1, arriving_updates=n - 1, egress=n - 1, blocks=n - 2, triggers=n - 1
-            ),
             # The GEMM stores N chunks; a kernel then adds what came to its own chunk N - 1 times, and stores the last.
             "kernels": Traffic(reads=2 * n - 1, local_stores=n + 1, arriving_stores=n - 1, egress=n - 1),
             # A kernel, without the GEMM, whose stores the neighbour's memory adds to its own chunk.

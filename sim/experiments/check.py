@@ -77,9 +77,10 @@ def closed_forms(spec: Spec, work: Work) -> dict[str, int]:
     reduce-scatter; `arrived`: sectors from the link in all; `triggers`: WF tiles completed. What zeroing stores comes
     before.
     """
-    reduction = program_of(spec).closed_forms
+    program = program_of(spec)
+    reduction = program.closed_forms
     if isinstance(work, ArrayWork):
-        tiling, reduced = work.tiling, reduction["hardware"]
+        tiling, reduced = work.tiling, program.moves()
         row = (tiling.tiles_across - 1) * (tiling.body_bytes // SECTOR_BYTES) + -(-tiling.right_bytes // SECTOR_BYTES)
         chunk = tiling.rows * row
         return {
@@ -91,7 +92,7 @@ def closed_forms(spec: Spec, work: Work) -> dict[str, int]:
     layer, kernels = work.layer, spec.variant.kernels
     chunk = layer.chunk_sectors
     if spec.variant.overlapped:
-        reduced = reduction["hardware"]
+        reduced = program.moves()
     elif spec.variant.near_memory:
         reduced = reduction["near-memory kernel"]
     else:

@@ -54,7 +54,7 @@ def overlap_figures(overall: int, gemm_alone: int, rs_alone: int, ag: int = 0) -
 def _alone(spec: Spec, work: ArrayWork, config: Configuration, outcome: Outcome, cycles: int) -> dict[str, Any]:
     """What each would take by itself; the figures of overlap when the GEMM was run alone."""
     chunk_cycles = work.tiling.sectors * SECTOR_BYTES / config.link_bytes_per_cycle
-    steps = program_of(spec).closed_forms["hardware"].egress
+    steps = program_of(spec).moves().egress
     rs_alone = round(steps * (chunk_cycles + config.link_latency))
     if not outcome.alone_cycles or not outcome.finished:
         return {"rs_alone_cycles": rs_alone}

@@ -22,8 +22,8 @@ from sim.experiments.variants import ALL_GATHER, GEMM, NEAR_MEMORY, POLICIES, RE
 from sim.golden.arithmetic import pattern_type
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
-from sim.host.range_entries import range_words
-from sim.host.register_writes import Write, arbiter_writes, range_writes, register_write, wide_writes
+from sim.host.range_entries import range_words, send_words
+from sim.host.register_writes import Write, arbiter_writes, range_writes, register_write, send_writes, wide_writes
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
 from sim.workloads.calibration import analytic_cycles, gemm_times
@@ -85,7 +85,7 @@ def sublayer_of(spec: Spec) -> SubLayer:
 def wire_cycles(spec: Spec, layer: SubLayer) -> float:
     """Cycles that a reduce-scatter takes on the link."""
     bytes_a_cycle = spec.machine.link_bandwidth * layer.channels / TOTAL_CHANNELS
-    chunks = program_of(spec).closed_forms["hardware"].egress
+    chunks = program_of(spec).moves().egress
     return chunks * layer.chunk_sectors * SECTOR_BYTES / bytes_a_cycle
 
 
@@ -110,7 +110,7 @@ def kernel_work(spec: Spec) -> KernelWork:
 def _rank_kernels(spec: Spec, layer: SubLayer, rank: int) -> tuple[KernelPlan, ...]:
     slots, overlapped = spec.machine.compute_units, spec.variant.overlapped
     program, gather = program_of(spec), ring_all_gather(layer.gpus)
-    received = program.closed_forms["hardware" if overlapped else "kernels"].arriving * layer.chunk_sectors
+    received = (program.moves() if overlapped else program.closed_forms["kernels"]).arriving * layer.chunk_sectors
     plans = {
         GEMM: lambda: _gemm(spec, layer, rank, slots),
         REDUCE_SCATTER: lambda: reduce_scatter_kernel(layer, program, rank, slots),
@@ -165,7 +165,7 @@ def _arbiter(spec: Spec, config: Configuration) -> list[Write]:
 def _window(
     config: Configuration, index: int, base: int, sectors: int, target: int, phase: Phase, access: Access, peer: int
 ) -> list[Write]:
-    """Range `index`: stores to it go to `target` of the neighbour."""
+    """Range `index` and its send: stores to it go to `target` of the neighbour."""
     region = Tiling(
         rows=sectors, columns=SECTOR_BYTES // 2, tile_rows=DIRECT_TILE_ROWS, tile_columns=SECTOR_BYTES // 2, wfs=1
     )
@@ -174,16 +174,15 @@ def _window(
         base=base,
         tiling=region,
         mapping=RangeMapping.REMOTE,
-        remote_access=access,
-        phase=phase,
-        peer=peer,
-        offset=target - base,
+        first_send=index,
+        sends=1,
     )
-    return range_writes(config, index, words)
+    sent = send_words(config, peer=peer, offset=target - base, access=access, phase=phase)
+    return [*send_writes(config, index, sent), *range_writes(config, index, words)]
 
 
-def _plain(config: Configuration, index: int, base: int, sectors: int, phase: Phase) -> list[Write]:
-    return range_writes(config, index, range_words(config, base=base, sectors=sectors, phase=phase))
+def _plain(config: Configuration, index: int, base: int, sectors: int) -> list[Write]:
+    return range_writes(config, index, range_words(config, base=base, sectors=sectors))
 
 
 def _peer(layer: SubLayer, rank: int) -> int:
@@ -200,9 +199,9 @@ def _plain_memory(spec: Spec, config: Configuration, layer: SubLayer, rank: int)
         *wide_writes(config, "route", 0),
         register_write(config, "epoch", epoch=EPOCH),
         register_write(config, "expected_blocks", expected_blocks=0),
-        *_plain(config, 0, ARRAY_BASE, memory.array, Phase.RS),
-        *_plain(config, 1, memory.inputs, INPUT_SECTORS, Phase.OTHER),
-        *_plain(config, 2, memory.staging, memory.array, Phase.RS),
+        *_plain(config, 0, ARRAY_BASE, memory.array),
+        *_plain(config, 1, memory.inputs, INPUT_SECTORS),
+        *_plain(config, 2, memory.staging, memory.array),
         *_window(config, 3, memory.staging_window, memory.array, memory.staging, Phase.RS, Access.STORE, peer),
     ]
     if spec.variant.near_memory:
@@ -223,7 +222,7 @@ def _setup(spec: Spec, config: Configuration, layer: SubLayer, ranks: int) -> li
         free = 5
     for rank, writes in enumerate(programs):
         peer = _peer(layer, rank)
-        writes += _plain(config, free, memory.gathered, memory.array, Phase.AG)
+        writes += _plain(config, free, memory.gathered, memory.array)
         writes += _window(
             config, free + 1, memory.gather_window, memory.array, memory.gathered, Phase.AG, Access.STORE, peer
         )

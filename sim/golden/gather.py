@@ -1,4 +1,4 @@
-"""Golden model of an all-gather: every rank ends with what all ranks had, in their order."""
+"""Golden models of collectives that move data and change none of it."""
 
 import numpy as np
 
@@ -7,3 +7,11 @@ def all_gather(inputs: np.ndarray) -> np.ndarray:
     """What each rank holds after an all-gather: shape (N, N * elements) for `inputs` of shape (N, elements)."""
     inputs = np.asarray(inputs)
     return np.tile(inputs.reshape(1, -1), (len(inputs), 1))
+
+
+def all_to_all(inputs: np.ndarray) -> np.ndarray:
+    """What each rank holds after an all-to-all: its chunk of every rank, in their order. `inputs` and the result have
+    shape (N, elements)."""
+    inputs = np.asarray(inputs)
+    ranks = len(inputs)
+    return np.stack([inputs.reshape(ranks, ranks, -1)[:, rank].ravel() for rank in range(ranks)])

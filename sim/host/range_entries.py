@@ -7,7 +7,8 @@ from amaranth.lib import data
 from hw.config import Configuration
 from hw.messages import Access, AluOperation, DataType, Mapping, Phase
 from hw.range_table import Blocks, Control, Grouping, Ragged, RowBytes, Rows, Word, Workgroups
-from sim.host.limits import DriverError, between
+from hw.send_table import WG_OFFSET_BITS, SendControl, SendWord
+from sim.host.limits import SENDS_PER_RANGE, DriverError, between
 from sim.host.tiling import Tiling
 
 DTYPE_BYTES = {DataType.FP16: 2, DataType.BF16: 2, DataType.FP32: 4, DataType.INT32: 4}
@@ -58,10 +59,8 @@ def range_words(
     first_touch: bool = False,
     tracked: bool = False,
     launch: bool = False,
-    remote_access: Access = Access.STORE,
-    phase: Phase = Phase.RS,
-    peer: int = 0,
-    offset: int = 0,
+    first_send: int = 0,
+    sends: int = 0,
     wg_base: int = 0,
     block_base: int = 0,
     block_wfs: int = 1,
@@ -70,8 +69,8 @@ def range_words(
     """Every word of a range entry.
 
     With a `tiling` the range holds that array at sector `base`, its tiles numbered from `wg_base`, and each element
-    expects `updates` accesses; without one it is plain memory of `sectors` sectors. `offset` (in sectors, may be
-    negative) leads from an address here to the peer's. Raises :class:`DriverError` naming the field that does not fit.
+    expects `updates` accesses; without one it is plain memory of `sectors` sectors. What it holds goes where `sends`
+    entries of the send table say, from `first_send` on. Raises :class:`DriverError` naming the field that does not fit.
     """
     if (tiling is None) == (sectors is None):
         raise DriverError("exactly one of tiling and sectors must be given")
@@ -81,7 +80,8 @@ def range_words(
     highest = (1 << config.va_sector_bits) - 1
     between("base", base, 0, highest)
     between("length in sectors", length, 1, highest - base)
-    between("offset", offset, -highest, highest)
+    between("sends", sends, int(mapping is not Mapping.LOCAL), SENDS_PER_RANGE)
+    between("first_send", first_send, 0, config.sends - max(sends, 1))
     if mapping is Mapping.DMA and not tracked:
         raise DriverError("tracked must be true for a DMA-mapped range: its blocks are triggered by the Tracker")
     words = dict.fromkeys(Word, 0)
@@ -96,12 +96,10 @@ def range_words(
         first_touch=first_touch,
         tracked=tracked,
         launch=launch,
-        remote_access=remote_access,
-        phase=phase,
-        peer=peer,
+        first_send=first_send,
+        sends=sends,
     )
-    moved = offset & highest
-    for low, value in ((Word.BASE_LOW, base), (Word.LIMIT_LOW, base + length), (Word.OFFSET_LOW, moved)):
+    for low, value in ((Word.BASE_LOW, base), (Word.LIMIT_LOW, base + length)):
         words[low] = value & 0xFFFF_FFFF
         words[Word(low + 1)] = value >> 32
     if tiling is not None:
@@ -112,6 +110,43 @@ def range_words(
             )
         words.update(_tile_words(config, tiling, wg_base, tracked, block_base, block_wfs, updates))
     return words
+
+
+def send_words(
+    config: Configuration,
+    *,
+    peer: int,
+    offset: int = 0,
+    wg_offset: int = 0,
+    access: Access = Access.STORE,
+    alu: AluOperation = AluOperation.ADD,
+    dtype: DataType = DataType.FP16,
+    phase: Phase = Phase.RS,
+) -> dict[SendWord, int]:
+    """Every word of a send to rank `peer`.
+
+    `offset` (in sectors) leads from an address here to the peer's, `wg_offset` from a tile's number here to its number
+    there; both may be negative. Raises :class:`DriverError` naming the field that does not fit.
+    """
+    highest = (1 << config.va_sector_bits) - 1
+    numbers = 1 << min(config.wg_bits, WG_OFFSET_BITS)
+    between("offset", offset, -highest, highest)
+    between("wg_offset", wg_offset, 1 - numbers, numbers - 1)
+    moved = offset & highest
+    return {
+        SendWord.CONTROL: pack(
+            "send CONTROL",
+            SendControl,
+            peer=peer,
+            access=access,
+            alu=alu,
+            dtype=dtype,
+            phase=phase,
+            wg_offset=wg_offset % (1 << WG_OFFSET_BITS),
+        ),
+        SendWord.OFFSET_LOW: moved & 0xFFFF_FFFF,
+        SendWord.OFFSET_HIGH: moved >> 32,
+    }
 
 
 def _tile_words(

@@ -6,7 +6,8 @@ from enum import Enum
 from hw.config import Configuration
 from hw.messages import Policy, Threshold
 from hw.range_table import ENTRY_WORDS, Word
-from hw.registers.map import WINDOW_BASE, Kind, find_register
+from hw.registers.map import SEND_BASE, WINDOW_BASE, Kind, find_register
+from hw.send_table import SEND_ENTRY_WORDS, SendWord
 from sim.host.limits import DriverError, between
 
 Write = tuple[int, int]
@@ -23,8 +24,26 @@ def range_writes(config: Configuration, index: int, words: Mapping[Word, int]) -
     return [(control, 0), *body, (control, words[Word.CONTROL])]
 
 
+def send_writes(config: Configuration, index: int, words: Mapping[SendWord, int]) -> list[Write]:
+    """Register writes that program send `index`, to be made before those of a range that names it."""
+    between("send index", index, 0, config.sends - 1)
+    for word, value in words.items():
+        between(word.name, value, 0, 0xFFFF_FFFF)
+    entry = SEND_BASE + index * 4 * SEND_ENTRY_WORDS
+    return [(entry + 4 * word, value) for word, value in words.items()]
+
+
+def doorbell_writes(config: Configuration, index: int, first: int, count: int) -> list[Write]:
+    """Register writes that complete every WF tile of workgroups `first` to `first + count` of range `index`."""
+    between("range index", index, 0, config.ranges - 1)
+    return [
+        register_write(config, "doorbell_workgroups", first=first, count=count),
+        register_write(config, "doorbell", range=index, ring=1),
+    ]
+
+
 def register_write(config: Configuration, register: str, **values: int | Enum) -> Write:
-    """The write that sets fields of a register; fields not named take their reset value.
+    """The write that sets fields of a register; fields not named take their reset value, or do not act.
 
     A register of one field is set as `register_write(config, "rank", rank=2)`. Raises :class:`DriverError`.
     """

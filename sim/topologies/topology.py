@@ -1,6 +1,33 @@
 """A topology: which port of which GPU each link port is joined to, and by which port a packet leaves for its peer."""
 
 from dataclasses import dataclass
+from typing import Protocol
+
+MOST_PORTS = 15
+"""Link ports a GPU can have."""
+
+
+class Routes(Protocol):
+    """What a program needs to know of the links between `gpus` GPUs with `ports` link ports each."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def gpus(self) -> int:
+        """GPUs."""
+        ...
+
+    @property
+    def ports(self) -> int:
+        """Link ports of a GPU."""
+        ...
+
+    def port(self, rank: int, peer: int) -> int | None:
+        """The port by which packets of `rank` for `peer` leave; None when no link leads there."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -17,7 +44,7 @@ class Topology:
 
     By port of a GPU: `sends`, where what it sends arrives, and where the state of its credits and grants comes from;
     `receives`, whose packets it takes in. `preference`: the ports in the order in which they are chosen where several
-    lead to the same peer.
+    lead to the same peer. `shared`: all ports of a GPU together have the bandwidth of one link, each way.
     """
 
     name: str
@@ -25,6 +52,7 @@ class Topology:
     sends: tuple[End, ...]
     receives: tuple[End, ...]
     preference: tuple[int, ...]
+    shared: bool = False
 
     @property
     def ports(self) -> int:

@@ -11,6 +11,7 @@ from hw.config import Configuration
 from hw.dma.events import DmaEvents
 from hw.messages import Access, Messages, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
+from hw.send_table import SendControl, SendWord, SendWrite
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, pauses
 from tb.functional_coverage.collection import observe
@@ -39,7 +40,10 @@ class DmaBench:
         self.block_cycles = []
         self.cycle = 0
         self.controls = {}
+        self.sends = random.sample(range(config.sends), config.sends)
+        """The send of each range."""
         dut.ranges.value = 0
+        dut.sends.value = 0
         dut.clear.value = 0
         dut.armed.value = 1
         self.call(random.getrandbits(config.epoch_bits), random.getrandbits(6))
@@ -120,24 +124,46 @@ class DmaBench:
         await RisingEdge(self.dut.clk)
         self.dut.ranges.value = 0
 
+    async def write_send(self, number: int, word: SendWord, value: int):
+        self.dut.sends.value = pack(SendWrite, valid=1, index=number, word=word.value, data=value)
+        await RisingEdge(self.dut.clk)
+        self.dut.sends.value = 0
+
     async def program(self, index: int, tile: Tile, offset: int, peer: int):
+        """Range `index`, and its send, which no other range has."""
         remote = random.randint(1, 2), random.getrandbits(2), random.getrandbits(2), random.getrandbits(2)
+        wg_offset = random.choice((0, random.getrandbits(16)))
+        send = self.sends[index]
+        send_values = {
+            SendWord.CONTROL: pack(
+                SendControl,
+                peer=peer,
+                access=remote[0],
+                alu=remote[1],
+                dtype=remote[2],
+                phase=remote[3],
+                reserved=random.getrandbits(2),
+                wg_offset=wg_offset,
+            ),
+            SendWord.OFFSET_LOW: offset & 0xFFFFFFFF,
+            SendWord.OFFSET_HIGH: offset >> 32,
+        }
+        for word, value in send_values.items():
+            await self.write_send(send, word, value)
         values = {
             Word.CONTROL: pack(
                 Control,
                 valid=1,
-                remote_access=remote[0],
-                alu=remote[1],
-                dtype=remote[2],
-                phase=remote[3],
-                peer=peer,
-                reserved=random.getrandbits(10),
+                access=random.randrange(3),
+                alu=random.getrandbits(2),
+                dtype=random.getrandbits(2),
+                first_send=send,
+                sends=random.getrandbits(6),
+                reserved=random.getrandbits(8),
                 first_touch=random.getrandbits(1),
                 tracked=random.getrandbits(1),
                 launch=random.getrandbits(1),
             ),
-            Word.OFFSET_LOW: offset & 0xFFFFFFFF,
-            Word.OFFSET_HIGH: offset >> 32,
             Word.GROUPING: pack(Grouping, wfs=tile.wfs, block_wfs=tile.block_wfs),
             Word.BLOCKS: pack(Blocks, bottom_wfs=tile.bottom_wfs, bottom_full=tile.bottom_full),
             Word.ROWS: pack(Rows, full=tile.rows_full, partial=tile.rows_partial),
@@ -145,7 +171,7 @@ class DmaBench:
             Word.PITCH: tile.pitch,
             Word.WF_STRIDE: tile.wf_stride,
         }
-        self.controls[index] = (tile, offset, peer, remote)
+        self.controls[index] = (tile, offset, wg_offset, peer, remote)
         for word, value in values.items():
             await self.write(index, word, value)
 
@@ -170,7 +196,7 @@ class DmaBench:
         layout = self.messages.link_flit
         expected_reads = Counter()
         for index, wg, wf, va, bottom, right in expected_blocks:
-            tile, offset, peer, (access, alu, dtype, phase) = self.controls[index]
+            tile, offset, wg_offset, peer, (access, alu, dtype, phase) = self.controls[index]
             for tile_wf, sectors in block_rows(tile, va, wf, bottom, right):
                 for packet in row_packets(sectors):
                     expected_reads.update((address, index, wg, tile_wf, phase) for address, _ in packet)
@@ -180,7 +206,7 @@ class DmaBench:
                     start = (packet[0][0] + offset) % (1 << self.config.va_sector_bits)
                     assert header == {
                         "va": start,
-                        "wg": wg,
+                        "wg": (wg + wg_offset) % (1 << self.config.wg_bits),
                         "wf": tile_wf,
                         "access": access,
                         "alu": alu,

@@ -107,6 +107,7 @@ class TrackerBench:
         dut.clear.value = 0
         dut.ranges.value = 0
         dut.spill_response.value = 0
+        dut.doorbell__valid.value = 0
         dut.epoch.value = epoch
         for _ in range(2):
             await RisingEdge(dut.clk)

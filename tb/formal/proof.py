@@ -77,6 +77,7 @@ MODULES = (
     "queues",
     "arbiter",
     "coalescer",
+    "doorbell",
     "refresh",
     "link",
     "epochs",

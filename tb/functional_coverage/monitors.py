@@ -8,7 +8,8 @@ from hw.config import Configuration
 from hw.dma.events import DmaEvents
 from hw.messages import Access, ArbiterControl, ColumnCommand, Mapping, Messages, Phase, Policy, Threshold
 from hw.range_table import Control, Grouping, RangeWrite, Word
-from hw.registers.map import WINDOW_BASE, Kind, register_map
+from hw.registers.map import SEND_BASE, WINDOW_BASE, Kind, register_map
+from hw.send_table import SendWord
 from hw.tracker.events import TrackerEvents
 from hw.tracker.trigger_table import completion
 from tb.functional_coverage import plan
@@ -282,6 +283,8 @@ async def watch_registers(dut: Any, config: Configuration) -> None:
         found = kinds.get(address & ~3, set())
         if WINDOW_BASE <= address < WINDOW_BASE + 0x80 * config.ranges and address % 0x80 < 4 * len(Word):
             return "range window"
+        if SEND_BASE <= address < SEND_BASE + 0x10 * config.sends and address % 0x10 < 4 * len(SendWord):
+            return "send window"
         if Kind.READ_WRITE in found:
             return "read-write"
         if found & {Kind.PULSE, Kind.CLEARABLE}:

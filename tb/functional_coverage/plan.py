@@ -136,7 +136,7 @@ REGISTERS = Group(
     "registers.access",
     _ARGUED,
     operation=("read", "write", "partial write"),
-    target=("read-write", "read-only", "trigger", "range window", "nothing"),
+    target=("read-write", "read-only", "trigger", "range window", "send window", "nothing"),
     answer=("OKAY", "SLVERR"),
 )
 GROUPS = (

@@ -156,7 +156,7 @@ def test_counters_are_what_the_program_moves(direction: str) -> None:
             "triggers": registers["tracker_triggers"] / tiling.wf_tiles,
         }
         counted.append(Traffic(**figures))
-    assert set(counted) == {program.closed_forms["hardware"]}
+    assert set(counted) == {program.moves()}
     interpreted = interpret(program, work.partials.reshape(spec.gpus, -1))
     assert tuple(counted) == interpreted.traffic
     assert outcome.reduced is not None

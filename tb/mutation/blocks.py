@@ -35,6 +35,7 @@ BLOCKS = {
             "-k=not no_tags and not without_tags",
         ),
     ),
+    "doorbell": Block(paths_of("doorbell"), ("tb/unit/test_doorbell.py",)),
     "spill_port": Block(paths_of("spill_port"), ("tb/unit/test_spill.py",)),
     "trigger_table": Block(paths_of("trigger_table"), ("tb/unit/test_trigger_table.py",)),
     "dma_engine": Block(

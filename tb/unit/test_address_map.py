@@ -15,6 +15,7 @@ from hw.address_map import AddressMap
 from hw.config import preset
 from hw.messages import Fault, Messages
 from hw.range_table import RangeWrite, Word
+from hw.send_table import SendWord, SendWrite
 from sim.errors import SimulationError
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, never, pauses
@@ -46,17 +47,13 @@ class Range:
     dtype: int
     first_touch: int
     tracked: int
-    remote_access: int
-    phase: int
-    peer: int
-    offset: int
     wg_base: int
     wg_count: int
     wfs: int
+    first_send: int
 
     def words(self, va_bits):
         """What is programmed; bits that the address map does not read are anything."""
-        moved = self.offset % (1 << va_bits)
         control = (
             1
             | self.mapping << 1
@@ -65,10 +62,8 @@ class Range:
             | self.dtype << 7
             | self.first_touch << 9
             | self.tracked << 10
-            | self.remote_access << 12
-            | self.phase << 14
-            | self.peer << 16
-            | random.getrandbits(32) & ~0x3FF7FF
+            | self.first_send << 12
+            | random.getrandbits(32) & ~0x3F7FF
         )
         high = max(va_bits - 32, 0)
         return {
@@ -76,12 +71,45 @@ class Range:
             Word.BASE_HIGH: self.base >> 32 | random.getrandbits(32 - high) << high,
             Word.LIMIT_LOW: self.limit & 0xFFFFFFFF,
             Word.LIMIT_HIGH: self.limit >> 32 | random.getrandbits(32 - high) << high,
-            Word.OFFSET_LOW: moved & 0xFFFFFFFF,
-            Word.OFFSET_HIGH: moved >> 32 | random.getrandbits(32 - high) << high,
             Word.WORKGROUPS: self.wg_base | self.wg_count << 16,
             Word.GROUPING: self.wfs << 20,
             Word.CONTROL: control,
         }
+
+
+@dataclass
+class Send:
+    peer: int
+    access: int
+    alu: int
+    dtype: int
+    phase: int
+    wg_offset: int
+    offset: int
+
+    def words(self, va_bits):
+        """What is programmed; bits that the address map does not read are anything."""
+        moved = self.offset % (1 << va_bits)
+        high = max(va_bits - 32, 0)
+        control = self.peer | self.access << 6 | self.alu << 8 | self.dtype << 10 | self.phase << 12
+        return {
+            SendWord.CONTROL: control | random.getrandbits(2) << 14 | self.wg_offset << 16,
+            SendWord.OFFSET_LOW: moved & 0xFFFFFFFF,
+            SendWord.OFFSET_HIGH: moved >> 32 | random.getrandbits(32 - high) << high,
+        }
+
+
+def random_send(config):
+    moved = random.choice((0, 1 << 33, random.getrandbits(config.va_sector_bits)))
+    return Send(
+        peer=random.randrange(64),
+        access=random.choice((STORE, UPDATE)),
+        alu=random.randrange(4),
+        dtype=random.randrange(4),
+        phase=random.randrange(4),
+        wg_offset=random.choice((0, random.randrange(300), random.getrandbits(16))),
+        offset=random.randint(-5000, 5000) + moved,
+    )
 
 
 def whole_elements(mask, size):
@@ -89,12 +117,13 @@ def whole_elements(mask, size):
     return all((mask >> at) % (1 << size) in (0, (1 << size) - 1) for at in range(0, 32, size))
 
 
-def golden(ranges, request, armed, epoch, va_bits):
+def golden(config, ranges, sends, request, armed, epoch):
     """(output, payload fields) of one access: output is local, remote, refused_reads or None, then the fault or
     None."""
     index, found = next(((i, r) for i, r in enumerate(ranges) if r.base <= request["va"] < r.limit), (0, None))
     fault = None
     update = False
+    send = sends[found.first_send] if found else None
     if found is None:
         fault = Fault.OUTSIDE
     elif request["access"] == READ:
@@ -102,26 +131,32 @@ def golden(ranges, request, armed, epoch, va_bits):
             fault = Fault.REMOTE_READ
     else:
         remote = found.mapping == REMOTE
-        update = UPDATE in (request["access"], found.remote_access if remote else found.access)
+        update = UPDATE in (request["access"], send.access if remote else found.access)
         in_tiles = found.wg_base <= request["wg"] < found.wg_base + found.wg_count and request["wf"] < found.wfs
         if (remote or found.tracked) and not armed:
             fault = Fault.NOT_ARMED
         elif (remote or found.tracked) and not in_tiles:
             fault = Fault.TILE
-        elif request["mask"] == 0 or (update and not whole_elements(request["mask"], ELEMENT_BYTES[found.dtype])):
+        elif request["mask"] == 0 or (
+            update and not whole_elements(request["mask"], ELEMENT_BYTES[send.dtype if remote else found.dtype])
+        ):
             fault = Fault.MASK
     if fault is not None:
         if request["access"] == READ:
             return "refused_reads", {"id": request["id"], "error": 1, "data": 0}, fault
         return None, {}, fault
-    kept = {name: request[name] for name in ("wg", "wf", "mask", "data")}
+    kept = {name: request[name] for name in ("wf", "mask", "data")}
     write = request["access"] != READ
     kept["access"] = READ if not write else UPDATE if update else STORE
-    kept["alu"], kept["dtype"] = found.alu, found.dtype
     if write and found.mapping == REMOTE:
-        kept["va"] = (request["va"] + found.offset) % (1 << va_bits)
-        return "remote", {**kept, "phase": found.phase, "epoch": epoch, "peer": found.peer}, None
-    kept.update(va=request["va"], phase=request["phase"], source=0, id=request["id"], range=index, epoch=epoch)
+        kept["va"] = (request["va"] + send.offset) % (1 << config.va_sector_bits)
+        kept["wg"] = (request["wg"] + send.wg_offset) % (1 << config.wg_bits)
+        kept.update({name: getattr(send, name) for name in ("alu", "dtype", "phase", "peer")})
+        return "remote", {**kept, "epoch": epoch}, None
+    kept["alu"], kept["dtype"] = found.alu, found.dtype
+    kept.update(
+        va=request["va"], wg=request["wg"], phase=request["phase"], source=0, id=request["id"], range=index, epoch=epoch
+    )
     kept.update(first_touch=found.first_touch * write, tracked=found.tracked * write)
     return "local", kept, None
 
@@ -136,7 +171,6 @@ def random_ranges(config):
     for index in range(count):
         place = random.choice((middle, random.randrange(top - 4000)))
         mapping = random.choice((LOCAL, REMOTE, DMA))
-        moved = random.choice((0, 1 << 33, random.getrandbits(config.va_sector_bits)))
         wg_count = random.choice((random.randint(1, 40), random.getrandbits(random.randint(1, 16)) or 1))
         ranges.append(
             Range(
@@ -149,13 +183,10 @@ def random_ranges(config):
                 dtype=random.randrange(4),
                 first_touch=random.randrange(2),
                 tracked=1 if mapping == DMA else random.randrange(2),
-                remote_access=random.choice((STORE, UPDATE)),
-                phase=random.randrange(4),
-                peer=random.randrange(64),
-                offset=random.randint(-5000, 5000) + moved,
                 wg_base=random.choice((random.randrange(300), random.randrange(1 << 16))) % ((1 << 16) + 1 - wg_count),
                 wg_count=wg_count,
                 wfs=random.randint(1, 8),
+                first_send=random.randrange(config.sends),
             )
         )
     return ranges
@@ -195,6 +226,13 @@ async def program(dut, index, words):
     dut.ranges.value = 0
 
 
+async def program_send(dut, index, words):
+    for word, value in words.items():
+        dut.sends.value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
+        await RisingEdge(dut.clk)
+    dut.sends.value = 0
+
+
 async def fill_ranges(dut, config):
     """Leave rubbish in every entry but its CONTROL, each bit written both ways: no access is to find it."""
     for index in range(config.ranges):
@@ -207,6 +245,7 @@ async def fill_ranges(dut, config):
 async def start(dut):
     Clock(dut.clk, 1, unit="ns").start()
     dut.ranges.value = 0
+    dut.sends.value = 0
     dut.armed.value = 0
     dut.epoch.value = 0
     dut.requests__valid.value = 0
@@ -248,6 +287,9 @@ async def every_access_goes_where_the_rules_say(dut):
     cocotb.start_soon(count_refused())
     for _ in range(TABLES):
         ranges = random_ranges(config)
+        sends = [random_send(config) for _ in range(config.sends)]
+        for index, send in enumerate(sends):
+            await program_send(dut, index, send.words(config.va_sector_bits))
         for index in range(config.ranges):
             await program(dut, index, ranges[index].words(config.va_sector_bits) if index < len(ranges) else UNUSED)
         epoch = random.getrandbits(config.epoch_bits)
@@ -265,7 +307,7 @@ async def every_access_goes_where_the_rules_say(dut):
             for number in range(count):
                 request = random_request(config, ranges, number % 256)
                 source.queue.append(pack(messages.compute_request, **request))
-                output, fields, fault = golden(ranges, request, armed, current, config.va_sector_bits)
+                output, fields, fault = golden(config, ranges, sends, request, armed, current)
                 if output:
                     expected[output].append(fields)
                 if fault is not None:
@@ -289,7 +331,7 @@ async def one_access_a_cycle_in_three_cycles(dut):
     config = configuration()
     messages = Messages(config)
     await start(dut)
-    plain = Range(1000, 9000, LOCAL, STORE, 0, 0, 0, 0, STORE, 0, 0, 0, 0, 1, 1)
+    plain = Range(1000, 9000, LOCAL, STORE, 0, 0, 0, 0, 0, 1, 1, 0)
     await program(dut, 0, plain.words(config.va_sector_bits))
     dut.local__ready.value = 1
     first = None

@@ -13,6 +13,7 @@ from sim import files
 from sim.cli import main as cli
 from sim.cli import run as run_command
 from sim.cli.rows import format_row, header, summary
+from sim.collectives.known import PROGRAMS
 from sim.errors import MachineError, UsageError
 from sim.experiments import user_arrays
 from sim.experiments.array_model import node_of
@@ -22,6 +23,7 @@ from sim.experiments.results import read_results, write_results
 from sim.experiments.user_arrays import chunk_elements, padded
 from sim.golden.ring import ring_reduce_scatter
 from sim.simulator import prerequisites
+from sim.topologies.known import TOPOLOGIES
 from sim.workloads.table import WORKLOADS
 from tb.drivers.result_double import array_result
 
@@ -223,7 +225,7 @@ def test_help_teaches(capsys, command):
     assert cli.command_line(command) == 0
     printed = capsys.readouterr().out
     assert "t3rtl run shape --gpus 2" in printed
-    for name in ("run", "vectors", "verilog", "list", "regress", "bench", "compare", "sweep"):
+    for name in ("run", "vectors", "verilog", "list", "explain", "regress", "bench", "compare", "sweep"):
         assert f" {name} " in printed
         assert cli.command_line([name, "--help"]) == 0
         assert "Example" in capsys.readouterr().out or name == "list"
@@ -245,6 +247,9 @@ def test_list(capsys):
     assert cli.command_line(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert set(listed["presets"]) == set(PRESETS)
+    assert listed["collectives"]["all-to-all"]["topologies"] == ["mesh", "ideal-switch", "switch"]
+    assert list(listed["collectives"]) == list(PROGRAMS)
+    assert list(listed["topologies"]) == list(TOPOLOGIES)
     assert listed["policies"] == ["round-robin", "compute-first", "mca", "paced"]
     assert {
         "name": "t-nlg/fc-1/tp16",
@@ -256,7 +261,9 @@ def test_list(capsys):
         "k": 1064,
     } in (listed["workloads"])
     assert cli.command_line(["list"]) == 0
-    assert "Mega-GPT-2" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Mega-GPT-2" in printed
+    assert all(name in printed for name in (*PROGRAMS, *TOPOLOGIES))
 
 
 def test_table_2_has_28_sublayers_and_whole_depths():

@@ -12,14 +12,18 @@ import pytest
 from hw.config import preset
 from hw.messages import Access
 from hw.range_table import WORDS, Word
-from hw.registers.map import WINDOW_BASE, find_register
+from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
+from hw.send_table import SEND_WORDS, SendWord
+from sim.collectives.all_to_all_dma import all_to_all_dma
 from sim.collectives.compiler import NodeProgram, Placement, compile_program, home_sectors, needs, workgroup_stride
+from sim.collectives.direct_reduce_scatter import direct_reduce_scatter
 from sim.collectives.program import Array, Kernel, Part, Program, ProgramError, Region, Send, Via
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.host.limits import DriverError
 from sim.host.register_writes import Write
 from sim.host.tiling import Tiling
+from sim.topologies.mesh import mesh
 from sim.topologies.ring import ring
 
 PAPER = preset("paper")
@@ -47,9 +51,41 @@ def compiled(case: dict[str, Any]) -> list[NodeProgram]:
     ]
 
 
+def before_sends(node: NodeProgram) -> list[list[int]]:
+    """The writes of `node` for a range table whose entries hold their send themselves, as when they were recorded:
+    words 5 and 6 the distance, and in CONTROL access, traffic class and peer where first send and count are now."""
+    writes, words, numbers = [], {}, []
+    for address, value in node.writes:
+        if address >= SEND_BASE:
+            words[divmod((address - SEND_BASE) // 4, 4)] = value
+            continue
+        index, word = divmod((address - WINDOW_BASE) // 4, 32)
+        if index < 0:
+            writes.append([address, value])
+            continue
+        if word == Word.CONTROL and value:
+            first, count = value >> 12 & 0x3F, value >> 18
+            # What a range that is sent to nobody had there: no hardware looked at it.
+            control, low, high = 1 << 6 | (1 if index < len(node.ranges) else 3) << 12, 0, 0
+            if count:
+                control, low, high = (words[first, number.value] for number in SendWord)
+                numbers.append(first)
+                assert count == 1 and control >> 16 == 0
+                sent = value >> 5 & 0xF, control >> 8 & 0xF
+                assert sent[0] == sent[1], "reduced there with another operation"
+            value = value & 0xFFF | (control >> 6 & 3) << 12 | (control >> 12 & 3) << 14 | (control & 0x3F) << 16
+            at = len(writes) - len(Word) + Word.WORKGROUPS
+            entry = WINDOW_BASE + 0x80 * index
+            writes[at:at] = [[entry + 0x14, low], [entry + 0x18, high]]
+        moved = word + 2 if word >= Word.WORKGROUPS else word
+        writes.append([WINDOW_BASE + 0x80 * index + 4 * moved, value])
+    assert numbers == list(range(len(words) // len(SendWord))), "every send is that of one range"
+    return writes
+
+
 def recorded_writes(nodes: list[NodeProgram]) -> tuple[int, str]:
     """How many writes there are, and their digest as in tb/data/ring_register_writes.json."""
-    writes = [[list(write) for write in node.writes] for node in nodes]
+    writes = [before_sends(node) for node in nodes]
     return sum(map(len, writes)), hashlib.sha256(json.dumps(writes).encode()).hexdigest()[:16]
 
 
@@ -81,12 +117,20 @@ def fields(words: dict[Word, int], word: Word) -> dict[str, int]:
     return {name: words[word] >> at.offset & ((1 << at.width) - 1) for name, at in WORDS[word]}
 
 
+def send_of(writes: tuple[Write, ...], number: int) -> dict[str, int]:
+    """The fields of send `number`, and its `offset`."""
+    words = {SendWord((at - SEND_BASE) // 4 % 4): value for at, value in writes if (at - SEND_BASE) // 16 == number}
+    control = words[SendWord.CONTROL]
+    fields = {name: control >> at.offset & ((1 << at.width) - 1) for name, at in SEND_WORDS[SendWord.CONTROL]}
+    return {**fields, "offset": words[SendWord.OFFSET_LOW] | words[SendWord.OFFSET_HIGH] << 32}
+
+
 def decode(writes: tuple[Write, ...]) -> tuple[dict[int, dict[Word, int]], dict[int, int]]:
     """Final range words by range, and the other registers by address."""
     table: dict[int, dict[Word, int]] = {}
     registers = {}
     for address, value in writes:
-        if address >= WINDOW_BASE:
+        if WINDOW_BASE <= address < SEND_BASE:
             index, word = divmod((address - WINDOW_BASE) // 4, 32)
             table.setdefault(index, {})[Word(word)] = value
         else:
@@ -134,9 +178,11 @@ def test_programmed_ranges_of_a_rank(banks: int, direction: int) -> None:
         assert control["mapping"] == {straight: 1, 2: 0}.get(chunk, 2)
         assert control["valid"] == 1 and control["alu"] == 2 and control["dtype"] == 1 and control["access"] == 2
         assert control["tracked"] == control["first_touch"] == int(chunk != straight)
-        assert words[Word.OFFSET_LOW] == words[Word.OFFSET_HIGH] == 0
+        assert control["sends"] == int(chunk != 2)
         if chunk != 2:
-            assert control["peer"] == peer and control["remote_access"] == Access.UPDATE.value and control["phase"] == 1
+            sent = send_of(node.writes, control["first_send"])
+            assert sent["peer"] == peer and sent["access"] == Access.UPDATE.value and sent["phase"] == 1
+            assert sent["alu"] == 2 and sent["dtype"] == 1 and sent["offset"] == sent["wg_offset"] == 0
         if chunk != straight:
             assert words[Word.THRESHOLD_BODY] == 16 * 128 * 2
             shift = fields(words, Word.GROUPING)["block_shift"]
@@ -184,8 +230,10 @@ def test_an_all_gather_compiles_to_stores() -> None:
     table, _ = decode(node.writes)
     controls = [fields(table[chunk], Word.CONTROL) for chunk in range(4)]
     assert [control["mapping"] for control in controls] == [2, 2, 2, 0]
-    assert all(control["access"] == control["remote_access"] == Access.STORE.value for control in controls)
-    assert all(control["phase"] == 2 and control["tracked"] for control in controls)
+    sends = [send_of(node.writes, control["first_send"]) for control in controls if control["sends"]]
+    assert len(sends) == 3
+    assert all(item["access"] == Access.STORE.value for item in [*controls, *sends])
+    assert all(send["phase"] == 2 for send in sends) and all(control["tracked"] for control in controls)
     assert [table[chunk][Word.THRESHOLD_BODY] for chunk in range(4)] == [16 * 256] * 4
     assert node.expected_blocks == 3 * tiling.blocks(1) and node.expected_triggers == 4 * tiling.wf_tiles
 
@@ -193,7 +241,6 @@ def test_an_all_gather_compiles_to_stores() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gpus": 65}, "gpus must be from 2 to 64"),
         ({"rank": 4}, "rank must be from 0 to 3, got 4"),
         ({"epoch": 0}, "epoch must be from 1 to 255"),
         ({"epoch": 256}, "epoch must be from 1 to 255"),
@@ -221,6 +268,15 @@ def test_a_link_that_is_not_there_is_refused() -> None:
     compile_program(ring_reduce_scatter(2, -1), config, ring(2, 1, -1), 0, placements)
 
 
+def test_more_ports_than_a_node_has_are_refused() -> None:
+    placements = {"output": Placement(0, Tiling(128, 128))}
+    with pytest.raises(DriverError, match="links must be at least 3 for the mesh, got 2"):
+        compile_program(direct_reduce_scatter(4), PAPER, mesh(4), 0, placements)
+    node = compile_program(direct_reduce_scatter(3), PAPER, mesh(3), 1, placements)
+    _, registers = decode(node.writes)
+    assert registers[find_register(PAPER, "route_low").address] == 1 << 0  # to rank 0 by port 1, to rank 2 by port 0
+
+
 def pair(regions: Callable[[int], list[Region]]) -> Program:
     """A program of two ranks whose kernels store a[0] on rank 0, nothing on rank 1."""
     return Program(
@@ -231,7 +287,46 @@ def pair(regions: Callable[[int], list[Region]]) -> Program:
         kernels=lambda rank: (Kernel("gemm", () if rank else (Part("a", 0),)),),
         result=lambda rank: (),
         golden=lambda inputs: inputs,
+        lies=lambda rank: (Part("a", 1),),
     )
+
+
+@pytest.mark.parametrize("via", Via)
+def test_a_send_to_another_chunk_moves_address_and_tile_number(via: Via) -> None:
+    def regions(rank: int) -> list[Region]:
+        if rank:
+            return [Region("b", 1, updates=1)]
+        return [Region("a", 0, updates=int(via is Via.DMA), sends=(Send(1, "b", 1),), via=via)]
+
+    tiling = Tiling(200, 200)
+    placements = {"a": Placement(6000, tiling), "b": Placement(100, tiling)}
+    config = preset("paper", tracker_banks=8)
+    nodes = [compile_program(pair(regions), config, ring(2), rank, placements) for rank in range(2)]
+    tables = [decode(node.writes)[0][0] for node in nodes]
+    here, there = (fields(words, Word.WORKGROUPS)["base"] for words in tables)
+    sent = send_of(nodes[0].writes, 0)
+    assert (here, there) == (0, 24) and sent["wg_offset"] == 24
+    assert tables[0][Word.BASE_LOW] + sent["offset"] - (1 << config.va_sector_bits) == tables[1][Word.BASE_LOW]
+
+
+def test_doorbells_are_rung_for_what_lies_in_memory() -> None:
+    tiling = Tiling(300, 200, 128, 64, 8)
+    placements = {name: Placement(base, tiling) for name, base in (("output", 0), ("received", 1 << 20))}
+    node = compile_program(all_to_all_dma(3), PAPER, mesh(3), 1, placements)
+    table, _ = decode(node.writes)
+    workgroups, doorbell = (find_register(PAPER, name) for name in ("doorbell_workgroups", "doorbell"))
+    rung = []
+    for writes in node.doorbells:
+        assert [address for address, _ in writes] == [workgroups.address, doorbell.address]
+        index, ring_bit = writes[1][1] & 0x3F, writes[1][1] >> 31
+        assert ring_bit == 1
+        assert writes[0][1] == table[index][Word.WORKGROUPS], "first and count stand as in the range"
+        rung.append(node.ranges[index].region.part)
+    assert rung == [Part("output", 2), Part("output", 0)]
+    for item in node.ranges:
+        control = fields(table[item.index], Word.CONTROL)
+        assert control["first_touch"] == int(bool(item.region.updates) and not item.region.doorbell)
+    assert not compile_program(ring_reduce_scatter(3), PAPER, ring(3), 0, {"output": placements["output"]}).doorbells
 
 
 def test_sends_that_the_hardware_has_not_are_refused() -> None:
@@ -245,10 +340,10 @@ def test_sends_that_the_hardware_has_not_are_refused() -> None:
             return [Region("a", 0, updates=1), Region("b", 0, updates=1)]
         return [Region("a", 0, updates=1, sends=(Send(1, "a", 0), Send(1, "b", 0)))]
 
-    placements = {"a": Placement(0, Tiling(128, 128)), "b": Placement(1 << 20, Tiling(128, 128))}
+    placements = {"a": Placement(0, Tiling(128, 128)), "b": Placement(1 << 20, Tiling(128, 64))}
     for regions, message in (
-        (elsewhere, r"a\[0\] is sent to b\[1\], whose wg numbers differ"),
-        (twice, r"a\[0\] has 2 sends, the hardware sends a block once"),
+        (elsewhere, r"a\[0\] is sent to b\[1\], whose tiles are others"),
+        (twice, r"a\[0\] has 2 sends, the hardware sends a block 1 times at most"),
     ):
         with pytest.raises(DriverError, match=message):
             compile_program(pair(regions), PAPER, ring(2), 0, placements)

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw.config import preset
-from hw.messages import DataType, Mapping, Policy, Threshold
+from hw.messages import Access, DataType, Mapping, Phase, Policy, Threshold
 from hw.range_table import WORDS, Word
-from hw.registers.map import WINDOW_BASE, find_register
+from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
+from hw.send_table import SendWord
 from sim.host.limits import DriverError
-from sim.host.range_entries import divisibility, range_words, trigger_entries
-from sim.host.register_writes import arbiter_writes, arm_writes, range_writes, register_write, wide_writes
+from sim.host.range_entries import divisibility, range_words, send_words, trigger_entries
+from sim.host.register_writes import arbiter_writes, arm_writes, range_writes, register_write, send_writes, wide_writes
 from sim.host.tiling import Tiling
 from tb.golden.tiles import count_blocks, count_tiles
 
@@ -166,18 +167,20 @@ def test_bad_tilings_are_refused(arguments, message):
         ({"base": -1}, "base must be"),
         ({"base": 1 << 43}, "base must be"),
         ({"base": (1 << 43) - 5}, "length in sectors must be"),
-        ({"peer": 64}, "CONTROL.peer must be a whole number from 0 to 63, got 64"),
+        ({"first_send": 16}, "first_send must be a whole number from 0 to 15, got 16"),
+        ({"sends": 2}, "sends must be a whole number from 0 to 1, got 2"),
+        ({"mapping": Mapping.DMA}, "sends must be a whole number from 1 to 1, got 0"),
+        ({"tiling": Tiling(64, 64), "mapping": Mapping.REMOTE}, "sends must be a whole number from 1 to 1, got 0"),
         ({"wg_base": 65530}, "wg_base must be"),
         ({"block_wfs": 9}, "block_wfs must be a whole number from 1 to 8"),
         ({"block_base": 4090}, "trigger_blocks must be at least"),
         ({"updates": 9, "tracked": True}, r"WF tile bytes x updates must be .* to 131071, got 147456"),
         ({"updates": 0}, "updates must be"),
         ({"dtype": DataType.FP32}, "dtype FP32 has 4 bytes"),
-        ({"mapping": Mapping.DMA, "tracked": False}, "tracked must be true for a DMA-mapped range"),
+        ({"mapping": Mapping.DMA, "sends": 1, "tracked": False}, "tracked must be true for a DMA-mapped range"),
         ({"sectors": 5}, "exactly one of tiling and sectors"),
         ({"tiling": None, "sectors": 5, "mapping": Mapping.REMOTE}, "tiling must be given"),
         ({"tiling": Tiling(70000, 64, 1, 16, 1)}, "workgroups must be"),
-        ({"offset": 1 << 43}, "offset must be"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, message):
@@ -187,9 +190,33 @@ def test_what_does_not_fit_is_refused(arguments, message):
         )
 
 
-def test_negative_offset_wraps_to_the_address_width():
-    words = range_words(PAPER, base=100, sectors=10, offset=-1)
-    assert words[Word.OFFSET_LOW] | words[Word.OFFSET_HIGH] << 32 == (1 << PAPER.va_sector_bits) - 1
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"peer": 64}, "send CONTROL.peer must be a whole number from 0 to 63, got 64"),
+        ({"offset": 1 << 43}, "^offset must be"),
+        ({"wg_offset": 1 << 16}, "wg_offset must be a whole number from -65535 to 65535, got 65536"),
+        ({"wg_offset": -(1 << 16)}, "wg_offset must be"),
+    ],
+)
+def test_a_send_that_does_not_fit_is_refused(arguments, message):
+    with pytest.raises(DriverError, match=message):
+        send_words(PAPER, **{"peer": 1, **arguments})
+
+
+def test_negative_offsets_wrap():
+    words = send_words(PAPER, peer=63, offset=-1, wg_offset=-2, access=Access.UPDATE, phase=Phase.OTHER)
+    assert words[SendWord.OFFSET_LOW] | words[SendWord.OFFSET_HIGH] << 32 == (1 << PAPER.va_sector_bits) - 1
+    assert words[SendWord.CONTROL] == 63 | Access.UPDATE.value << 6 | 3 << 12 | 0xFFFE << 16
+
+
+def test_sends_are_written_word_by_word():
+    words = send_words(PAPER, peer=1)
+    assert [address for address, _ in send_writes(PAPER, 15, words)] == [
+        SEND_BASE + 0xF0 + 4 * word for word in SendWord
+    ]
+    with pytest.raises(DriverError, match="send index must be"):
+        send_writes(PAPER, 16, words)
 
 
 def test_range_is_invalid_while_it_is_written():

@@ -9,6 +9,7 @@ from hw.config import preset
 from hw.range_table import Word
 from hw.registers.documents import c_header, markdown
 from hw.registers.map import Field, Kind, Register, check_map, register_map
+from hw.send_table import SendWord
 
 PRESETS = ("paper", "tiny", "wide")
 
@@ -47,12 +48,17 @@ def test_documents_hold_every_register_and_field(name):
                 assert int(defines[f"{prefix}_{field.name.upper()}_SHIFT"], 16) == field.low
     for word in Word:
         assert int(defines[f"T3_RANGE_{word.name}_WORD"], 16) == word.value
+    for word in SendWord:
+        assert int(defines[f"T3_SEND_{word.name}_WORD"], 16) == word.value
+    assert int(defines["T3_SEND_CONTROL_WG_OFFSET_SHIFT"], 16) == 16
 
 
 def test_header_is_valid_c(tmp_path):
     (tmp_path / "registers.h").write_text(c_header(preset("paper")))
     source = tmp_path / "check.c"
-    source.write_text('#include "registers.h"\n#include "registers.h"\nint a = T3_RANK_OFFSET + T3_RANGE_OFFSET(1);\n')
+    source.write_text(
+        '#include "registers.h"\n#include "registers.h"\nint a = T3_RANGE_OFFSET(1) + T3_SEND_OFFSET(1);\n'
+    )
     subprocess.run(
         ["gcc", "-std=c11", "-Wall", "-Werror", "-fsyntax-only", str(source)], check=True, capture_output=True
     )

@@ -13,9 +13,11 @@ from cocotbext.axi.axil_channels import AxiLiteARTransaction, AxiLiteAWTransacti
 
 from hw.config import preset
 from hw.range_table import RangeWrite, Word
-from hw.registers.map import COUNTER_BITS, WINDOW_BASE, Counting, Kind, counters, find_register
+from hw.registers.map import COUNTER_BITS, SEND_BASE, WINDOW_BASE, Counting, Kind, counters, find_register
 from hw.registers.register_file import KEPT_HERE, RegisterFile
+from hw.send_table import SendWord, SendWrite
 from sim.errors import SimulationError
+from tb.drivers.payload import pack
 from tb.drivers.register_bench import RegisterBench
 from tb.runner import simulate
 
@@ -56,10 +58,10 @@ async def every_register_reads_and_writes_as_described(dut):
 async def byte_strobes_are_honoured(dut):
     bench = await RegisterBench(dut).start()
     bench.pause(int(os.environ.get("T3_PAUSES", "0")))
-    masks = {WINDOW_BASE + 0x80 + 4 * Word.PITCH: 0xFFFFFFFF}
+    masks = {WINDOW_BASE + 0x80 + 4 * Word.PITCH: 0xFFFFFFFF, SEND_BASE + 0x10 + 4: 0xFFFFFFFF}
     for register in bench.registers:
         writable = sum(field.mask for field in register.fields if field.kind is Kind.READ_WRITE)
-        if writable and register.name != "range_table":
+        if writable:
             masks[register.address] = writable
     for address, mask in masks.items():
         model = bytearray(4)
@@ -78,44 +80,99 @@ async def byte_strobes_are_honoured(dut):
 
 
 @cocotb.test()
-async def range_table_is_broadcast_and_reads_back(dut):
+async def tables_are_broadcast_and_read_back(dut):
     bench = await RegisterBench(dut).start()
+    for window in (
+        (dut.range_write, RangeWrite, WINDOW_BASE, 0x80, bench.config.ranges, Word),
+        (dut.send_write, SendWrite, SEND_BASE, 0x10, bench.config.sends, SendWord),
+    ):
+        dut.rst.value = 1
+        await ClockCycles(dut.clk, 3)
+        dut.rst.value = 0
+        await table_is_broadcast_and_reads_back(dut, bench, *window)
+
+
+async def table_is_broadcast_and_reads_back(dut, bench, bus, layout, base, pitch, entries, words):
+    """Every word of every entry of one table, from a reset on."""
     table = {}
     swept = set()
     broadcast = []
 
     def field(number, name):
-        at = RangeWrite[name]
+        at = layout[name]
         return number >> at.offset & ((1 << at.width) - 1)
 
     async def listen():
         while True:
             await RisingEdge(dut.clk)
             await ReadOnly()
-            number = int(dut.range_write.value)
+            number = int(bus.value)
             if field(number, "valid"):
                 broadcast.append(tuple(field(number, name) for name in ("index", "word", "data")))
 
-    cocotb.start_soon(listen())
-    address = WINDOW_BASE
-    assert await bench.read(address) == 0
+    listener = cocotb.start_soon(listen())
+    assert await bench.read(base) == 0
     swept.update(broadcast)
-    assert swept >= {(index, word, 0) for index in range(bench.config.ranges) for word in range(len(Word))}
+    assert swept >= {(index, word, 0) for index in range(entries) for word in range(len(words))}
     broadcast.clear()
-    order = [(index, word.value) for index in range(bench.config.ranges) for word in Word]
+    order = [(index, word.value) for index in range(entries) for word in words]
     random.shuffle(order)
     for index, word in order:
         table[index, word] = random.getrandbits(32)
-        await bench.write(WINDOW_BASE + index * 0x80 + word * 4, table[index, word])
+        await bench.write(base + index * pitch + word * 4, table[index, word])
     assert broadcast == [(index, word, table[index, word]) for index, word in order]
     random.shuffle(order)
     for index, word in order:
-        assert await bench.read(WINDOW_BASE + index * 0x80 + word * 4) == table[index, word]
+        assert await bench.read(base + index * pitch + word * 4) == table[index, word]
+    listener.cancel()
     dut.rst.value = 1
     await ClockCycles(dut.clk, 3)
     dut.rst.value = 0
     for index, word in order[:10]:
-        assert await bench.read(WINDOW_BASE + index * 0x80 + word * 4) == 0
+        assert await bench.read(base + index * pitch + word * 4) == 0
+
+
+@cocotb.test()
+async def a_ring_reads_out_the_entry(dut):
+    """Every word of the range, once, in order, beginning right after the ring; accesses that come meanwhile wait."""
+    bench = await RegisterBench(dut).start()
+    config = bench.config
+    seen, rings = [], 0
+
+    async def listen():
+        nonlocal rings
+        while True:
+            await RisingEdge(dut.clk)
+            await ReadOnly()
+            rings += int(dut.doorbell_ring.value)
+            bits = int(dut.doorbell_entry.value)
+            if bits & 1:
+                seen.append((int(dut.doorbell_range.value), bits))
+
+    cocotb.start_soon(listen())
+    table = {(index, word): random.getrandbits(32) for index in range(config.ranges) for word in Word}
+    for (index, word), value in table.items():
+        await bench.write(WINDOW_BASE + index * 0x80 + word * 4, value)
+    first, count = random.getrandbits(16), random.getrandbits(16)
+    await bench.write(bench.address("doorbell_workgroups"), first | count << 16)
+    assert (int(dut.doorbell_workgroups_first.value), int(dut.doorbell_workgroups_count.value)) == (first, count)
+    assert not seen
+    for number in range(12):
+        index = random.randrange(config.ranges)
+        await bench.write(bench.address("doorbell"), index)
+        assert not seen, "read out without a ring"
+        await bench.write(bench.address("doorbell"), index | 1 << 31)
+        word = random.choice(list(Word))
+        if number % 2:
+            await bench.write(WINDOW_BASE + index * 0x80 + word * 4, ~table[index, word] & 0xFFFFFFFF)
+        assert await bench.read(bench.address("doorbell")) == index
+        entry = [table[index, word] for word in Word]
+        expected = [pack(RangeWrite, valid=1, index=index, word=word, data=entry[word]) for word in Word]
+        assert seen == [(index, bits) for bits in expected] and rings == number + 1
+        seen.clear()
+        if number % 2:
+            table[index, word] ^= 0xFFFFFFFF
+            assert await bench.read(WINDOW_BASE + index * 0x80 + word * 4) == table[index, word]
 
 
 @cocotb.test()
@@ -123,10 +180,14 @@ async def unmapped_addresses_are_refused(dut):
     bench = await RegisterBench(dut).start()
     mapped = {register.address for register in bench.registers}
     mapped |= {WINDOW_BASE + i * 0x80 + word * 4 for i in range(bench.config.ranges) for word in Word}
+    mapped |= {SEND_BASE + i * 0x10 + word * 4 for i in range(bench.config.sends) for word in SendWord}
     edges = [
         WINDOW_BASE - 4,
         WINDOW_BASE + len(Word) * 4,
         WINDOW_BASE + bench.config.ranges * 0x80,
+        SEND_BASE - 4,
+        SEND_BASE + len(SendWord) * 4,
+        SEND_BASE + bench.config.sends * 0x10,
         0x14,
         0x64,
         0x98,
@@ -315,7 +376,7 @@ async def reads_and_writes_back_to_back(dut):
 
     async def reader():
         for _ in range(120):
-            assert await bench.read(bench.address("identification")) == 0x54330001
+            assert await bench.read(bench.address("identification")) == 0x54330002
 
     tasks = [cocotb.start_soon(task) for task in (*map(writer, names), reader(), reader())]
     for task in tasks:
@@ -325,7 +386,8 @@ async def reads_and_writes_back_to_back(dut):
 
 
 CASES = (
-    "range_table_is_broadcast_and_reads_back",
+    "tables_are_broadcast_and_read_back",
+    "a_ring_reads_out_the_entry",
     "unmapped_addresses_are_refused",
     "counters_count_latch_and_clear",
     "every_counter_carries_through_all_its_bits",

@@ -1,0 +1,29 @@
+"""Direct all-gather: each GPU's kernel stores one chunk, which is read once and sent to all other GPUs."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from sim.collectives import closed_forms
+from sim.collectives.program import Array, Kernel, Part, Program, Region, Send
+from sim.golden import gather
+
+
+@lru_cache
+def direct_all_gather(gpus: int, dtype: str = "fp16") -> Program:
+    """The program."""
+
+    def regions(rank: int) -> Iterator[Region]:
+        everyone = tuple(Send((rank + step) % gpus, "gathered", rank) for step in range(1, gpus))
+        for chunk in range(gpus):
+            yield Region("gathered", chunk, updates=1, sends=everyone if chunk == rank else ())
+
+    return Program(
+        name="direct-all-gather",
+        gpus=gpus,
+        arrays=(Array("gathered", gpus, dtype, traffic="ag"),),
+        regions=regions,
+        kernels=lambda rank: (Kernel("gemm", (Part("gathered", rank),)),),
+        result=lambda rank: tuple(Part("gathered", chunk) for chunk in range(gpus)),
+        golden=gather.all_gather,
+        closed_form=lambda rank: closed_forms.direct_all_gather(gpus),
+    )

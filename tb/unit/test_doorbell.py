@@ -1,0 +1,297 @@
+"""A doorbell commits every WF tile of its workgroups once, with the tile's threshold at its lowest address."""
+
+import os
+import random
+from dataclasses import dataclass
+from functools import cache
+
+import cocotb
+import pytest
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+
+from hw.config import preset
+from hw.messages import Access, DataType, Fault, Messages
+from hw.range_table import RangeWrite, Word
+from hw.tracker.doorbell import Doorbell
+from sim.errors import SimulationError
+from sim.host.range_entries import range_words
+from sim.host.tiling import Tiling
+from tb.drivers.payload import pack, unpack
+from tb.drivers.stream import StreamSink, never, pauses
+from tb.drivers.wrong_blocks import RingsTwice
+from tb.golden.tiles import count_tiles
+from tb.runner import simulate
+
+doorbell = cache(Doorbell)
+
+CONFIG = preset("paper")
+RANGES = 12
+"""Ranges that a simulation rings."""
+
+
+@dataclass
+class Area:
+    """A range of tiles, and what it says of them."""
+
+    index: int
+    base: int
+    tiling: Tiling
+    wg_base: int
+    updates: int
+    words: dict[Word, int]
+
+
+def random_area() -> Area:
+    """A range with up to three tile rows and five tile columns, ragged or not."""
+    element = random.choice((2, 4))
+    wfs = random.randint(1, 8)
+    tile_rows = wfs * random.randint(1, 3)
+    tile_columns = 32 // element * random.randint(1, 2)
+    rows = random.randint(1, 3 * tile_rows)
+    columns = random.choice((tile_columns * random.randint(1, 5), random.randint(1, 5 * tile_columns)))
+    pitch = -(-columns * element // 32) + random.choice((0, 0, 1, 7))
+    tiling = Tiling(rows, columns, tile_rows, tile_columns, wfs, element, pitch)
+    area = Area(
+        index=random.randrange(CONFIG.ranges),
+        base=random.choice((random.randrange(1000), (1 << 32) - 20, random.randrange(1 << 40))),
+        tiling=tiling,
+        wg_base=random.choice((0, 8 * random.randrange(500), 65536 - tiling.workgroups)),
+        updates=random.randint(1, 3),
+        words={},
+    )
+    area.words = range_words(
+        CONFIG,
+        base=area.base,
+        tiling=tiling,
+        dtype=DataType.FP16 if element == 2 else DataType.FP32,
+        tracked=True,
+        updates=area.updates,
+        wg_base=area.wg_base,
+    )
+    return area
+
+
+def expected(area: Area, first: int, count: int, epoch: int) -> list[dict[str, int]]:
+    """The commits of workgroups `first` (from 0) to `first + count`, in order."""
+    at = area.tiling
+    tiles = count_tiles(at.rows, at.columns, at.tile_rows, at.tile_columns, at.wfs, at.dtype_bytes, at.pitch_sectors)
+    return [
+        {
+            "range": area.index,
+            "wg": area.wg_base + wg,
+            "wf": wf,
+            "epoch": epoch,
+            "va": area.base + min(tile.sectors),
+            "bytes": tile.bytes * area.updates,
+        }
+        for (wg, wf), tile in sorted(tiles.items())
+        if first <= wg < first + count
+    ]
+
+
+class Bench:
+    """The doorbell, and the register file that reads a range's words out to it."""
+
+    def __init__(self, dut, pause: float = 0):
+        self.dut = dut
+        self.messages = Messages(CONFIG)
+        Clock(dut.clk, 1, unit="ns").start()
+        for name in ("entry", "first", "count", "armed", "epoch"):
+            getattr(dut, name).value = 0
+        self.commits = StreamSink(dut, "commits", dut.clk, pauses(pause) if pause else never)
+        self.faults = StreamSink(dut, "faults", dut.clk, never)
+        self.tiles = 0
+
+    async def start(self):
+        self.dut.rst.value = 1
+        await ClockCycles(self.dut.clk, 2)
+        self.dut.rst.value = 0
+        cocotb.start_soon(self._count())
+        self.arm(random.randrange(1, 256))
+        return self
+
+    async def _count(self):
+        while True:
+            await ReadOnly()
+            self.tiles += int(self.dut.tile.value)
+            await RisingEdge(self.dut.clk)
+
+    def arm(self, epoch: int):
+        self.epoch = epoch
+        self.dut.epoch.value, self.dut.armed.value = epoch, 1
+
+    async def ring(self, index: int, words: dict[Word, int], first: int, count: int):
+        """Everything that comes with a ring. The registers may be written anew a cycle after the last word."""
+        self.dut.first.value, self.dut.count.value = first, count
+        for word in Word:
+            self.dut.entry.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=words[word])
+            await RisingEdge(self.dut.clk)
+        self.dut.entry.value = random.getrandbits(32) << 12
+        await RisingEdge(self.dut.clk)
+        self.dut.first.value, self.dut.count.value = random.getrandbits(16), random.getrandbits(16)
+
+    async def settle(self, limit: int = 20000):
+        """Wait for the end of the walk, and a little longer: nothing may come after it."""
+        for _ in range(limit):
+            await ReadOnly()
+            if not int(self.dut.busy.value):
+                break
+            await RisingEdge(self.dut.clk)
+        else:
+            raise AssertionError("the walk does not end")
+        await ClockCycles(self.dut.clk, 20)
+
+    def taken(self) -> list[dict[str, int]]:
+        """The commits since the last time."""
+        commits = [unpack(self.messages.commit, payload) for payload in self.commits.received]
+        self.commits.received.clear()
+        return commits
+
+    def refused(self) -> list[tuple[int, int]]:
+        """The faults since the last time, and their workgroups."""
+        records = [unpack(self.messages.fault_record, payload) for payload in self.faults.received]
+        self.faults.received.clear()
+        assert all((record["access"], record["link"]) == (Access.UPDATE.value, 0) for record in records)
+        return [(record["fault"], record["wg"]) for record in records]
+
+
+@cocotb.test()
+async def every_tile_is_committed_once(dut):
+    """Whole ranges and parts of them, at any rate."""
+    bench = await Bench(dut, float(os.environ.get("T3_PAUSES", "0"))).start()
+    seen = 0
+    for _ in range(RANGES):
+        area = random_area()
+        total = area.tiling.workgroups
+        first = random.choice((0, random.randrange(total)))
+        for start, count in ((0, total), (first, random.randint(0, total - first)), (total - 1, 1)):
+            await bench.ring(area.index, area.words, area.wg_base + start, count)
+            await bench.settle()
+            wanted = expected(area, start, count, bench.epoch)
+            assert bench.taken() == wanted, (area, start, count)
+            seen += len(wanted)
+            assert bench.tiles == seen and not bench.refused()
+
+
+@cocotb.test()
+async def what_cannot_be_rung_is_refused(dut):
+    """Not armed, not tracked, not valid, workgroups that the range does not have: a fault, and no commit."""
+    bench = await Bench(dut).start()
+    for _ in range(20):
+        area = random_area()
+        total, first = area.tiling.workgroups, area.wg_base
+        control = area.words[Word.CONTROL]
+        for words, start, count, fault in (
+            (area.words, first, total + 1, Fault.TILE),
+            (area.words, first + total, 1, Fault.TILE),
+            (area.words, first - 1, 1, Fault.TILE),
+            (area.words, first, 0xFFFF, Fault.TILE),
+            ({**area.words, Word.CONTROL: control & ~1}, first, 1, Fault.TILE),
+            ({**area.words, Word.CONTROL: control & ~(1 << 10)}, first, 1, Fault.TILE),
+            (area.words, first, total, Fault.NOT_ARMED),
+        ):
+            if not 0 <= start < 1 << 16:
+                continue
+            dut.armed.value = int(fault is not Fault.NOT_ARMED)
+            await bench.ring(area.index, words, start, count)
+            await bench.settle()
+            assert bench.refused() == [(fault.value, start)] and not bench.taken()
+        dut.armed.value = 1
+        await bench.ring(area.index, area.words, first, total)
+        await bench.settle()
+        assert bench.taken() == expected(area, 0, total, bench.epoch) and not bench.refused()
+
+
+@cocotb.test()
+async def a_second_ring_does_not_disturb_the_first(dut):
+    """Rung again while it walks: BUSY, and the walk goes on as if it had not been."""
+    bench = await Bench(dut, 70).start()
+    for _ in range(20):
+        area, other = random_area(), random_area()
+        total = area.tiling.workgroups
+        await bench.ring(area.index, area.words, area.wg_base, total)
+        await ClockCycles(dut.clk, random.randrange(6))
+        await ReadOnly()
+        busy = int(dut.busy.value)
+        await RisingEdge(dut.clk)
+        wanted = expected(area, 0, total, bench.epoch)
+        await bench.ring(other.index, other.words, other.wg_base, 1)
+        await bench.settle()
+        if not busy:
+            wanted += expected(other, 0, 1, bench.epoch)
+        refused = bench.refused()
+        assert refused in ([(Fault.BUSY.value, other.wg_base)], []) and (busy or not refused)
+        if busy and not refused:
+            wanted += expected(other, 0, 1, bench.epoch)
+        assert bench.taken() == wanted
+
+
+@cocotb.test()
+async def a_walk_ends_with_its_epoch(dut):
+    """Disarmed at any cycle: nothing but the commit on offer, all of them of the epoch in which it was rung, whatever
+    the epoch register says by then."""
+    bench = await Bench(dut, 50).start()
+    cut = 0
+    for _ in range(60):
+        area = random_area()
+        total = area.tiling.workgroups
+        await bench.ring(area.index, area.words, area.wg_base, total)
+        wanted = expected(area, 0, total, bench.epoch)
+        await ClockCycles(dut.clk, random.randrange(4 * len(wanted)))
+        dut.armed.value = 0
+        await ReadOnly()
+        had = len(bench.commits.received)
+        offered = int(dut.commits__valid.value)
+        await RisingEdge(dut.clk)
+        dut.epoch.value = random.getrandbits(8)
+        await bench.settle(50)
+        got = bench.taken()
+        assert got == wanted[: len(got)] and len(got) <= had + offered
+        cut += len(got) < len(wanted)
+        assert not bench.refused()
+        bench.arm(random.randrange(1, 256))
+    assert cut > 10
+
+
+@cocotb.test()
+async def a_tile_a_cycle_and_one_more_for_a_workgroup(dut):
+    """As fast as it says, from the last word on."""
+    bench = await Bench(dut).start()
+    tiling = Tiling(32, 64, 16, 16, 4)
+    words = range_words(CONFIG, base=64, tiling=tiling, tracked=True)
+    for first, count in ((0, 8), (5, 2)):
+        await bench.ring(3, words, first, count)
+        cycles = 1
+        while True:
+            await ReadOnly()
+            if not int(dut.busy.value):
+                break
+            await RisingEdge(dut.clk)
+            cycles += 1
+        assert len(bench.taken()) == count * 4
+        assert cycles == 1 + tiling.wfs + first + count * (tiling.wfs + 1)
+        await RisingEdge(dut.clk)
+
+
+CASES = (
+    "every_tile_is_committed_once",
+    "what_cannot_be_rung_is_refused",
+    "a_second_ring_does_not_disturb_the_first",
+    "a_walk_ends_with_its_epoch",
+    "a_tile_a_cycle_and_one_more_for_a_workgroup",
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_doorbell(case):
+    simulate(doorbell(CONFIG), "doorbell", __name__, case, environment={"T3_PAUSES": "0"})
+
+
+def test_paused():
+    simulate(doorbell(CONFIG), "doorbell", __name__, CASES[0], environment={"T3_PAUSES": "60"})
+
+
+def test_a_doorbell_that_rings_twice_is_caught():
+    with pytest.raises(SimulationError, match="AssertionError"):
+        simulate(RingsTwice(CONFIG), "doorbell_twice", __name__, CASES[0], environment={"T3_PAUSES": "0"})
