@@ -50,6 +50,10 @@ SendWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(6), "word
 """One word of one send being programmed."""
 
 
+RouteWrite = data.StructLayout({"valid": unsigned(1), "peer": unsigned(6), "port": unsigned(4)})
+"""The link port that leads to `peer` being programmed; it holds for sends whose CONTROL is written after it."""
+
+
 def send_layout(parameters: MessageParameters) -> data.StructLayout:
     """A send: fields as in :data:`SendControl`, and `offset` in sectors."""
     names = ("peer", "access", "alu", "dtype", "phase", "wg_offset")

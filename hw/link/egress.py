@@ -10,10 +10,11 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from ..send_table import WG_OFFSET_BITS, RouteWrite, SendWrite
 from .flit_buffer import FlitBuffer
 from .issue import PacketIssue
 from .port_sender import LinkTimers, PortSender, chosen_flit
-from .send_table import SendTable, SendWrite
+from .send_table import SendTable
 from .slot_bank import SlotBank
 from .turns import Turns
 from .wire import (
@@ -63,10 +64,10 @@ def port_events() -> data.StructLayout:
 class Egress(wiring.Component):
     """Slots, send table, and the senders of all ports.
 
-    Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets;
-    `discard`: take out what was never sent; `sources`: DMA engine and stores, whose bank is always the last one;
-    `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per port;
-    `events`, per port; `block_done`: all sends of a packet with `mark` are acknowledged; `discarded`: a send of a
+    Ports: `sends`, `routes`: programming buses of the send table, quiet unless `empty`; `timers`; `rank`: source of all
+    packets; `discard`: take out what was never sent; `sources`: DMA engine and stores, whose bank is always the last
+    one; `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per
+    port; `events`, per port; `block_done`: all sends of a packet with `mark` are acknowledged; `discarded`: a send of a
     packet was discarded; `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as
     the first ones.
 
@@ -81,6 +82,7 @@ class Egress(wiring.Component):
         super().__init__(
             {
                 "sends": In(SendWrite),
+                "routes": In(RouteWrite),
                 "timers": In(LinkTimers),
                 "rank": In(6),
                 "discard": In(1),
@@ -99,7 +101,7 @@ class Egress(wiring.Component):
         m = Module()
         parameters = self._parameters
         m.submodules.sends = table = SendTable(parameters)
-        m.d.comb += table.write.eq(self.sends)
+        m.d.comb += [table.write.eq(self.sends), table.routes.eq(self.routes)]
         banks = []
         for number in range(parameters.banks):
             bank = SlotBank(parameters, number)
@@ -254,11 +256,11 @@ class Egress(wiring.Component):
         header = Signal(header_layout(parameters.config))
         m.d.comb += [
             header.va.eq(attributes.va + send.offset),
-            header.wg.eq(attributes.wg + send.wg_offset),
+            header.wg.eq((attributes.wg + send.wg_offset)[:WG_OFFSET_BITS]),
             *(header[name].eq(attributes[name]) for name in ("wf", "epoch", "length", "mask")),
-            *(header[name].eq(send.control[name]) for name in ("access", "alu", "dtype", "phase")),
+            *(header[name].eq(send[name]) for name in ("access", "alu", "dtype", "phase")),
             header.source.eq(self.rank),
-            header.destination.eq(send.control.peer),
+            header.destination.eq(send.peer),
         ]
         for port, buffer in enumerate(buffers):
             out = buffer.flit

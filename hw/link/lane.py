@@ -8,11 +8,11 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from ..messages import Messages
 from ..primitives.stream_arbiter import StreamArbiter
 from ..range_table import RangeWrite
+from ..send_table import RouteWrite, SendWrite
 from .egress import Egress, PacketSource, port_events
 from .flit_crc import flit_is_clean
 from .port_ingress import PortIngress
 from .port_sender import LinkTimers
-from .send_table import SendWrite
 from .wire import LaneParameters, arrival_layout, flit_layout, message_layout
 
 
@@ -26,8 +26,8 @@ class LinkLane(wiring.Component):
     """`links` ports, each of which sends and receives; the two directions of a port share nothing but its state
     messages, and no port waits for another.
 
-    Ports: `ranges`, `sends`: programming buses; `timers`; `rank`; `peers`, `any_peer`: whose packets a port takes;
-    `epoch`, `armed`: packets of that epoch are taken, and its grant is given; `discard`, `sources`, `arrivals`,
+    Ports: `ranges`, `sends`, `routes`: programming buses; `timers`; `rank`; `peers`, `any_peer`: whose packets a port
+    takes; `epoch`, `armed`: packets of that epoch are taken, and its grant is given; `discard`, `sources`, `arrivals`,
     `block_done`, `discarded`, `empty`: see :class:`hw.link.egress.Egress`; per port `tx` and the state messages against
     it, `tx_messages`, `rx` and `rx_messages`; `requests`: writes of received packets, per channel; `faults`: a fault
     that comes while others still wait replaces the last one of its port that was not yet offered; `sent`, `arrived`:
@@ -44,6 +44,7 @@ class LinkLane(wiring.Component):
             {
                 "ranges": In(RangeWrite),
                 "sends": In(SendWrite),
+                "routes": In(RouteWrite),
                 "timers": In(LinkTimers),
                 "rank": In(6),
                 "peers": In(6).array(links),
@@ -74,6 +75,7 @@ class LinkLane(wiring.Component):
             connect(m, flipped(source), inner)
         m.d.comb += [
             egress.sends.eq(self.sends),
+            egress.routes.eq(self.routes),
             egress.timers.eq(self.timers),
             egress.rank.eq(self.rank),
             egress.discard.eq(self.discard),

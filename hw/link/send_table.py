@@ -1,60 +1,27 @@
-"""Send table: where a packet goes and what becomes of it there.
+"""The send table as the egress reads it: the ports of all sends before a packet gets its slot, an entry when a header
+is made.
 
-A region names its first send and how many follow, so one read of a sector serves several peers.
-
-Two memories of the same kind, since they are read at different times: the ports of all sends before a packet gets its
-slot, one whole entry when a flit is made.
+A region names its first send and how many follow, so one read of a sector serves several peers. The port of a send
+follows from its peer when the send is written.
 """
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import unsigned
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..messages import Access, AluOperation, DataType, Messages, Phase
+from ..send_table import RouteWrite, SendControl, SendWord, SendWrite, send_layout
 from .wire import LaneParameters, count_bits
-
-
-class SendWord(enum.Enum, shape=2):
-    """Words of an entry as they are programmed."""
-
-    CONTROL = 0
-    OFFSET_LOW = 1
-    OFFSET_HIGH = 2
-    WG_OFFSET = 3
-
-
-SendControl = data.StructLayout(
-    {
-        "port": unsigned(4),
-        "peer": unsigned(6),
-        "access": Access,
-        "alu": AluOperation,
-        "dtype": DataType,
-        "phase": Phase,
-        "reserved": unsigned(14),
-    }
-)
-"""CONTROL: the link port that leads to rank `peer`; what the packet does there, and as what it is counted."""
-
-SendWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(6), "word": SendWord, "data": unsigned(32)})
-"""One word of one entry being programmed."""
-
-
-def send_layout(parameters: LaneParameters) -> data.StructLayout:
-    """An entry: OFFSET in sectors is added to the address (a whole turn of the interleave), WG_OFFSET to the wg."""
-    messages = Messages(parameters.config)
-    return data.StructLayout({"control": SendControl, "offset": messages.va, "wg_offset": messages.wg})
 
 
 class SendTable(wiring.Component):
     """The entries of `sends` sends, read by the egress.
 
-    Ports: `write`: programming bus; `read`, `index`: entry `send` in the next cycle, and until the next read; per
-    source of packets `first`, `count`: in the next cycle `ports`, those of sends `first` to `first` + `count` - 1, and
-    `single`, that no two of them use one port; `port_of`: port of each send, 0 for
-    one that does not exist. A word written in cycle c holds for reads from c + 1.
+    Ports: `write`, `routes`: programming buses; `read`, `index`: entry `send` in the next cycle, and until the next
+    read; per source of packets `first`, `count`: in the next cycle `ports`, those of sends `first` to `first` + `count`
+    - 1, and `single`, that no two of them use one port; `port_of`: port of each send, 0 for one that does not exist. A
+    word written in cycle c holds for reads from c + 1.
     """
 
     def __init__(self, parameters: LaneParameters, sources: int = 2):
@@ -64,9 +31,10 @@ class SendTable(wiring.Component):
         super().__init__(
             {
                 "write": In(SendWrite),
+                "routes": In(RouteWrite),
                 "read": In(1),
                 "index": In(send if parameters.sends > 1 else 1),
-                "send": Out(send_layout(parameters)),
+                "send": Out(send_layout(parameters.config)),
                 "first": In(send if parameters.sends > 1 else 1).array(sources),
                 "count": In(count_bits(parameters)).array(sources),
                 "ports": Out(parameters.links).array(sources),
@@ -86,22 +54,30 @@ class SendTable(wiring.Component):
             m.d.comb += [
                 write.addr.eq(self.write.index),
                 write.data.eq(self.write.data),
-                write.en.eq(self.write.valid & (self.write.word == word) & (self.write.index < sends)),
+                write.en.eq(self.write.valid & (self.write.word == word.value) & (self.write.index < sends)),
                 read.addr.eq(self.index),
                 read.en.eq(self.read),
             ]
             words.append(read.data)
-        control, low, high, wg_offset = words
+        control = SendControl(words[SendWord.CONTROL])
         m.d.comb += [
-            self.send.control.eq(control),
-            self.send.offset.eq(Cat(low, high)),
-            self.send.wg_offset.eq(wg_offset),
+            self.send.offset.eq(Cat(words[SendWord.OFFSET_LOW], words[SendWord.OFFSET_HIGH])),
+            *(self.send[name].eq(control[name]) for name, _ in self.send.shape() if name != "offset"),
+        ]
+        m.submodules.routes = routes = Memory(shape=unsigned(4), depth=64, init=[])
+        route_write, route = routes.write_port(), routes.read_port(domain="comb")
+        port = Signal(4)
+        m.d.comb += [
+            route_write.addr.eq(self.routes.peer),
+            route_write.data.eq(self.routes.port),
+            route_write.en.eq(self.routes.valid),
+            route.addr.eq(SendControl(self.write.data).peer),
+            port.eq(Mux(route.data < self._parameters.links, route.data, 0)),
         ]
         for number in range(sends):
-            here = self.write.valid & (self.write.word == SendWord.CONTROL) & (self.write.index == number)
+            here = self.write.valid & (self.write.word == SendWord.CONTROL.value) & (self.write.index == number)
             with m.If(here):
-                port = SendControl(self.write.data).port
-                m.d.sync += self.port_of[number].eq(Mux(port < self._parameters.links, port, 0))
+                m.d.sync += self.port_of[number].eq(port)
         for source in range(self._sources):
             self._fan(m, source)
         return m
