@@ -24,6 +24,7 @@ from .geometry import (
     TOTAL_CHANNELS,
 )
 from .link import LinkParameters, PacketizerParameters
+from .link.wire import LaneParameters
 from .memory_controller import ControllerParameters
 from .near_bank import NearBankParameters
 from .parameters import ConfigurationError, between
@@ -85,6 +86,18 @@ class Configuration(
                 f"{self.channels} channels (a link moves one {SECTOR_BYTES} B flit a cycle), "
                 f"got {self.link_bandwidth:g}"
             )
+
+    @property
+    def lane(self) -> LaneParameters:
+        """Sizes of the link."""
+        return LaneParameters(
+            self,
+            links=self.links,
+            dma_slots=self.dma_packets,
+            store_slots=self.store_packets,
+            sends=self.sends,
+            receive_packets=self.link_receive_packets,
+        )
 
     @property
     def link_bytes_per_cycle(self) -> float:

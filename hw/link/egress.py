@@ -16,6 +16,7 @@ from .issue import PacketIssue
 from .port_sender import LinkTimers, PortSender, chosen_flit
 from .send_table import SendTable
 from .slot_bank import SlotBank
+from .slot_source import PacketSource
 from .turns import Turns
 from .wire import (
     FlitKind,
@@ -26,31 +27,11 @@ from .wire import (
     header_layout,
     message_layout,
     packet_layout,
+    sends_layout,
 )
 
 DMA, STORES = 0, 1
 """Sources of packets."""
-
-
-class PacketSource(wiring.Signature):
-    """Between a source of packets and the slots, seen from the source.
-
-    `packet`: attributes of the packet it fills; `first` and `count` hold from a cycle before it looks at `room` to
-    `close`. `bank`: where its sectors arrive. `room`, `slot`: it may fill that slot (or begin to read for it); both
-    stay until it closes the packet. `close`: takes the slot; all of the packet's sectors are asked for (DMA engine), or
-    have arrived, the last of them in this cycle at the latest (stores).
-    """
-
-    def __init__(self, parameters: LaneParameters):
-        super().__init__(
-            {
-                "packet": Out(packet_layout(parameters)),
-                "bank": Out(range(parameters.banks)),
-                "close": Out(1),
-                "room": In(1),
-                "slot": In(parameters.slot_bits),
-            }
-        )
 
 
 def port_events() -> data.StructLayout:
@@ -156,16 +137,21 @@ class Egress(wiring.Component):
             own = banks[:-1] if number == DMA else banks[-1:]
             base = 0 if number == DMA else parameters.banks - 1
             packet = Signal(packet_layout(parameters), name=f"packet_{number}")
-            m.d.comb += packet.eq(source.packet)
-            with m.If(source.packet.count == 0):
-                m.d.comb += packet.count.eq(1)
-            with m.Elif(source.packet.count > parameters.sends):
-                m.d.comb += packet.count.eq(parameters.sends)
+            upcoming = Signal(sends_layout(parameters), name=f"upcoming_{number}")
+            m.d.comb += [packet.eq(source.packet), upcoming.eq(source.upcoming)]
+            for count in (packet.count, upcoming.count):
+                with m.If(count == 0):
+                    m.d.comb += count.eq(1)
+                with m.Elif(count > parameters.sends):
+                    m.d.comb += count.eq(parameters.sends)
+            # What may be had of slots is looked up for these sends.
+            sends = Signal.like(packet.count, name=f"sends_{number}")
+            m.d.sync += sends.eq(upcoming.count)
             issue = PacketIssue(parameters, sum(parameters.slots[base : base + len(own)]), asks=number == DMA)
             m.submodules[f"issue_{number}"] = issue
             m.d.comb += [
-                table.first[number].eq(packet.first),
-                table.count[number].eq(packet.count),
+                table.first[number].eq(upcoming.first),
+                table.count[number].eq(upcoming.count),
                 issue.close.eq(source.close),
                 issue.closed.bank.eq(base + source.bank if number == DMA else base),
                 issue.closed.slot.eq(source.slot),
@@ -179,7 +165,7 @@ class Egress(wiring.Component):
                 m.d.comb += [
                     bank.ports.eq(table.ports[number]),
                     bank.single.eq(table.single[number]),
-                    bank.sends.eq(packet.count),
+                    bank.sends.eq(sends),
                     bank.packet.eq(packet),
                     bank.close.eq(source.close & here),
                 ]

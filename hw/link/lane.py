@@ -9,10 +9,11 @@ from ..messages import Messages
 from ..primitives.stream_arbiter import StreamArbiter
 from ..range_table import RangeWrite
 from ..send_table import RouteWrite, SendWrite
-from .egress import Egress, PacketSource, port_events
+from .egress import Egress, port_events
 from .flit_crc import flit_is_clean
 from .port_ingress import PortIngress
 from .port_sender import LinkTimers
+from .slot_source import PacketSource
 from .wire import LaneParameters, arrival_layout, flit_layout, message_layout
 
 

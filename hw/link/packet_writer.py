@@ -9,8 +9,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
-from ..config import INTERLEAVE_SECTORS, Configuration
-from ..messages import Fault, Messages
+from ..geometry import INTERLEAVE_SECTORS
+from ..messages import ChannelParameters, Fault, Messages
 from ..range_table import RangeMatch, RangeTable, RangeWrite, Word
 from .wire import LaneParameters, header_layout
 
@@ -18,7 +18,7 @@ _KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "phase", "epoch", "length",
 _GIVEN = ("access", "alu", "dtype", "first_touch", "tracked", "phase", "range", "wg", "wf", "epoch", "va")
 
 
-def buffered_header(config: Configuration) -> data.StructLayout:
+def buffered_header(config: ChannelParameters) -> data.StructLayout:
     """What is kept of a packet's header until its writes are done."""
     header = header_layout(config)
     return data.StructLayout(

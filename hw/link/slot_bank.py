@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import INTERLEAVE_SECTORS
+from ..geometry import INTERLEAVE_SECTORS
 from ..primitives.places import FreeList
 from .wire import LaneParameters, arrival_layout, count_bits, packet_layout
 

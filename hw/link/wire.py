@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
-from ..config import Configuration, ConfigurationError
-from ..messages import Access, AluOperation, DataType, Messages, Phase
+from ..messages import Access, AluOperation, ChannelParameters, DataType, Messages, Phase
+from ..parameters import ConfigurationError
 from .flit_crc import CHECK_BITS
 
 SESSION_BITS = 8
@@ -33,7 +33,7 @@ class LaneParameters:
     flits have no check and a slot is free when its last send has left.
     """
 
-    config: Configuration = field(default_factory=Configuration)
+    config: ChannelParameters = field(default_factory=ChannelParameters)
     links: int = 2
     dma_slots: int = 8
     store_slots: int = 2
@@ -152,7 +152,7 @@ def message_layout(parameters: LaneParameters) -> data.StructLayout:
     return data.StructLayout({"valid": unsigned(1), "state": state_layout(parameters)})
 
 
-def header_layout(config: Configuration) -> data.StructLayout:
+def header_layout(config: ChannelParameters) -> data.StructLayout:
     """Data of a HEADER flit: 1 to 8 sectors at consecutive addresses (`length` = sectors - 1).
 
     `mask` is the byte mask of the last sector; the others are whole."""
@@ -182,6 +182,11 @@ def _send_bits(parameters: LaneParameters) -> int:
 def count_bits(parameters: LaneParameters) -> int:
     """Width of a number of sends, 0 to `sends`."""
     return parameters.sends.bit_length()
+
+
+def sends_layout(parameters: LaneParameters) -> data.StructLayout:
+    """The sends of a packet: entries `first` to `first` + `count` - 1 of the send table, around its end."""
+    return data.StructLayout({"first": unsigned(_send_bits(parameters)), "count": unsigned(count_bits(parameters))})
 
 
 def packet_layout(parameters: LaneParameters) -> data.StructLayout:

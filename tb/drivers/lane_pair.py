@@ -89,6 +89,8 @@ class LanePair(wiring.Component):
                 port("room").eq(Cat(source.room for source in lane.sources)),
                 *(port("slots")[n].eq(source.slot) for n, source in enumerate(lane.sources)),
                 *(source.packet.eq(port("packets")[n]) for n, source in enumerate(lane.sources)),
+                *(source.upcoming.first.eq(port("packets")[n].first) for n, source in enumerate(lane.sources)),
+                *(source.upcoming.count.eq(port("packets")[n].count) for n, source in enumerate(lane.sources)),
                 *(source.bank.eq(port("banks")[n]) for n, source in enumerate(lane.sources)),
                 *(source.close.eq(port("close")[n]) for n, source in enumerate(lane.sources)),
                 *(arrival.eq(port("arrivals")[n]) for n, arrival in enumerate(lane.arrivals)),
