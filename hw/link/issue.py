@@ -1,11 +1,11 @@
 """Closed packets of one source of the link, in the order of their closing, until they have become descriptors."""
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..primitives.queue import Queue
-from .wire import LaneParameters, count_bits, descriptor_layout, packet_layout
+from .wire import LaneParameters, descriptor_layout, packet_layout
 
 
 def closed_layout(parameters: LaneParameters) -> data.StructLayout:
@@ -56,11 +56,11 @@ class PacketIssue(wiring.Component):
         m.submodules.queue = queue = Queue(closed, self._depth, bypass=True)
         m.d.comb += [queue.i.valid.eq(self.close), queue.i.payload.eq(self.closed)]
         # Registers part the search among the slots from what comes before and after it.
-        done = Signal(count_bits(self._parameters))
         issued = Signal(closed)
-        final = Signal()
+        """Its sends that are left: `first` is the next one."""
+        coming = Signal(closed)
         free = Signal()
-        m.d.comb += [final.eq(done == issued.count - 1), free.eq(~self.valid | (self.taken & final))]
+        m.d.comb += free.eq(~self.valid | (self.taken & (issued.count == 1)))
         if self._asks:
             waits = Signal()
             m.d.comb += [
@@ -69,21 +69,24 @@ class PacketIssue(wiring.Component):
             ]
             with m.If(queue.o.ready):
                 m.d.sync += [waits.eq(queue.o.valid), self.asked.eq(queue.o.payload)]
+            m.d.comb += coming.eq(self.asked)
             with m.If(free):
-                m.d.sync += [self.valid.eq(self.forget), issued.eq(self.asked)]
+                m.d.sync += self.valid.eq(self.forget)
         else:
-            m.d.comb += queue.o.ready.eq(free)
+            m.d.comb += [queue.o.ready.eq(free), coming.eq(queue.o.payload)]
             with m.If(free):
-                m.d.sync += [self.valid.eq(queue.o.valid), issued.eq(queue.o.payload)]
+                m.d.sync += self.valid.eq(queue.o.valid)
+        with m.If(free):
+            m.d.sync += issued.eq(coming)
+        with m.Elif(self.taken):
+            m.d.sync += [issued.first.eq(issued.first + 1), issued.count.eq(issued.count - 1)]
         descriptor = self.descriptor
         m.d.comb += [
             *(descriptor[name].eq(issued[name]) for name in ("bank", "slot", "length", "epoch", "mark")),
-            descriptor.send.eq(issued.first + done),
+            descriptor.send.eq(issued.first),
         ]
         with m.Switch(descriptor.send):
             for send in range(self._parameters.sends):
                 with m.Case(send):
                     m.d.comb += self.port.eq(self.port_of[send])
-        with m.If(self.taken):
-            m.d.sync += done.eq(Mux(final, 0, done + 1))
         return m

@@ -27,8 +27,8 @@ SIZES = {
         ONE, links=2, dma_slots=1, store_slots=1, sends=4, receive_packets=1, output_flits=1, repeat=16
     ),
     "one": LaneParameters(ONE, links=1, dma_slots=4, sends=4, receive_packets=4, repeat=16, sequence_bits=8),
-    "seven": LaneParameters(ONE, links=7, dma_slots=24, store_slots=8, sends=8, receive_packets=4, repeat=16),
-    "fifteen": LaneParameters(ONE, links=15, dma_slots=48, store_slots=16, receive_packets=4, repeat=16),
+    "seven": LaneParameters(ONE, links=7, dma_slots=24, store_slots=24, sends=8, receive_packets=4, repeat=16),
+    "fifteen": LaneParameters(ONE, links=15, dma_slots=48, store_slots=48, receive_packets=4, repeat=16),
     "unprotected": LaneParameters(ONE, links=2, repeat=16, protection="none"),
 }
 CLEAR = Weather()
@@ -160,7 +160,7 @@ async def every_port_is_busy(dut):
                 assert bench.queues[side, DMA], "the port that stands should have used up its slots"
                 bench.drop_queued(side)
             bench.stop_sources.clear()
-        for number in range(8):
+        for number in range(12):
             for side in SIDES:
                 sends = [wires] if case == "all" else [[port] for port in wires]
                 for place, ports in enumerate(sends):
@@ -170,7 +170,7 @@ async def every_port_is_busy(dut):
         for side in SIDES:
             for port in wires:
                 times = [now for now, of, on, _ in bench.sent_log if (of, on) == (side, port)]
-                assert len(times) == 8 * 9
+                assert len(times) == 12 * 9
                 # From when all ports have something to send to when the first has sent everything.
                 busy = (len(times) - 9) * bench.pace / (times[-1] - times[9] + bench.pace)
                 assert busy >= 0.95, f"{side} port {port}, packets to {case}: busy {busy:.0%}"
@@ -184,7 +184,7 @@ SLOW_SIZES = [pytest.param(size, marks=pytest.mark.slow) for size in ("two", "fi
 
 @pytest.mark.parametrize("size", ["one", "seven", *SLOW_SIZES])
 def test_every_port_is_busy(size):
-    run(size, "every_port_is_busy")
+    run(size, "every_port_is_busy", latency=5)
 
 
 class NoSharesOfSlots(LaneParameters):
@@ -196,7 +196,7 @@ class NoSharesOfSlots(LaneParameters):
 
 def test_a_port_that_may_have_all_slots_is_caught():
     with pytest.raises(SimulationError, match="has not arrived"):
-        run("two", "every_port_is_busy", component=LanePair(NoSharesOfSlots(**vars(SIZES["two"]))))
+        run("two", "every_port_is_busy", latency=5, component=LanePair(NoSharesOfSlots(**vars(SIZES["two"]))))
 
 
 @cocotb.test()
