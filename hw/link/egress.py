@@ -139,10 +139,10 @@ class Egress(wiring.Component):
             packet = Signal(packet_layout(parameters), name=f"packet_{number}")
             upcoming = Signal(sends_layout(parameters), name=f"upcoming_{number}")
             m.d.comb += [packet.eq(source.packet), upcoming.eq(source.upcoming)]
-            for count in (packet.count, upcoming.count):
-                with m.If(count == 0):
+            for count, said in ((packet.count, source.packet.count), (upcoming.count, source.upcoming.count)):
+                with m.If(said == 0):
                     m.d.comb += count.eq(1)
-                with m.Elif(count > parameters.sends):
+                with m.Elif(said > parameters.sends):
                     m.d.comb += count.eq(parameters.sends)
             # What may be had of slots is looked up for these sends.
             sends = Signal.like(packet.count, name=f"sends_{number}")
