@@ -12,7 +12,7 @@ spilled counters asks the backing store, gathering in an MSHR meanwhile, and the
 fill. The store keeps its record after a fetch. It is never counted twice: a key is asked for only when it is neither
 resident, nor in a MSHR, nor complete (done mask); a key that was fetched is resident or being fetched until
 it completes, and then its done bit answers, or it is evicted, and then its record is overwritten before the next fetch
-because spill requests keep their order. Records of earlier epochs are told apart by the clear number (`generation`)
+because spill requests keep their order. Records of earlier epochs are told apart by the clear number (`clears`)
 stored with the epoch.
 
 Without tags (`tracker_tags`) every {wg, wf} below `tracker_sets` WGs has a place of its own and any other is refused
@@ -244,9 +244,9 @@ class TrackerBank(wiring.Component):
             ]
 
         # It moves with `begin_clear` and not with `clear`: what is finished in between belongs to the old epoch.
-        generation = Signal(GENERATION_BITS, init=FIRST_GENERATION)
+        clears = Signal(GENERATION_BITS, init=FIRST_GENERATION)
         if config.tracker_tags:
-            spilled = self._connect_backing_store(m, count, buffers, generation)
+            spilled = self._connect_backing_store(m, count, buffers, clears)
             # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
             m.d.sync += [
                 spill_room.eq(spill_room - accept + (stage_valid[5] & ~count.spill) + spilled),
@@ -300,13 +300,13 @@ class TrackerBank(wiring.Component):
                         begin_clear.eq(1),
                         self.left_over.eq((live != 0) | (away != 0) | triggers.waiting),
                     ]
-                    m.d.sync += [live.eq(0), away.eq(0), generation.eq(generation + 1)]
+                    m.d.sync += [live.eq(0), away.eq(0), clears.eq(clears + 1)]
                     m.next = "START"
             with m.State("START"):
                 m.next = "CLEAR"
         return m
 
-    def _connect_backing_store(self, m: Module, count: CountStage, buffers: MshrFile, generation: Signal) -> Value:
+    def _connect_backing_store(self, m: Module, count: CountStage, buffers: MshrFile, clears: Signal) -> Value:
         """Queue of spill requests, and the answers to fetches; returns "a request left the queue"."""
         config = self._config
         layout = count.spill_request.shape()
@@ -320,11 +320,11 @@ class TrackerBank(wiring.Component):
         m.d.comb += [
             spills.i.valid.eq(spill),
             spills.i.payload.eq(request),
-            count.generation.eq(generation),
+            count.generation.eq(clears),
             usable.eq(
                 answer.record.present
                 & (answer.record.epoch == self.epoch)
-                & (answer.record.reserved[:GENERATION_BITS] == generation)
+                & (answer.record.reserved[:GENERATION_BITS] == clears)
             ),
             buffers.response_valid.eq(answer.valid),
             buffers.response_buffer.eq(answer.tag),

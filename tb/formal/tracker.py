@@ -108,7 +108,7 @@ class WatchedBank:
         m.d.comb += usable.eq(
             answer.record.present
             & (answer.record.epoch == self.dut.epoch)
-            & (answer.record.reserved[:GENERATION_BITS] == block.signal("generation"))
+            & (answer.record.reserved[:GENERATION_BITS] == block.signal("clears"))
         )
         fetches = config.tracker_mshrs
         self.active, self.answered = block.signal("mshrs.active"), block.signal("mshrs.answered")

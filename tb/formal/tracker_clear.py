@@ -19,7 +19,7 @@ from tb.formal.tracker_parts import SpecifiedGeometry, SpecifiedTriggers, Watche
     "the bank finishes what was under way at `clear`; until the clear it is taken",
     scope="4 sets x 1 way; any eviction, epoch and traffic, `clear` at any time; fewer than 2**32 clears; geometry and "
     "trigger table by their specification",
-    bug="generation stuck at its first value: records of an earlier epoch of the same number are counted again",
+    bug="clears stuck at its first value: records of an earlier epoch of the same number are counted again",
     bug_depth=16,
     cover_depth=24,
     depth=1,
@@ -36,7 +36,7 @@ def tracker_clear_separates(b: Bench) -> None:
         patch.object(bank_module, "TileGeometry", lambda c: SpecifiedGeometry(c, tile)),
         patch.object(bank_module, "TriggerTable", lambda c: SpecifiedTriggers(c, tile)),
     ):
-        block = b.open_block(dut, stuck={"generation": FIRST_GENERATION})
+        block = b.open_block(dut, stuck={"clears": FIRST_GENERATION})
     count, mshrs = block.component("count"), block.component("mshrs")
     clear = block.signal("begin_clear")
 
@@ -57,7 +57,7 @@ def tracker_clear_separates(b: Bench) -> None:
 
     age = (kept - FIRST_GENERATION)[:GENERATION_BITS]
     if not b.seeded:
-        b.invariant(block.signal("generation") == (clears + FIRST_GENERATION)[:GENERATION_BITS])
+        b.invariant(block.signal("clears") == (clears + FIRST_GENERATION)[:GENERATION_BITS])
     b.invariant(implies(written, age <= clears))
     b.invariant(implies(written & cleared, age < clears))
     b.invariant(implies(written & ~cleared, age == clears))
