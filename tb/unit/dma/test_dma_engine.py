@@ -432,6 +432,6 @@ def test_wrong_engine_is_caught():
             "dma_engine",
             __name__,
             "random_blocks",
-            seed=1,
+            seed=2,
             environment={"SIZE": "paper", "STALL": "0", "LATENCY": "5"},
         )

@@ -128,10 +128,12 @@ def test_systemrdl_compiles_to_the_same_addresses(name, tmp_path):
     compiler.compile_file(str(file))
     top = compiler.elaborate().top
     addresses = {node.inst_name: node.absolute_address for node in top.children() if isinstance(node, RegNode)}
-    expected = {register.name: register.address for register in register_map(config) if register.name != "range_table"}
+    windows = {"range_table": (0x4000, [config.ranges]), "send_table": (0x6000, [config.sends])}
+    expected = {register.name: register.address for register in register_map(config) if register.name not in windows}
     assert addresses == expected
-    table = top.get_child_by_name("range_table")
-    assert (table.raw_absolute_address, table.array_dimensions) == (0x4000, [config.ranges])
+    for name, (address, dimensions) in windows.items():
+        table = top.get_child_by_name(name)
+        assert (table.raw_absolute_address, table.array_dimensions) == (address, dimensions)
     if importlib.util.find_spec("peakrdl_ipxact"):
         from peakrdl_ipxact import IPXACTExporter
 
