@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from .port_structs import PACKAGE
+
 WAIVERS = (
     ("DECLFILENAME", "A file holds a block with all its submodules, so that one file can be taken alone."),
     ("UNUSEDSIGNAL", "Fields of a packed payload that a block passes over, and names kept for whoever reads waves."),
@@ -23,6 +25,9 @@ ICARUS_NOTES = (
 do), the second about processes that assign constants, which always_comb executes once at time zero."""
 
 
+_PACKAGE_CORE = f"::{PACKAGE}:0.1.0"
+
+
 def lint_waivers() -> str:
     """A Verilator control file that waives :data:`WAIVERS`."""
     lines = ["`verilator_config"]
@@ -42,6 +47,7 @@ filesets:
     files:
 {files}
     file_type: systemVerilogSource
+    depend: ["{_PACKAGE_CORE}"]
   waivers:
     files:
       - t3_lint.vlt
@@ -58,4 +64,20 @@ targets:
       verilator:
         mode: lint-only
         verilator_options: [-Wall]
+"""
+
+
+def package_core() -> str:
+    """A FuseSoC core of the package of port structs, which the others depend on."""
+    return f"""CAPI=2:
+name: {_PACKAGE_CORE}
+description: T3 (Track & Trigger) structs of the ports
+filesets:
+  rtl:
+    files:
+      - {PACKAGE}.sv
+    file_type: systemVerilogSource
+targets:
+  default:
+    filesets: [rtl]
 """
