@@ -24,12 +24,12 @@ BLOCKS = {f"t3_{name}": block.make for name, block in INVENTORY.items() if block
 for who wants one of them in another design."""
 
 
-def _fields(shape: object, types: PortStructs, low: int = 0) -> Iterator[dict[str, Any]]:
+def _fields(shape: object, types: PortStructs | None, low: int = 0) -> Iterator[dict[str, Any]]:
     """Where each field of a packed port lies, and its type in the package."""
     if isinstance(shape, data.StructLayout):
         for name, field in shape:
             inner = list(_fields(field.shape, types, low + field.offset))
-            kind = types.name_of(field.shape)
+            kind = types.name_of(field.shape) if types else None
             yield {
                 "name": name,
                 "low": low + field.offset,
@@ -39,9 +39,9 @@ def _fields(shape: object, types: PortStructs, low: int = 0) -> Iterator[dict[st
             }
 
 
-def ports(component: wiring.Component, types: PortStructs) -> list[dict[str, Any]]:
-    """Ports of the exported module: name, direction, width in bits and, for packed ones, the type in the package
-    `t3_pkg` and the fields."""
+def ports(component: wiring.Component, types: PortStructs | None = None) -> list[dict[str, Any]]:
+    """Ports of the exported module: name, direction, width in bits and, for packed ones, the fields, and with
+    `types` the type in the package `t3_pkg`."""
     answer: list[dict[str, Any]] = [
         {"name": "clk", "direction": "in", "width": 1, "fields": []},
         {"name": "rst", "direction": "in", "width": 1, "fields": []},
@@ -49,7 +49,7 @@ def ports(component: wiring.Component, types: PortStructs) -> list[dict[str, Any
     for path, member, _ in component.signature.flatten(component):
         shape = member.shape
         width = Shape.cast(shape).width
-        kind = types.name_of(shape)
+        kind = types.name_of(shape) if types else None
         answer.append(
             {
                 "name": "__".join(map(str, path)),
