@@ -16,6 +16,7 @@ help: ## what can be made
 setup: $(STAMP) ## make .venv with the t3rtl command in it, all packages from PyPI
 	@echo "ready: $(BIN)/t3rtl"
 	@command -v iverilog >/dev/null || echo "without iverilog (Debian: apt-get install iverilog) make test skips the four-state simulator"
+	@command -v chromium >/dev/null || echo "without chromium (Debian: apt-get install chromium) make test looks at no page"
 
 $(STAMP): pyproject.toml
 	@for tool in g++ make git; do command -v $$tool >/dev/null || \
