@@ -1,7 +1,7 @@
 """Pages in a real browser: Chromium without a screen opens each of them at several widths, and says what it saw.
 
-The pages come from a server on this machine. A page of ours, in the same browser, shows them in frames of the widths asked
-for (their layout is that of a window so wide), looks at them when they are complete, and sends what it found.
+The pages come from a server on this machine. A page of ours, in the same browser, shows them in frames of the widths
+asked for (their layout is that of a window so wide), looks at them when they are complete, and sends what it found.
 """
 
 import json
@@ -52,7 +52,8 @@ async function all() {
   for (const [page, width] of JOBS) seen.push(await look(page, width));
   await fetch("/seen", {method: "POST", body: JSON.stringify(seen)});
 }
-onload = () => all().catch(error => fetch("/seen", {method: "POST", body: JSON.stringify(String(error))}));
+const told = error => fetch("/seen", {method: "POST", body: JSON.stringify(String(error))});
+onload = () => all().catch(told);
 </script><body></body>
 """
 
@@ -65,7 +66,8 @@ def browser() -> str | None:
 @dataclass(frozen=True)
 class View:
     """`page` in a window of `width`: its `title` and first `heading`, how many letters of `text` it shows, how wide
-    it is (`needed`; `room` is the window without its scroll bar), pictures that could not be shown (`blind`), what it `fetched`."""
+    it is (`needed`; `room` is the window without its scroll bar), pictures that could not be shown (`blind`), what it
+    `fetched`."""
 
     page: str
     width: int
@@ -171,6 +173,7 @@ def look(folder: Path, pages: Sequence[str], widths: Sequence[int] = (PHONE, DES
             raise TimeoutError(f"{program} has not looked at {len(jobs)} pages within {TIMEOUT} s")
         if isinstance(server.seen, str):
             raise RuntimeError(server.seen)
-        lists = ("blind", "fetched")
-        views = [View(**{k: tuple(v) if k in lists else v for k, v in seen.items()}) for seen in server.seen]
-        return Looked(tuple(views), tuple(sorted(set(server.missing))), origin)
+        views = tuple(
+            View(**{**seen, "blind": tuple(seen["blind"]), "fetched": tuple(seen["fetched"])}) for seen in server.seen
+        )
+        return Looked(views, tuple(sorted(set(server.missing))), origin)

@@ -1,6 +1,5 @@
 """The documentation site: built without a warning, from the sources, nothing fetched, no link into nothing."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -9,6 +8,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+for package in ("sphinx", "furo", "myst_parser", "wavedrom"):
+    pytest.importorskip(package, reason="needs the packages of the extra [docs]")
 
 from hw.blocks import BLOCKS
 from hw.config import PRESETS
@@ -20,13 +22,7 @@ from tb.site.docstrings import with_blank_lines
 from tb.verification.test_testplan import REQUIREMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable"),
-    pytest.mark.skipif(
-        any(importlib.util.find_spec(name) is None for name in ("sphinx", "furo", "myst_parser", "wavedrom")),
-        reason="the packages of extra [docs] are not installed (make docs installs them)",
-    ),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 
 
 class Links(HTMLParser):
