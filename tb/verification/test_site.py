@@ -9,8 +9,10 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-for package in ("sphinx", "furo", "myst_parser", "wavedrom"):
-    pytest.importorskip(package, reason="needs the packages of the extra [docs]")
+pytest.importorskip("furo", reason="needs the packages of the extra [docs]")
+pytest.importorskip("myst_parser", reason="needs the packages of the extra [docs]")
+pytest.importorskip("sphinx", reason="needs the packages of the extra [docs]")
+pytest.importorskip("wavedrom", reason="needs the packages of the extra [docs]")
 
 from hw.blocks import BLOCKS
 from hw.config import PRESETS
