@@ -19,7 +19,7 @@ html_copy_source = False
 html_show_sourcelink = False
 # Single backquotes of the docstrings are code.
 default_role = "literal"
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 myst_heading_anchors = 3
