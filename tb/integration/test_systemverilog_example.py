@@ -103,12 +103,22 @@ def test_every_tile_raises_one_event_in_verilator(sources: Path, tmp_path: Path)
 
 @without_iverilog
 @without_fusesoc
-def test_fusesoc_runs_the_simulation_target(sources: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tool", ["icarus", "verilator"])
+def test_fusesoc_runs_the_simulation_target(sources: Path, tmp_path: Path, tool: str) -> None:
+    prepare_environment()
     command = [sys.executable, "-m", "fusesoc.main", "--config", str(tmp_path / "fusesoc.conf")]
-    command += ["--cores-root", str(sources), "run", "--target", "sim", "--work-root", str(tmp_path / "work")]
+    command += ["--cores-root", str(sources), "run", "--target", "sim", "--tool", tool]
+    command += ["--work-root", str(tmp_path / "work"), "tile_counter"]
     (tmp_path / "fusesoc.conf").write_text("[main]\n")
+    path = f"{os.environ['VERILATOR_ROOT']}/bin:{os.environ['PATH']}"
     done = subprocess.run(
-        [*command, "tile_counter"], capture_output=True, text=True, check=False, timeout=TIMEOUT, cwd=tmp_path
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
     )
     assert done.returncode == 0 and PASS in done.stdout, done.stdout + done.stderr
 
