@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from amaranth.lib import wiring
 
@@ -55,7 +56,10 @@ def _page(name: str, block: Block, figures: dict[str, Any]) -> str:
     lines = [f"# {name}", "", f"Files: {', '.join(f'`{path}`' for path in block.paths)}."]
     if block.exported:
         lines += ["", f"`t3rtl verilog` writes it as module `t3_{name}`."]
-    lines += ["", "```{eval-rst}", f".. autoclass:: {kind.__module__}.{kind.__qualname__}", "```", ""]
+    lines += ["", "```{eval-rst}", f".. autoclass:: {kind.__module__}.{kind.__qualname__}"]
+    # Of several blocks, so it has no place of its own in the index.
+    lines += [line for item in _parameters(kind) for line in ("", f".. autoclass:: {item}", "   :no-index:")]
+    lines += ["```", ""]
     described = ports(component, structs)
     rows = [
         (
@@ -73,6 +77,16 @@ def _page(name: str, block: Block, figures: dict[str, Any]) -> str:
 
 def _anchor(name: str) -> str:
     return name.replace("_", "-")
+
+
+def _parameters(kind: type) -> list[str]:
+    """The parameter classes that a block is made with."""
+    hints = get_type_hints(kind.__init__)  # type: ignore[misc]
+    return [
+        f"{item.__module__}.{item.__qualname__}"
+        for item in hints.values()
+        if isinstance(item, type) and is_dataclass(item)
+    ]
 
 
 def _costs(name: str, figures: dict[str, Any]) -> list[str]:
