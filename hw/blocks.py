@@ -11,6 +11,7 @@ from .config import Configuration
 from .dma.engine import DmaEngine
 from .link.link_unit import LinkUnit
 from .link.packetizer import StorePacketizer
+from .memory_clear import MemoryClear
 from .memory_controller.arbiter import Arbiter
 from .memory_controller.bank_machine import BankMachines
 from .memory_controller.controller import MemoryController
@@ -100,7 +101,7 @@ BLOCKS = {
         Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),
         Block("link_unit", _in("link", "header_crc", "link_unit", "receiver", "transmitter"), LinkUnit, exported=True),
         Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),
-        Block("memory_clear", ("memory_clear.py",), part_of="node", synthesized=False),
+        Block("memory_clear", ("memory_clear.py",), MemoryClear, part_of="node"),
         Block("stream_arbiter", _in("primitives", "round_robin", "stream_arbiter"), part_of="node", synthesized=False),
         Block("node", ("messages.py", "node.py", "node_monitor.py", "primitives/clock_enable.py"), Node, exported=True),
     )
