@@ -56,7 +56,12 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 BLOCKS = {
     block.name: block
     for block in (
-        Block("address_map", ("address_map.py", "range_table.py", "send_table.py"), AddressMap, exported=True),
+        Block(
+            "address_map",
+            ("address_map.py", "range_table.py", "send_table.py", "word_table.py"),
+            AddressMap,
+            exported=True,
+        ),
         Block("arbiter", _in("memory_controller", "arbiter"), lambda config: Arbiter(), "memory_controller"),
         Block("intensity", _in("memory_controller", "intensity"), part_of="memory_controller", synthesized=False),
         Block("dram_queue", _in("memory_controller", "dram_queue"), DramQueue, "memory_controller"),
