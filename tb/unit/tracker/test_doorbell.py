@@ -264,6 +264,25 @@ async def what_cannot_be_rung_is_refused(dut):
 
 
 @cocotb.test()
+async def a_record_that_waits_is_kept(dut):
+    """Of refusals while nobody takes the first one's record, that one is left; the next after it is recorded again."""
+    bench = await Bench(dut).start()
+    dut.armed.value = 0
+    bench.faults.stall = lambda: True
+    firsts = random.sample(range(1 << 16), 4)
+    for first in firsts[:3]:
+        area = random_area()
+        await bench.ring(area.index, area.words, first, 1)
+        await bench.settle()
+    bench.faults.stall = never
+    await ClockCycles(dut.clk, 5)
+    assert bench.refused() == [(Fault.NOT_ARMED.value, firsts[0])]
+    await bench.ring(area.index, area.words, firsts[3], 1)
+    await bench.settle()
+    assert bench.refused() == [(Fault.NOT_ARMED.value, firsts[3])] and not bench.taken()
+
+
+@cocotb.test()
 async def a_second_ring_does_not_disturb_the_first(dut):
     """Rung again while it walks: BUSY, and the walk goes on as if it had not been."""
     bench = await Bench(dut, 70).start()
@@ -338,6 +357,7 @@ CASES = (
     "every_tile_is_committed_once",
     "every_ring_has_its_answer",
     "what_cannot_be_rung_is_refused",
+    "a_record_that_waits_is_kept",
     "a_second_ring_does_not_disturb_the_first",
     "a_walk_ends_with_its_epoch",
     "a_tile_a_cycle_and_one_more_for_a_workgroup",
