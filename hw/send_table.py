@@ -8,10 +8,10 @@ sends as ranges: a region of memory that is sent to several peers stands beside 
 from amaranth import Cat, Module
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .messages import Access, AluOperation, DataType, MessageParameters, Messages, TrafficClass
+from .word_table import WordTable
 
 
 class SendWord(enum.IntEnum):
@@ -69,22 +69,14 @@ class SendTable(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        words = {}
-        for word in SendWord:
-            memory = Memory(shape=unsigned(32), depth=self._config.sends, init=[])
-            m.submodules[word.name.lower()] = memory
-            write = memory.write_port()
-            read = memory.read_port(domain="comb")
-            words[word] = read.data
-            m.d.comb += [
-                write.addr.eq(self.write.index),
-                write.data.eq(self.write.data),
-                write.en.eq(self.write.valid & (self.write.word == word.value)),
-                read.addr.eq(self.index),
-            ]
-        control = SendControl(words[SendWord.CONTROL])
+        layouts = {word: SEND_WORDS.get(word, unsigned(32)) for word in SendWord}
+        m.submodules.words = words = WordTable(SendWrite, layouts, self._config.sends)
+        m.d.comb += [
+            words.write.eq(self.write),
+            words.index.eq(self.index),
+            self.send.offset.eq(Cat(words.offset_low, words.offset_high)),
+        ]
         for name, _ in self.send.shape():
             if name != "offset":
-                m.d.comb += self.send[name].eq(control[name])
-        m.d.comb += self.send.offset.eq(Cat(words[SendWord.OFFSET_LOW], words[SendWord.OFFSET_HIGH]))
+                m.d.comb += self.send[name].eq(words.control[name])
         return m
