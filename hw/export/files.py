@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from ..release import release
+
 WAIVERS = (
     ("DECLFILENAME", "A file holds a block with all its submodules, so that one file can be taken alone."),
     ("UNUSEDSIGNAL", "Fields of a packed payload that a block passes over, and names kept for whoever reads waves."),
@@ -35,7 +37,7 @@ def fusesoc_core(name: str, title: str, sources: Sequence[str], toplevel: str) -
     """A FuseSoC core (CAPI 2) `name` of `sources`, with a target that lints `toplevel`."""
     files = "\n".join(f"      - {source}" for source in sources)
     return f"""CAPI=2:
-name: ::{name}:0.1.0
+name: ::{name}:{release()}
 description: T3 (Track & Trigger) {title}
 filesets:
   rtl:

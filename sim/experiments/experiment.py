@@ -19,8 +19,9 @@ from sim.experiments.figures import figures, wall_time
 from sim.experiments.job import Job
 from sim.experiments.kernel_model import kernel_job, kernel_work
 from sim.experiments.results import Result
-from sim.experiments.run import Outcome, Progress, run_job, silent
+from sim.experiments.run import Outcome, Progress, run_job
 from sim.experiments.spec import ARRAY, Spec
+from sim.simulator.build_folder import silent
 from sim.simulator.sources import digest_of
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sim.experiments.job import Job
+from sim.simulator.build_folder import silent
 from sim.simulator.fast_model import build_system
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.process import record_coverage, run_simulator
@@ -23,11 +24,6 @@ from sim.topologies.ring import ring
 
 Progress = Callable[[str], None]
 """Is told what is being done."""
-BUILDING = "building the simulator"
-
-
-def silent(stage: str) -> None:
-    """A :data:`Progress` that tells nobody."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,6 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
     """
     began = time.perf_counter()
     build = job.build
-    progress(f"{BUILDING}: {build.nodes} x preset {build.config.name}")
     model = build_system(
         build.config,
         ring(build.nodes, build.config.links),
@@ -76,8 +71,10 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         build.seeded_bugs,
         waves=waves is not None,
         optimize=build.optimize,
+        tell=progress,
     )
     built, worked = time.perf_counter(), processor_seconds()
+    remove_stale(model / "runs")
     folder = model / "runs" / f"{os.getpid()}-{time.monotonic_ns()}"
     folder.mkdir(parents=True)
     try:
@@ -142,6 +139,17 @@ def _reduced(job: Job, folder: Path) -> np.ndarray:
         chunks = [from_sectors(item, tiling.rows, tiling.columns, np.dtype(job.pattern)) for item in held]
         answer.append(np.concatenate(chunks))
     return np.stack(answer)
+
+
+def remove_stale(runs: Path) -> None:
+    """Remove what processes that were killed have left in folder `runs`, where each folder begins with its process's
+    number."""
+    if os.environ.get("T3_KEEP_RUNS"):
+        return
+    for folder in runs.glob("*-*"):
+        process = folder.name.partition("-")[0]
+        if process.isdigit() and not Path("/proc", process).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def processor_seconds() -> float:
