@@ -17,6 +17,7 @@ from sim.simulator.build_folder import silent
 from sim.simulator.fast_model import build_system
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.process import record_coverage, run_simulator
+from sim.simulator.recording import Recording, read_recording
 from sim.simulator.samples import read_samples
 from sim.simulator.session_result import read_result
 from sim.simulator.wave_view import write_view
@@ -24,6 +25,9 @@ from sim.topologies.ring import ring
 
 Progress = Callable[[str], None]
 """Is told what is being done."""
+
+RECORDED = "recorded"
+"""First part of the names of the files in which a run is recorded."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Seconds:
 class Outcome:
     """`ranks`: status (:func:`sim.models.gpu.gpu_status`) and `registers` of every simulated rank; `samples`: lines of
     `sampler.sv` of rank 0; `reduced[r]`: what rank r holds of its result, as bit patterns, None without data;
-    `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator."""
+    `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator;
+    `recordings`: of every rank, when it was asked for."""
 
     ranks: list[dict[str, Any]]
     samples: np.ndarray
@@ -53,10 +58,12 @@ class Outcome:
     alone_cycles: int
     seconds: Seconds
     model: Path
+    recordings: tuple[Recording, ...] = ()
 
 
-def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) -> Outcome:
-    """Build what has to be built and run `job`; with `waves`, an FST file of all signals is left there.
+def run_job(job: Job, progress: Progress = silent, waves: Path | None = None, recorded: bool = False) -> Outcome:
+    """Build what has to be built and run `job`; with `waves`, an FST file of all signals is left there; when it is to
+    be `recorded`, what happened is read too.
 
     Raises :class:`sim.errors.SimulationError` when the simulator fails, :class:`sim.errors.MachineError` when the
     machine does.
@@ -80,6 +87,8 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
     try:
         progress("writing what the GPUs compute")
         arguments = _write_inputs(job, folder)
+        if recorded:
+            arguments.append(f"+timeline={folder / RECORDED}")
         progress("simulating")
         started = time.perf_counter()
         run_simulator(model, folder, job.seed, arguments, waves is not None)
@@ -89,6 +98,8 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         if result["finished"]:
             record_coverage(model, folder)
         samples = read_samples(folder, 0)
+        ranks = range(build.nodes if recorded else 0)
+        recordings = tuple(read_recording(folder, RECORDED, rank, build.config) for rank in ranks)
         reduced = None if job.pattern is None else _reduced(job, folder)
         if waves is not None:
             shutil.move(folder / "dump.fst", waves)
@@ -106,7 +117,7 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         python=processor_seconds() - worked - result["processor_seconds"],
     )
     alone = max(result["alone"], default=0)
-    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model)
+    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model, recordings)
 
 
 def _write_inputs(job: Job, folder: Path) -> list[str]:

@@ -45,12 +45,13 @@ FLAGS = [
     "--noassert-case",
 ]
 TIMING = ["--timing", "-CFLAGS", "-std=c++20 -fcoroutines"]
-HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv", "seeded_bug.sv", "sampler.sv")
+HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv", "seeded_bug.sv", "sampler.sv", "recorder.sv")
 WORKLOAD_SOURCES = (
     "plan_memory.sv",
     "model_memory.sv",
     "operand_array.sv",
     "sampler.sv",
+    "recorder.sv",
     "hbm_array.sv",
     "clock_gate.sv",
 )
@@ -159,7 +160,7 @@ def _build_system(
     title = f"{BUILDING} the simulator: {gpus} x preset {config.name}, first time only"
     gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs)
     texts = {"ring_top.sv": system_top(config, gpu, topology), "visible.vlt": CONTROL}
-    texts |= model_texts(["axi_sequencer.sv", *(["mirror.sv"] if gpus == 1 else [])])
+    texts |= model_texts(["axi_sequencer.sv", "recorder.cpp", *(["mirror.sv"] if gpus == 1 else [])])
     settings = [FLAGS, TIMING, str(cocotb_tools.config.libs_dir)]
     # What a fault makes the hardware do is not to be counted.
     hook = installed()
