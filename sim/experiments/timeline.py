@@ -22,6 +22,7 @@ LIMITS = {
     Threshold.NONE: NO_LIMIT,
     Threshold.AUTO: NO_LIMIT,
 }
+_CLASSES = [item.name for item in TrafficClass]
 Tile = tuple[int, int, int]
 """Range, workgroup, wavefront."""
 
@@ -190,21 +191,17 @@ def _blocks(rank: int, recording: Recording) -> list[Mark]:
 
 
 def _packets(rank: int, recording: Recording) -> list[Mark]:
+    """A slice a packet that leaves, a moment for one that arrives: most of a timeline, so their names say all."""
     answer = []
     for name in (key for key in recording if key.startswith("sent") and key[4:].isdigit()):
-        port, sent = name[4:], recording[name]
-        ends = recording[f"sent_end{port}"].cycle
-        for at, until, peer, kind, wg in zip(
-            sent.cycle, ends, *(sent.fields[name] for name in ("rank", "traffic_class", "wg"))
-        ):
-            label = f"{TrafficClass(kind).name} WG {wg} to {peer}"
-            answer.append(
-                Mark(rank, f"link {port} out", label, int(at), int(until) + 1, {"wg": int(wg), "to": int(peer)})
-            )
-        received = recording[f"received{port}"]
-        for at, peer, wg in zip(received.cycle, received.fields["rank"], received.fields["wg"]):
-            details = {"wg": int(wg), "from": int(peer)}
-            answer.append(Mark(rank, f"link {port} in", f"WG {wg} from {peer}", int(at), int(at), details))
+        port, sent, received = name[4:], recording[name], recording[f"received{name[4:]}"]
+        fields = (sent.fields[name].tolist() for name in ("rank", "traffic_class", "wg"))
+        ends = recording[f"sent_end{port}"].cycle.tolist()
+        for at, until, peer, kind, wg in zip(sent.cycle.tolist(), ends, *fields):
+            answer.append(Mark(rank, f"link {port} out", f"{_CLASSES[kind]} WG {wg} to {peer}", at, until + 1))
+        fields = (received.fields[name].tolist() for name in ("rank", "wg"))
+        for at, peer, wg in zip(received.cycle.tolist(), *fields):
+            answer.append(Mark(rank, f"link {port} in", f"WG {wg} from {peer}", at, at))
     return answer
 
 

@@ -86,8 +86,10 @@ def _event(at: int, track: int, kind: int, about: Mark | None) -> Any:
     event.type, event.track_uuid = kind, track
     if about is not None:
         event.name = about.name
-        event.flow_ids.extend(about.effects)
-        event.terminating_flow_ids.extend(about.causes)
+        if about.effects:
+            event.flow_ids.extend(about.effects)
+        if about.causes:
+            event.terminating_flow_ids.extend(about.causes)
         for name, value in about.details.items():
             event.debug_annotations.add(name=name, int_value=value)
     return packet
