@@ -71,6 +71,17 @@ def check_writable(path: Path) -> None:
     (path.parent / f".{path.name}.probe").unlink()
 
 
+def check_folder(path: Path) -> None:
+    """Raise :class:`sim.errors.UsageError` now when `path` is no folder that can be written to, or be made."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is not a folder")
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not there.is_dir():
+        raise UsageError(f"{path} cannot be made, because {there} is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"{path} cannot be written ({os.strerror(errno.EACCES)})")
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -15,6 +15,7 @@ from ..config import Configuration
 from ..registers.documents import c_header, markdown
 from ..registers.map import counters, register_map
 from ..registers.systemrdl import systemrdl
+from ..release import LICENCE, marked, release
 from .files import fusesoc_core, lint_waivers, package_core
 from .port_structs import PACKAGE, PortStructs, enumerations
 from .verilog import to_systemverilog
@@ -22,6 +23,18 @@ from .verilog import to_systemverilog
 BLOCKS = {f"t3_{name}": block.make for name, block in INVENTORY.items() if block.make and block.exported}
 """Modules of an export. `t3_node` and `t3_near_bank` are the hardware; the others are blocks of the node on their own,
 for who wants one of them in another design."""
+
+
+COMMENTS = {
+    ".sv": ("//", ""),
+    ".f": ("//", ""),
+    ".vlt": ("//", ""),
+    ".rdl": ("//", ""),
+    ".h": ("/*", "*/"),
+    ".md": ("<!--", "-->"),
+}
+"""Suffix of an exported file -> how a comment begins and ends. JSON has none: there, entries say licence and version.
+A FuseSoC core begins with its own first line and has a comment after it."""
 
 
 def _fields(shape: object, types: PortStructs | None, low: int = 0) -> Iterator[dict[str, Any]]:
@@ -62,6 +75,16 @@ def ports(component: wiring.Component, types: PortStructs | None = None) -> list
     return answer
 
 
+def marked_file(name: str, text: str) -> str:
+    """`text` of file `name` with licence and release at its head."""
+    if name.endswith(".json"):
+        return text
+    if name.endswith(".core"):
+        first, rest = text.split("\n", 1)
+        return f"{first}\n{marked(rest, '#')}"
+    return marked(text, *COMMENTS[Path(name).suffix])
+
+
 def export(config: Configuration, out: Path) -> list[Path]:
     """Write the export of `config` into folder `out`; returns the files. Nothing is written unless all of it can be.
 
@@ -72,7 +95,12 @@ def export(config: Configuration, out: Path) -> list[Path]:
     """
     types = PortStructs(config)
     texts = {f"{PACKAGE}.sv": types.text()}
-    description: dict[str, Any] = {"parameters": asdict(config), "modules": {}}
+    description: dict[str, Any] = {
+        "license": LICENCE,
+        "version": release(),
+        "parameters": asdict(config),
+        "modules": {},
+    }
     for name, block in BLOCKS.items():
         component = block(config)
         description["modules"][name] = {"file": f"{name}.sv", "ports": ports(component, types)}
@@ -95,6 +123,7 @@ def export(config: Configuration, out: Path) -> list[Path]:
     texts["t3_registers.md"] = markdown(config)
     texts["t3_registers.rdl"] = systemrdl(config)
     texts["t3_registers.h"] = c_header(config)
+    texts = {name: marked_file(name, text) for name, text in texts.items()}
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out) as draft:
         for name, text in texts.items():

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ..release import release
 from .port_structs import PACKAGE
 
 WAIVERS = (
@@ -40,7 +41,7 @@ def fusesoc_core(name: str, title: str, sources: Sequence[str], toplevel: str) -
     """A FuseSoC core (CAPI 2) `name` of `sources`, with a target that lints `toplevel`."""
     files = "\n".join(f"      - {source}" for source in sources)
     return f"""CAPI=2:
-name: ::{name}:0.1.0
+name: ::{name}:{release()}
 description: T3 (Track & Trigger) {title}
 filesets:
   rtl:

@@ -9,9 +9,9 @@ import typer
 from typer.core import TyperGroup
 
 from sim.cli import options
+from sim.cli.recorded import NOT_RECORDED, Recorded, check_distinct
 from sim.cli.rows import figure_lines, format_row, header
 from sim.cli.terminal import keep_results, leave, show_errors, stages
-from sim.errors import UsageError
 from sim.experiments import catalogue
 from sim.experiments.spec import ARRAY, Spec, label
 from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
@@ -39,11 +39,18 @@ run = typer.Typer(
 )
 
 
-def execute(spec: Spec, results: Path, waves: Path | None = None, others: tuple[Path, ...] = ()) -> tuple[Any, Any]:
+def execute(
+    spec: Spec,
+    results: Path,
+    waves: Path | None = None,
+    others: tuple[Path, ...] = (),
+    recorded: Recorded = NOT_RECORDED,
+) -> tuple[Any, Any]:
     """Run `spec`, show its figures, write them to `results`; the result, and what the ranks hold of the data. `others`
-    are further files that the command will write."""
+    are further files that the command will write, `recorded` those of its timeline."""
     require_simulator()
-    for path in (results, *others):
+    check_distinct(results, waves, *others, *recorded.files)
+    for path in (results, *others, *recorded.files):
         check_writable(path)
     if waves is not None:
         require_waves()
@@ -53,7 +60,7 @@ def execute(spec: Spec, results: Path, waves: Path | None = None, others: tuple[
 
     title = spec.name if spec.compute == ARRAY else label(spec)
     with stages(title) as progress, quiet():
-        result, reduced = run_with_output(spec, progress, waves)
+        result, reduced = run_with_output(spec, progress, waves, recorded.writer)
     if spec.compute == ARRAY:
         typer.echo(header())
         typer.echo(format_row(result))
@@ -62,6 +69,9 @@ def execute(spec: Spec, results: Path, waves: Path | None = None, others: tuple[
     show_errors([result])
     keep_results(results, [result])
     typer.echo(f"results: {results}")
+    if waves is not None:
+        typer.echo(f"waves: {waves}, a view of them for GTKWave: {waves.with_suffix('.gtkw')}")
+    recorded.say(typer.echo)
     return result, reduced
 
 
@@ -86,6 +96,8 @@ def shape(
     alone: options.Alone = True,
     settings: options.Set = None,
     waves: options.Waves = None,
+    timeline: options.Timeline = None,
+    html: options.Html = None,
     out: options.Results = OUT,
     bug: options.Bug = "",
 ) -> None:
@@ -115,7 +127,7 @@ def shape(
         settings=catalogue.settings(settings),
         bug=bug,
     )
-    result, _ = execute(spec, out, waves)
+    result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html))
     leave(0 if result["passed"] else 1)
 
 
@@ -129,9 +141,11 @@ def _shared(
     tracker_ways: options.TrackerWays = 8,
     seed: options.Seed = 1,
     settings: options.Set = None,
+    timeline: options.Timeline = None,
+    html: options.Html = None,
     out: options.Results = OUT,
 ) -> None:
-    """The options of every use at full size. All but `settings` and `out` are fields of the spec, or its variant."""
+    """The options of every use at full size. All but `settings` and files are fields of the spec, or its variant."""
 
 
 def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
@@ -139,8 +153,9 @@ def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
     own = [item for item in signature(use).parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
     parameters = [*own, *signature(_shared).parameters.values()]
 
-    def command(settings: list[str] | None, out: Path, **fields: Any) -> None:
-        result, _ = execute(use(settings=catalogue.settings(settings), **fields), out)
+    def command(settings: list[str] | None, timeline: Path | None, html: Path | None, out: Path, **fields: Any) -> None:
+        spec = use(settings=catalogue.settings(settings), **fields)
+        result, _ = execute(spec, out, recorded=Recorded(timeline, html))
         leave(0 if result["passed"] else 1)
 
     command.__name__, command.__doc__ = use.__name__, use.__doc__
@@ -204,6 +219,8 @@ def arrays(
     direction: options.Direction = "cw",
     settings: options.Set = None,
     waves: options.Waves = None,
+    timeline: options.Timeline = None,
+    html: options.Html = None,
     results: options.Results = OUT,
     bug: options.Bug = "",
 ) -> None:
@@ -227,9 +244,7 @@ def arrays(
         settings=catalogue.settings(settings),
         bug=bug,
     )
-    if out.resolve() == results.resolve():
-        raise UsageError("--out and --results must be two files")
-    result, reduced = execute(spec, results, waves, (out,))
+    result, reduced = execute(spec, results, waves, (out,), Recorded(timeline, html))
     if result["passed"]:
         ranks, elements = array.patterns.shape
         y = array.restored(chunk_elements(reduced, elements // ranks))

@@ -12,7 +12,8 @@ import typer
 from hw.config import PRESETS
 from sim.cli import options
 from sim.cli.terminal import complain, finish, refuse, stages
-from sim.errors import UsageError, check_folder, check_processes, chosen
+from sim.errors import UsageError, check_processes, chosen
+from sim.files import check_folder
 
 DEFAULT_PRESETS = ("paper", "quad")
 TABLE = Path(__file__).resolve().parents[2] / "hw/synthesis/AREA.md"

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from sim.experiments.job import Job
+from sim.simulator.build_folder import silent
 from sim.simulator.fast_model import build_system
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.process import record_coverage, run_simulator
+from sim.simulator.recording import Recording, read_recording
 from sim.simulator.samples import read_samples
 from sim.simulator.session_result import read_result
 from sim.simulator.wave_view import write_view
@@ -23,11 +25,9 @@ from sim.topologies.ring import ring
 
 Progress = Callable[[str], None]
 """Is told what is being done."""
-BUILDING = "building the simulator"
 
-
-def silent(stage: str) -> None:
-    """A :data:`Progress` that tells nobody."""
+RECORDED = "recorded"
+"""First part of the names of the files in which a run is recorded."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Seconds:
 class Outcome:
     """`ranks`: status (:func:`sim.models.gpu.gpu_status`) and `registers` of every simulated rank; `samples`: lines of
     `sampler.sv` of rank 0; `reduced[r]`: what rank r holds of its result, as bit patterns, None without data;
-    `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator."""
+    `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator;
+    `recordings`: of every rank, when it was asked for."""
 
     ranks: list[dict[str, Any]]
     samples: np.ndarray
@@ -57,17 +58,18 @@ class Outcome:
     alone_cycles: int
     seconds: Seconds
     model: Path
+    recordings: tuple[Recording, ...] = ()
 
 
-def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) -> Outcome:
-    """Build what has to be built and run `job`; with `waves`, an FST file of all signals is left there.
+def run_job(job: Job, progress: Progress = silent, waves: Path | None = None, recorded: bool = False) -> Outcome:
+    """Build what has to be built and run `job`; with `waves`, an FST file of all signals is left there; when it is to
+    be `recorded`, what happened is read too.
 
     Raises :class:`sim.errors.SimulationError` when the simulator fails, :class:`sim.errors.MachineError` when the
     machine does.
     """
     began = time.perf_counter()
     build = job.build
-    progress(f"{BUILDING}: {build.nodes} x preset {build.config.name}")
     model = build_system(
         build.config,
         ring(build.nodes, build.config.links),
@@ -76,13 +78,17 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         build.seeded_bugs,
         waves=waves is not None,
         optimize=build.optimize,
+        tell=progress,
     )
     built, worked = time.perf_counter(), processor_seconds()
+    remove_stale(model / "runs")
     folder = model / "runs" / f"{os.getpid()}-{time.monotonic_ns()}"
     folder.mkdir(parents=True)
     try:
         progress("writing what the GPUs compute")
         arguments = _write_inputs(job, folder)
+        if recorded:
+            arguments.append(f"+timeline={folder / RECORDED}")
         progress("simulating")
         started = time.perf_counter()
         run_simulator(model, folder, job.seed, arguments, waves is not None)
@@ -92,6 +98,8 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         if result["finished"]:
             record_coverage(model, folder)
         samples = read_samples(folder, 0)
+        ranks = range(build.nodes if recorded else 0)
+        recordings = tuple(read_recording(folder, RECORDED, rank, build.config) for rank in ranks)
         reduced = None if job.pattern is None else _reduced(job, folder)
         if waves is not None:
             shutil.move(folder / "dump.fst", waves)
@@ -109,7 +117,7 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         python=processor_seconds() - worked - result["processor_seconds"],
     )
     alone = max(result["alone"], default=0)
-    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model)
+    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model, recordings)
 
 
 def _write_inputs(job: Job, folder: Path) -> list[str]:
@@ -142,6 +150,17 @@ def _reduced(job: Job, folder: Path) -> np.ndarray:
         chunks = [from_sectors(item, tiling.rows, tiling.columns, np.dtype(job.pattern)) for item in held]
         answer.append(np.concatenate(chunks))
     return np.stack(answer)
+
+
+def remove_stale(runs: Path) -> None:
+    """Remove what processes that were killed have left in folder `runs`, where each folder begins with its process's
+    number."""
+    if os.environ.get("T3_KEEP_RUNS"):
+        return
+    for folder in runs.glob("*-*"):
+        process = folder.name.partition("-")[0]
+        if process.isdigit() and not Path("/proc", process).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def processor_seconds() -> float:

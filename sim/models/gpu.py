@@ -20,6 +20,8 @@ from sim.models.far_backing_store import FarBackingStore
 from sim.models.gemm import GemmEngine, SimulationWrite
 from sim.models.hbm import Hbm
 from sim.models.link import LinkModel
+from sim.models.recorded_events import SAMPLED, QueueEvent
+from sim.models.recorder import Recorded, recorder
 from sim.models.seeded_bugs import FaultyBankGroup, FaultyNode
 from sim.models.stalls import Stalls
 from sim.models.timing_checker import TimingChecker
@@ -97,7 +99,7 @@ class Gpu(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        node = FaultyNode(config) if self._seeded_bugs else Node(config)
+        node = FaultyNode(config) if self._seeded_bugs else Recorded(config)
         m.submodules.node = ClockGated(node)
         gemm = GemmEngine(config, self._source_sectors) if self._source_sectors else WorkgroupEngine(config, ARRAY_BASE)
         m.submodules.gemm = gemm
@@ -175,6 +177,7 @@ class Gpu(wiring.Component):
         m.d.comb += node.launches.ready.eq(~stalls.stop[0])
         with m.If(node.launches.valid & node.launches.ready):
             m.d.sync += launches.eq(launches + 1)
+        self._recorder(m, node, gemm)
         self._sampler(m, node, started & ~finished if isinstance(gemm, GemmEngine) else gemm.busy)
         with m.If(self.start):
             m.d.sync += [started.eq(1), finished.eq(0), cycles.eq(0), launches.eq(0)]
@@ -217,6 +220,27 @@ class Gpu(wiring.Component):
             i_kind=Cat(Cat(probe.access.as_value(), probe.traffic_class.as_value()) for probe in node.probes),
             i_occupancy=Cat(probe.occupancy for probe in node.probes),
             i_threshold=node.probes[0].threshold.as_value(),
+        )
+
+    def _recorder(self, m: Module, node: Node, gemm: GemmEngine | WorkgroupEngine) -> None:
+        """Let `recorder.sv` write down what happens around the node; :func:`sim.models.recorder.gpu_sources`."""
+        since = Signal(range(SAMPLED))
+        done_before = Signal()
+        m.d.sync += [since.eq(since + 1), done_before.eq(node.done)]
+        queues = []
+        for channel, probe in enumerate(node.probes):
+            queue = Signal(QueueEvent, name=f"recorded_queue_{channel}")
+            m.d.comb += [queue.occupancy.eq(probe.occupancy), queue.threshold.eq(probe.threshold.as_value())]
+            queues.append((since.all() & self.status.busy | (since.all() & ~node.done), queue))
+        m.submodules.recorder = recorder(
+            "gpu",
+            self.rank,
+            [
+                (self.start, Const(0, 64)),
+                (node.done & ~done_before, Const(0, 64)),
+                *queues,
+                *((event.valid, event.payload) for event in gemm.recorded),
+            ],
         )
 
     def _longest_wait(self, m: Module, node: Node) -> None:

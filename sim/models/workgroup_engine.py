@@ -20,6 +20,7 @@ from hw.messages import Messages
 from hw.primitives.queue import Queue
 from sim.models.burst_lanes import BurstGenerator, RequestLane, Task
 from sim.models.plan_layout import KERNELS, MAX_SLOTS, MAX_WORKGROUPS, PLAN_BITS, Kernel, Step, Workgroup
+from sim.models.recorded_events import recorded_workgroups
 
 PLAN_LINES = 1 << 14
 STEP_LINES = 1 << 18
@@ -74,6 +75,8 @@ class WorkgroupEngine(wiring.Component):
         self._config = config
         self._base = base
         messages = Messages(config)
+        self.recorded = recorded_workgroups()
+        """Events for a timeline, no ports: a workgroup begins, one retires, and nothing."""
         super().__init__(
             {
                 "rank": In(6),
@@ -92,6 +95,7 @@ class WorkgroupEngine(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        self._number = Signal(range(KERNELS + 1), name="number")
         now = Signal(32)
         arrived = Signal(24)
         m.d.sync += [now.eq(now + 1), arrived.eq(arrived + self.arrival)]
@@ -114,6 +118,7 @@ class WorkgroupEngine(wiring.Component):
             i_address=line,
             o_data=plan,
         )
+        begun, over_now, _ = self.recorded
         done, lanes_idle = self._lanes(m, kernel)
         self._kernels(m, kernel, plan, line, running, now, begun_at, launched, retired, arrived, lanes_idle)
 
@@ -139,6 +144,9 @@ class WorkgroupEngine(wiring.Component):
         number = Signal(14)
         workgroup = data.View(Workgroup, plan[: Workgroup.size])
         m.d.comb += [free.eq(old.state == SlotState.FREE), number.eq(Mux(free, launched, old.workgroup))]
+        for event in (begun, over_now):
+            payload = event.payload
+            m.d.comb += [payload.slot.eq(slot), payload.kernel.eq(self._number), payload.workgroup.eq(number)]
         with m.If(running):
             m.d.comb += line.eq(kernel.first + number)
 
@@ -242,6 +250,7 @@ class WorkgroupEngine(wiring.Component):
                     ):
                         m.d.sync += launched.eq(launched + 1)
                         m.d.comb += [
+                            begun.valid.eq(1),
                             issue_reads.eq(1),
                             slot_write.en.eq(1),
                             new.state.eq(SlotState.RUN),
@@ -256,6 +265,7 @@ class WorkgroupEngine(wiring.Component):
                         with m.If(old.following == kernel.steps):
                             with m.If(done.stores_under_way + tile <= capacity):
                                 m.d.comb += [
+                                    over_now.valid.eq(1),
                                     new.state.eq(SlotState.FREE),
                                     task.store.eq(1),
                                     task.va.eq(workgroup.store_va),
@@ -291,7 +301,7 @@ class WorkgroupEngine(wiring.Component):
         lanes_idle: Signal,
     ) -> None:
         """Run the kernels one after the other."""
-        number = Signal(range(KERNELS + 1))
+        number = self._number
         started = Signal(32)
         busy_before = Signal(32)
         m.d.comb += [self.busy.eq(1), self.active.eq(running & kernel.active)]

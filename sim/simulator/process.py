@@ -6,12 +6,11 @@ from pathlib import Path
 from cocotb_tools.check_results import get_results
 
 from sim.errors import MachineError, SimulationError
+from sim.simulator.build_folder import FULL
 from sim.simulator.coverage_hook import installed
 from sim.simulator.fast_model import FastVerilator
 from sim.simulator.verilator import BUILD
 
-FULL = 1 << 20
-"""Bytes left on a disk below which it counts as full."""
 KILLED = "error -9"
 """How cocotb's runner names the end of a process that the kernel killed, as it does when memory runs out."""
 NO_MEMORY = "bad_alloc"
