@@ -70,10 +70,11 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
     progress(f"{BUILDING}: {build.nodes} x preset {build.config.name}")
     model = build_system(
         build.config,
-        ring(build.nodes, build.config.links),
+        build.topology or ring(build.nodes, build.config.links),
         build.storage_sectors,
         build.source_sectors,
         build.seeded_bugs,
+        build.plans,
         waves=waves is not None,
         optimize=build.optimize,
     )
@@ -118,7 +119,8 @@ def _write_inputs(job: Job, folder: Path) -> list[str]:
     session = {"gpus": job.build.nodes, "window": job.window, **job.session}
     (folder / "job.json").write_text(json.dumps(session))
     (folder / "program.hex").write_text("".join(f"{command:016x}\n" for command in job.program))
-    held = max(map(max, job.results)) + job.tiling.sectors if job.pattern is not None else 0
+    ends = [held.first + held.tiling.sectors for chunks in job.results for held in chunks]
+    held = max(ends) if job.pattern is not None else 0
     plusargs = {
         "program": Path("program.hex"),
         "answers": Path("answers.txt"),
@@ -132,15 +134,19 @@ def _write_inputs(job: Job, folder: Path) -> list[str]:
 
 
 def _reduced(job: Job, folder: Path) -> np.ndarray:
-    """What each rank holds of its result, shape (gpus, rows, columns)."""
+    """What each rank holds of its result: shape (gpus, rows, columns), or (gpus, elements) of chunks of different
+    widths."""
     assert job.pattern is not None
-    tiling, channels = job.tiling, job.build.config.channels
+    channels = job.build.config.channels
     answer = []
-    for rank, places in enumerate(job.results):
+    for rank, chunks in enumerate(job.results):
         dumps = [read_hex(folder / f"dump{rank * channels + channel}.hex") for channel in range(channels)]
-        held = [gather_channels(dumps, first, tiling.sectors) for first in places]
-        chunks = [from_sectors(item, tiling.rows, tiling.columns, np.dtype(job.pattern)) for item in held]
-        answer.append(np.concatenate(chunks))
+        found = []
+        for first, tiling in chunks:
+            sectors = gather_channels(dumps, first, tiling.sectors)
+            found.append(from_sectors(sectors, tiling.rows, tiling.columns, np.dtype(job.pattern)))
+        alike = len({chunk.shape[1] for chunk in found}) == 1
+        answer.append(np.concatenate(found) if alike else np.concatenate([chunk.ravel() for chunk in found]))
     return np.stack(answer)
 
 

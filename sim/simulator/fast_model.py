@@ -48,15 +48,9 @@ FLAGS = [
     "--noassert-case",
 ]
 TIMING = ["--timing", "-CFLAGS", "-std=c++20 -fcoroutines"]
-HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv", "seeded_bug.sv", "sampler.sv")
-WORKLOAD_SOURCES = (
-    "plan_memory.sv",
-    "model_memory.sv",
-    "operand_array.sv",
-    "sampler.sv",
-    "hbm_array.sv",
-    "clock_gate.sv",
-)
+MEMORY_SOURCES = ("hbm_array.sv", "clock_gate.sv", "sampler.sv")
+ARRAY_SOURCES = ("source_array.sv", "seeded_bug.sv")
+PLAN_SOURCES = ("plan_memory.sv", "model_memory.sv")
 
 
 @contextmanager
@@ -75,7 +69,10 @@ def _gpu_sources(gpu: Gpu, measured: MeasuredDesign | None) -> dict[str, str]:
     """File name -> SystemVerilog of one GPU behind packed ports, `gpu_shell`; of the `measured` GPU if there is one."""
     text = measured.text if measured else to_systemverilog(gpu, "gpu")
     beside = {source.name: source.read_text() for source in (measured.sources if measured else ())}
-    models = HARDWARE_SOURCES if gpu.stores_arrays else WORKLOAD_SOURCES
+    models = [*MEMORY_SOURCES, *(ARRAY_SOURCES if gpu.stores_arrays else ("operand_array.sv",))]
+    if gpu.runs_plans:
+        models += PLAN_SOURCES
+        models += ["gathered_checker.sv"] if gpu.stores_arrays else []
     return {"gpu.sv": text, "gpu_shell.sv": gpu_shell(gpu)} | model_texts(models) | beside
 
 
@@ -152,12 +149,13 @@ def build_system(
     storage_sectors: int,
     source_sectors: int = 0,
     seeded_bugs: bool = False,
+    plans: bool = False,
     waves: bool = False,
     optimize: str = "-O1",
 ) -> Path:
     """The folder of a simulator `ring_top` for GPUs in `topology`, built unless it is there already.
 
-    `source_sectors`, `seeded_bugs` as for :class:`sim.models.gpu.Gpu`. `optimize` is the C++ compiler's
+    `source_sectors`, `seeded_bugs`, `plans` as for :class:`sim.models.gpu.Gpu`. `optimize` is the C++ compiler's
     option: -O2 takes twice as long as -O1 and gains a tenth of speed, which only kernels of full size make up for.
 
     Raises :class:`sim.errors.MachineError` when Verilator or the C++ compiler fails.
@@ -165,7 +163,7 @@ def build_system(
     if seeded_bugs:
         # It runs only until it is seen to fail.
         optimize = "-O0"
-    settings = (config, topology, storage_sectors, source_sectors, seeded_bugs, waves, optimize)
+    settings = (config, topology, storage_sectors, source_sectors, seeded_bugs, plans, waves, optimize)
     return _remembered(
         _recipe(*settings, installed() is not None),
         lambda: _build_system(*settings),
@@ -178,11 +176,12 @@ def _build_system(
     storage_sectors: int,
     source_sectors: int,
     seeded_bugs: bool,
+    plans: bool,
     waves: bool,
     optimize: str,
 ) -> Path:
     gpus = topology.gpus
-    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs)
+    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans)
     texts = {"ring_top.sv": system_top(config, gpu, topology), "visible.vlt": CONTROL}
     texts |= model_texts(["axi_sequencer.sv", *(["mirror.sv"] if gpus == 1 else [])])
     settings = [FLAGS, TIMING, str(cocotb_tools.config.libs_dir)]
@@ -197,7 +196,7 @@ def _build_system(
     else:
         # Systems of other sizes find the GPU without exporting it.
         library = _remembered(
-            _recipe("gpu", config, storage_sectors, source_sectors, seeded_bugs, optimize, measured is not None),
+            _recipe("gpu", config, storage_sectors, source_sectors, seeded_bugs, plans, optimize, measured is not None),
             lambda: build_gpu(gpu, measured, optimize, parts=not seeded_bugs),
         )
         texts |= {"gpu_slot.sv": gpu_slot(gpu)} | model_texts(["gpu_model.cpp"])
