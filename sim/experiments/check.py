@@ -53,11 +53,11 @@ def faults(outcome: Outcome) -> list[str]:
     return answer
 
 
-def golden(spec: Spec, work: Work) -> np.ndarray:
+def golden(spec: Spec, work: Work, logs: list[np.ndarray] | None = None) -> np.ndarray:
     """What each rank must hold of its result, shape (gpus, rows, columns), as bit patterns; of a program's arrays of
     different widths (gpus, elements)."""
     if isinstance(work, ProgramWork):
-        return program_check.golden(work)
+        return program_check.golden(work, logs)
     tiling = work.tiling if isinstance(work, ArrayWork) else work.layer.tiling
     stored = work.partials if isinstance(work, ArrayWork) else operands(work.layer, spec.seed)
     program = program_of(spec)
@@ -182,7 +182,7 @@ def check(spec: Spec, work: Work, config: Configuration, outcome: Outcome) -> Ch
     errors = faults(outcome)
     mismatches = None
     if outcome.reduced is not None:
-        right = golden(spec, work)
+        right = golden(spec, work, outcome.logs)
         wrong = np.argwhere(outcome.reduced.reshape(right.shape) != right)
         mismatches = len(wrong)
         if mismatches:
@@ -195,6 +195,8 @@ def check(spec: Spec, work: Work, config: Configuration, outcome: Outcome) -> Ch
             )
     if isinstance(work, ProgramWork):
         errors += program_check.wrong_reads(work, outcome.ranks)
+        if outcome.logs is not None:
+            errors += program_check.wrong_operands(work, outcome.logs, work.cuts(spec.dma_block or spec.wfs))
         errors += [] if outcome.finished else program_check.closed_gates(work, outcome.ranks)
         counted = [program_check.counted(status) for status in outcome.ranks]
         forms = _beside(program_check.closed_forms(spec, work), counted)

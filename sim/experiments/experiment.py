@@ -2,7 +2,8 @@
 
 1. :mod:`sim.experiments.spec` has checked what is asked for;
 2. :mod:`sim.experiments.array_model`, :mod:`sim.experiments.kernel_model` or :mod:`sim.experiments.program_model`, by
-   its compute model: what the GPUs do, and the job, with the register writes that :func:`sim.experiments.job.compiled` gives;
+   its compute model: what the GPUs do, and the job, with the register writes that
+   :func:`sim.experiments.job.compiled` gives;
 3. :mod:`sim.experiments.run` starts the simulator once;
 4. :mod:`sim.experiments.check` compares with golden model and closed forms;
 5. :mod:`sim.experiments.figures` computes what :mod:`sim.experiments.results` writes down.

@@ -33,7 +33,11 @@ def spans(spec: Spec, statuses: list[dict[str, Any]]) -> Spans:
         return answer | {"gemm": computed, "rs": [0, done]}
     if spec.compute == PROGRAM:
         classes = {array.traffic for array in program_of(spec).arrays}
-        return answer | {"gemm": computed if any(computed) else None} | {name: [0, done] for name in classes & {"rs", "ag"}}
+        return (
+            answer
+            | {"gemm": computed if any(computed) else None}
+            | {name: [0, done] for name in classes & {"rs", "ag"}}
+        )
     for number, kernel in enumerate(spec.variant.kernels):
         begin, end = ([status["spans"][name][number] for status in statuses] for name in ("begin", "end"))
         answer[PHASES[kernel]] = [min(begin), max(end)]

@@ -51,7 +51,7 @@ class Job:
     (:func:`sim.host.program.host_program`); `plusargs` of the simulator, where a path names a file in the run's
     folder; `write_inputs` writes the memory images or plans into that folder; `window`: cycles per sample of the
     timeline; `seed` of the session. `results[r]`: the chunks that are read back from rank r, as patterns of `pattern`,
-    None without data."""
+    None without data; `log`: the column commands that change memory are wanted too."""
 
     build: Build
     session: Mapping[str, Any]
@@ -62,6 +62,7 @@ class Job:
     seed: int
     results: tuple[tuple[Held, ...], ...]
     pattern: type[np.unsignedinteger] | None
+    log: bool = False
 
 
 def program_of(spec: Spec, wrong_order: bool = False) -> Program:

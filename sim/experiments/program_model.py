@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
-from sim.collectives.compiler import NodeProgram, Placement, backing_sectors, needs, workgroup_numbers
+from sim.collectives.check import depends_on_order
+from sim.collectives.compiler import NodeProgram, backing_sectors, needs, workgroup_numbers
 from sim.collectives.cut import Cut
 from sim.collectives.inputs import Given, given
 from sim.collectives.program import Part, Program
@@ -23,7 +24,7 @@ from sim.experiments.hardware import EARLY_GATE, configuration, with_room
 from sim.experiments.job import Build, Held, Job, compiled, laid_out, program_of
 from sim.experiments.spec import Spec
 from sim.experiments.variants import POLICIES, THRESHOLDS
-from sim.golden.arithmetic import identity, pattern_type, to_float64
+from sim.golden.arithmetic import pattern_type, to_float64
 from sim.golden.matmul import partial_products, patterns_of
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
@@ -63,6 +64,11 @@ class ProgramWork:
     def held(self, rank: int) -> tuple[Part, ...]:
         """What is compared of `rank`: what the program leaves it with, and what its GEMM made of that."""
         return (*self.program.result(rank), *(part for _, part in sorted(self.outputs[rank])))
+
+    def place(self, part: Part) -> Held:
+        """Where a part lies."""
+        laid = self.laid[part.array]
+        return Held(laid.chunk(part.chunk) - ARRAY_BASE, laid.tiling)
 
     def cuts(self, block_wfs: int) -> dict[str, Cut]:
         """The tilings as programs know them."""
@@ -274,11 +280,9 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
         write_inputs=partial(_write, work, config, nodes),
         window=1 << max(4, int(compute + link).bit_length() - 8),
         seed=spec.seed,
-        results=tuple(
-            tuple(Held(work.laid[part.array].chunk(part.chunk) - ARRAY_BASE, work.tilings[part.array]) for part in parts)
-            for parts in map(work.held, range(gpus))
-        ),
+        results=tuple(tuple(map(work.place, work.held(rank))) for rank in range(gpus)),
         pattern=pattern_type(spec.dtype),
+        log=depends_on_order(program),
     )
 
 
@@ -323,7 +327,7 @@ def _source(work: ProgramWork, rank: int, span: int) -> np.ndarray:
     """The sectors that the kernels of `rank` store, set after set."""
     sets = data_sets(work.program, rank)
     image = np.zeros((max(1, len(sets)) * span, SECTOR_BYTES), np.uint8)
-    stored = {key: piece for key, piece in work.given[rank].stores.items()}
+    stored = dict(work.given[rank].stores)
     stored |= {(number, part, 0): piece for (number, part), piece in work.outputs[rank].items()}
     for (number, part, split), piece in stored.items():
         laid = work.laid[part.array]

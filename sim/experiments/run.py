@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sim.experiments.job import Job
+from sim.simulator.command_log import read_log
 from sim.simulator.fast_model import build_system
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.process import record_coverage, run_simulator
@@ -48,6 +49,7 @@ class Seconds:
 class Outcome:
     """`ranks`: status (:func:`sim.models.gpu.gpu_status`) and `registers` of every simulated rank; `samples`: lines of
     `sampler.sv` of rank 0; `reduced[r]`: what rank r holds of its result, as bit patterns, None without data;
+    `logs[r]`: its column commands (:func:`sim.simulator.command_log.read_log`), None when they were not wanted;
     `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator."""
 
     ranks: list[dict[str, Any]]
@@ -57,6 +59,7 @@ class Outcome:
     alone_cycles: int
     seconds: Seconds
     model: Path
+    logs: list[np.ndarray] | None = None
 
 
 def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) -> Outcome:
@@ -94,6 +97,8 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
             record_coverage(model, folder)
         samples = read_samples(folder, 0)
         reduced = None if job.pattern is None else _reduced(job, folder)
+        channels = build.config.channels
+        logs = [read_log(folder, rank, channels) for rank in range(build.nodes)] if job.log else None
         if waves is not None:
             shutil.move(folder / "dump.fst", waves)
             write_view(waves, build.config, build.nodes)
@@ -110,7 +115,7 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         python=processor_seconds() - worked - result["processor_seconds"],
     )
     alone = max(result["alone"], default=0)
-    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model)
+    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model, logs)
 
 
 def _write_inputs(job: Job, folder: Path) -> list[str]:
@@ -128,6 +133,7 @@ def _write_inputs(job: Job, folder: Path) -> list[str]:
         "sample_window": job.window,
         "hbm_dump": Path("dump"),
         "hbm_dump_sectors": -(-held // job.build.config.channels // 8) * 8 + 8,
+        **({"command_log": Path("log")} if job.log else {}),
         **job.plusargs,
     }
     return [f"+{name}={folder / value if isinstance(value, Path) else value}" for name, value in plusargs.items()]

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from hw.config import PRESETS
-from sim.errors import UsageError
 from sim.collectives.known import PROGRAMS
+from sim.errors import UsageError
 from sim.experiments.hardware import EARLY_GATE, WRONG_ORDER, Settings, configuration
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS, Variant, generated
 from sim.host.limits import DriverError
@@ -94,11 +94,11 @@ class Spec:
     `settings` that differ from it, sorted pairs of field and value (with full-size kernels the preset follows from
     `channels`); `starvation_limit` in cycles, 0 for none; `seed` of operands and of every random choice.
 
-    Of the array generator, and of programs: `dtype`, `op`; `tile`, rows and columns of a WG tile; `wfs`, wavefronts it is cut into by
-    rows; `dma_block`, WF tiles of a DMA block (0: all of a WG); `direction`, `initial`, `schedule`; `stalls`, share of
-    idle cycles forced on every interface in percent; `alone`: the GEMM is first run by itself, which the figures of
-    overlap need; `overflow`: the run is wrong unless the Tracker fills up and evicts; with `late_cycles`, rank
-    `late_rank` is armed so much later than the others; `bug`: a fault of :data:`BUGS`; `inputs`: npz file with the
+    Of the array generator, and of programs: `dtype`, `op`; `tile`, rows and columns of a WG tile; `wfs`, wavefronts it
+    is cut into by rows; `dma_block`, WF tiles of a DMA block (0: all of a WG); `direction`, `initial`, `schedule`;
+    `stalls`, share of idle cycles forced on every interface in percent; `alone`: the GEMM is first run by itself, which
+    the figures of overlap need; `overflow`: the run is wrong unless the Tracker fills up and evicts; with
+    `late_cycles`, rank `late_rank` is armed so much later than the others; `bug`: a fault of :data:`BUGS`; `inputs`: npz file with the
     arrays that are reduced, of which `shape` describes one GPU's, padded, and K is 0.
 
     Of programs: `choices`, sorted pairs of an option of the program (`t3rtl explain`) and its value; `tile_order` of

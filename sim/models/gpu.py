@@ -10,7 +10,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import Configuration
-from hw.messages import Messages
+from hw.messages import Messages, RowCommand
 from hw.near_bank import BankGroupUnit
 from hw.node import Node
 from hw.registers.register_file import RegisterFile
@@ -29,11 +29,11 @@ from sim.models.workgroup_engine import WaitingFor, WorkgroupEngine
 
 
 def gpu_status(links: int, channels: int) -> data.StructLayout:
-    """What a GPU with that many link ports and channels reports: cycles from the start of the GEMM to its end and to the end of the
-    collective, WG-launch events, busy cycles of each outgoing link, and of the first at the end of the collective;
-    of a workgroup engine `spans` of the kernels, the gate it is `waiting` for, and what was read of a gathered array,
-    by channel; the most cycles in which a communication request could have been taken
-    and was not; the DRAM timing checker's result, a refused read, a write outside the modelled DRAM; `busy`, `active`:
+    """What a GPU with that many link ports and channels reports: cycles from the start of the GEMM to its end and to
+    the end of the collective, WG-launch events, busy cycles of each outgoing link, and of the first at the end of the
+    collective; of a workgroup engine `spans` of the kernels, the gate it is `waiting` for, and what was read of a
+    gathered array, by channel; the most cycles in which a communication request could have been taken and was not; the
+    DRAM timing checker's result, a refused read, a write outside the modelled DRAM; `busy`, `active`:
     its GEMM engine does anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
     return data.StructLayout(
         {
@@ -170,6 +170,8 @@ class Gpu(wiring.Component):
                 checker.column.eq(dram.column),
                 checker.refresh.eq(int(config.timing.refresh)),
             ]
+            if self._plans and self._source_sectors:
+                self._log(m, channel, hbm)
             violations.append(checker.violation)
             rules.append(checker.rule)
             strays.append(hbm.stray != 0)
@@ -234,6 +236,27 @@ class Gpu(wiring.Component):
             self.status.interrupt.eq(node.irq),
         ]
         return m
+
+    def _log(self, m: Module, channel: int, hbm: Hbm) -> None:
+        """Let `command_log.sv` write down the column commands that change what `channel` holds."""
+        row, column = hbm.row, hbm.column
+        m.submodules[f"log_{channel}"] = Instance(
+            "command_log",
+            p_WL=self._config.timing.wl,
+            i_clk=ClockSignal(),
+            i_id=hbm.id,
+            i_activate=row.valid & (row.command == RowCommand.ACT),
+            i_activated_bank=row.bank,
+            i_activated_row=row.row,
+            i_column=column.valid,
+            i_command=column.command.as_value(),
+            i_bank=column.bank,
+            i_place=column.column,
+            i_alu=column.alu.as_value(),
+            i_first=column.first_touch,
+            i_mask=hbm.write_data.mask,
+            i_data=hbm.write_data.data,
+        )
 
     def _sampler(self, m: Module, node: Node, enable: Signal) -> None:
         """Let `sampler.sv` write down what the channels do from the last start on, while `enable`."""

@@ -99,3 +99,51 @@ class KernelContext(wiring.Component):
                     m.d.comb += [self.ends.eq(1), self.ended.eq(1)]
                     m.next = "IDLE"
         return m
+
+
+class KernelSequence(wiring.Component):
+    """Which kernel of a plan comes next: one after the other, those beside others without waiting for their end.
+
+    Ports: `start`; `number` of a kernel, whose `descriptor` must be there in the same cycle while `loading`;
+    `load_first`, `load_second`: it is taken by that context; `first_ended`, `second_idle` of the contexts; `busy`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "start": In(1),
+                "descriptor": In(Kernel),
+                "first_ended": In(1),
+                "second_idle": In(1),
+                "number": Out(range(KERNELS + 1)),
+                "loading": Out(1),
+                "load_first": Out(1),
+                "load_second": Out(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.busy.eq(1)
+        with m.FSM(name="kernels"):
+            with m.State("IDLE"):
+                m.d.comb += self.busy.eq(~self.second_idle)
+                m.d.sync += self.number.eq(0)
+                with m.If(self.start):
+                    m.next = "LOAD"
+            with m.State("LOAD"):
+                m.d.comb += self.loading.eq(1)
+                with m.If(self.number == KERNELS):
+                    m.next = "IDLE"
+                with m.Elif(self.descriptor.beside):
+                    m.d.comb += self.load_second.eq(self.second_idle)
+                    m.d.sync += self.number.eq(self.number + self.second_idle)
+                with m.Else():
+                    m.d.comb += self.load_first.eq(1)
+                    m.next = "HOLD"
+            with m.State("HOLD"):
+                with m.If(self.first_ended):
+                    m.d.sync += self.number.eq(self.number + 1)
+                    m.next = "LOAD"
+        return m

@@ -1,7 +1,6 @@
 """Gates that launch events open: a counter for each group of tiles that workgroups wait for (T3 section 7.2)."""
 
 from amaranth import ClockSignal, Const, Instance, Module, Mux, Signal
-from amaranth.hdl import unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -62,5 +61,3 @@ class LaunchGates(wiring.Component):
         )
         m.d.comb += self.launches.ready.eq(~sweeping)
         return m
-
-

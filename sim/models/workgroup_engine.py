@@ -21,13 +21,13 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from hw.messages import Messages
 from hw.primitives.queue import Queue
-from sim.models.burst_lanes import BurstGenerator, Gathered, RequestLane, Task
-from sim.models.kernel_context import KernelContext, Spans
+from sim.models.burst_lanes import Gathered, Task
+from sim.models.kernel_context import KernelContext, KernelSequence, Spans
 from sim.models.launch_gates import LAUNCH_BITS, LaunchGates
+from sim.models.memory_lanes import KINDS, MemoryLanes
 from sim.models.plan_layout import (
     GATE_LINES,
     GATES,
-    KERNELS,
     MAX_SLOTS,
     MAX_WORKGROUPS,
     PLAN_BITS,
@@ -39,13 +39,6 @@ from sim.models.plan_layout import (
 
 PLAN_LINES = 1 << 14
 STEP_LINES = 1 << 18
-PACE_BITS = 16
-"""Bits after the point of the pace of remote stores, in sectors a cycle."""
-PACE_BURST = 8
-MOST_PORTS = 15
-"""Over which remote stores of a kernel can leave."""
-KINDS = ("reads", "stores", "remote")
-"""Of tasks, bursts and requests: each has a queue of its own."""
 STORE_BUFFER_BYTES = 4 << 20
 """Stores that the whole GPU can have under way: a quarter of its last-level cache, or 128 tiles."""
 
@@ -78,8 +71,8 @@ have counted it up, and how many it needs."""
 
 
 class WorkgroupEngine(wiring.Component):
-    """Ports: `rank`; `start`: run the plan, once after a reset; `node_done`: the node's collective is done; `arrival`: a
-    sector came over the link; `link_busy`: busy cycles of the link so far; `launches` of the node; `active`: a kernel
+    """Ports: `rank`; `start`: run the plan, once after a reset; `node_done`: the node's collective is done; `arrival`:
+    a sector came over the link; `link_busy`: busy cycles of the link so far; `launches` of the node; `active`: a kernel
     that says so runs; `busy`; `error`: a read was refused; `spans`; `waiting`: for which gate; `gathered`, by channel:
     see :class:`sim.models.burst_lanes.RequestLane`, as for `source_sectors`; `requests`/`responses` per channel.
 
@@ -245,10 +238,10 @@ class WorkgroupEngine(wiring.Component):
 
         task = Signal(Task)
         read_tasks, store_tasks, remote_tasks = (Queue(Task, MAX_SLOTS) for _ in KINDS)
-        for kind, queue, generator in zip(KINDS, (read_tasks, store_tasks, remote_tasks), done.generators, strict=True):
+        for kind, queue, port in zip(KINDS, (read_tasks, store_tasks, remote_tasks), done.tasks, strict=True):
             m.submodules[f"{kind}_tasks"] = queue
             m.d.comb += queue.i.payload.eq(task)
-            connect(m, queue.o, generator.tasks)
+            connect(m, queue.o, port)
         read_a = fetched_a != 0
         a_va, b_va = workgroup.a_va + ahead * workgroup.a_sectors, workgroup.b_va + ahead * workgroup.b_sectors
         m.d.comb += [
@@ -360,6 +353,20 @@ class WorkgroupEngine(wiring.Component):
             ]
         return gated
 
+    def _lanes(self, m: Module, contexts: tuple[KernelContext, KernelContext]) -> MemoryLanes:
+        """The way to memory, joined to the ports and to the kernels."""
+        m.submodules.lanes = lanes = MemoryLanes(self._config, self._base, self._source_sectors)
+        m.d.comb += [lanes.rank.eq(self.rank)]
+        for number, context in enumerate(contexts):
+            m.d.comb += [lanes.kernels[number].eq(context.kernel), context.stored.eq(lanes.stored[number])]
+        for channel in range(self._config.channels):
+            connect(m, lanes.requests[channel], flipped(self.requests[channel]))
+            connect(m, flipped(self.responses[channel]), lanes.responses[channel])
+            m.d.comb += self.gathered[channel].eq(lanes.gathered[channel])
+        with m.If(lanes.error):
+            m.d.sync += self.error.eq(1)
+        return lanes
+
     def _kernels(
         self,
         m: Module,
@@ -372,18 +379,25 @@ class WorkgroupEngine(wiring.Component):
         """Start the kernels one after the other, those beside others without waiting for their end. Returns whether
         the plan is being read for that."""
         first, second = contexts
-        number = Signal(range(KERNELS + 1))
-        started = Signal(32)
-        loading = Signal()
-        descriptor = Signal(Kernel)
+        m.submodules.sequence = sequence = KernelSequence()
+        number, started = sequence.number, Signal(32)
         m.d.comb += [
-            descriptor.eq(plan[: Kernel.size]),
-            self.busy.eq(1),
+            sequence.start.eq(self.start),
+            sequence.descriptor.eq(plan[: Kernel.size]),
+            sequence.first_ended.eq(first.ended),
+            sequence.second_idle.eq(second.idle),
+            first.load.eq(sequence.load_first),
+            second.load.eq(sequence.load_second),
+            self.busy.eq(sequence.busy),
             self.active.eq(first.running & first.kernel.active | second.running & second.kernel.active),
         ]
+        with m.If(self.start & ~sequence.busy):
+            m.d.sync += started.eq(now)
+        with m.If(sequence.loading):
+            m.d.comb += line.eq(number)
         for context in contexts:
             m.d.comb += [
-                context.descriptor.eq(descriptor),
+                context.descriptor.eq(sequence.descriptor),
                 context.number.eq(number),
                 context.around.now.eq(now),
                 context.around.started.eq(started),
@@ -400,104 +414,7 @@ class WorkgroupEngine(wiring.Component):
                     self.spans.retired[context.which].eq(context.retired),
                     self.spans.link_busy[context.which].eq(context.link_busy),
                 ]
-        with m.FSM(name="kernels"):
-            with m.State("IDLE"):
-                m.d.comb += self.busy.eq(~second.idle)
-                m.d.sync += number.eq(0)
-                with m.If(self.start):
-                    m.d.sync += started.eq(now)
-                    m.next = "LOAD"
-            with m.State("LOAD"):
-                m.d.comb += [loading.eq(1), line.eq(number)]
-                with m.If(number == KERNELS):
-                    m.next = "IDLE"
-                with m.Elif(descriptor.beside):
-                    m.d.comb += second.load.eq(second.idle)
-                    m.d.sync += number.eq(number + second.idle)
-                with m.Else():
-                    m.d.comb += first.load.eq(1)
-                    m.next = "HOLD"
-            with m.State("HOLD"):
-                with m.If(first.ended):
-                    m.d.sync += number.eq(number + 1)
-                    m.next = "LOAD"
-        return loading
-
-    def _lanes(self, m: Module, contexts: tuple[KernelContext, KernelContext]) -> "_Done":
-        """Generators and lanes. Returns the ports through which the slots use them."""
-        config = self._config
-        done = _Done()
-        lanes = []
-        for kind in KINDS:
-            m.submodules[f"{kind}_bursts"] = generator = BurstGenerator(config)
-            m.d.comb += [port.eq(context.kernel) for port, context in zip(generator.kernels, contexts, strict=True)]
-            done.generators.append(generator)
-        for channel in range(config.channels):
-            m.submodules[f"lane_{channel}"] = lane = RequestLane(config, self._source_sectors)
-            for kind, generator in zip(KINDS, done.generators, strict=True):
-                connect(m, generator.bursts[channel], getattr(lane, kind))
-            connect(m, lane.requests, wiring.flipped(self.requests[channel]))
-            connect(m, wiring.flipped(self.responses[channel]), lane.responses)
-            lanes.append(lane)
-            counts = Memory(shape=unsigned(16), depth=MAX_SLOTS, init=[])
-            m.submodules[f"moved_{channel}"] = counts
-            look = counts.read_port(domain="comb")
-            m.d.comb += look.addr.eq(done.slot)
-            done.counts.append(look.data)
-            before, after = counts.read_port(domain="comb"), counts.write_port()
-            m.d.comb += [
-                before.addr.eq(lane.got_slot),
-                after.addr.eq(lane.got_slot),
-                after.data.eq(before.data + 1),
-                after.en.eq(lane.got_read),
-            ]
-            with m.If(lane.error):
-                m.d.sync += self.error.eq(1)
-            m.d.comb += [
-                lane.rank.eq(self.rank),
-                lane.base.eq(self._base),
-                self.gathered[channel].eq(lane.gathered),
-                *(
-                    port.eq(context.kernel.traffic_class)
-                    for port, context in zip(lane.traffic_classes, contexts, strict=True)
-                ),
-            ]
-        m.d.comb += done.moved.eq(sum(done.counts[1:], done.counts[0]))
-
-        # Remote stores go at the pace of the links: what waits for them must not stand before the reads behind it.
-        unit = 1 << PACE_BITS
-        rate = round(config.link_bytes_per_cycle / SECTOR_BYTES * unit)
-        full = PACE_BURST * config.channels * unit
-        highest = full + rate * MOST_PORTS
-        tokens = Signal(range(highest + 1), init=full)
-        spent = sum((lane.remote_sent for lane in lanes[1:]), lanes[0].remote_sent)
-        after = Signal(range(highest + 1))
-        ports = [context.kernel.ports for context in contexts]
-        m.d.comb += [
-            after.eq(tokens + rate * Mux(ports[0] > ports[1], ports[0], ports[1]) - (spent << PACE_BITS)),
-            *(lane.pace.eq(tokens >= config.channels * unit) for lane in lanes),
-        ]
-        m.d.sync += tokens.eq(Mux(after > full, full, after))
-        taken = []
-        for number, context in enumerate(contexts):
-            sent = [lane.sent_store[number] for lane in lanes]
-            taken.append(sum(sent[1:], sent[0]))
-            m.d.comb += context.stored.eq(taken[-1])
-        m.d.sync += done.stores_under_way.eq(done.stores_under_way + done.storing - (taken[0] + taken[1]))
-        return done
-
-
-class _Done:
-    """Ports of the lanes as the slots see them: `moved`, sectors that came back so far for slot `slot`; generators of
-    bursts by kind; `stores_under_way`: sectors whose store was not yet taken, to which `storing` come."""
-
-    def __init__(self) -> None:
-        self.slot = Signal(range(MAX_SLOTS))
-        self.moved = Signal(16)
-        self.storing = Signal(12)
-        self.stores_under_way = Signal(20)
-        self.counts: list[Signal] = []
-        self.generators: list[BurstGenerator] = []
+        return sequence.loading
 
 
 def last_step_begins(slot: data.View, kernel: data.View) -> Signal:

@@ -72,7 +72,7 @@ def _gpu_sources(gpu: Gpu, measured: MeasuredDesign | None) -> dict[str, str]:
     models = [*MEMORY_SOURCES, *(ARRAY_SOURCES if gpu.stores_arrays else ("operand_array.sv",))]
     if gpu.runs_plans:
         models += PLAN_SOURCES
-        models += ["gathered_checker.sv"] if gpu.stores_arrays else []
+        models += ["gathered_checker.sv", "command_log.sv"] if gpu.stores_arrays else []
     return {"gpu.sv": text, "gpu_shell.sv": gpu_shell(gpu)} | model_texts(models) | beside
 
 

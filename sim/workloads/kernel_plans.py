@@ -278,8 +278,8 @@ def plan_texts(rank: int, kernels: Sequence[KernelPlan]) -> dict[str, str]:
     for kernel in kernels:
         assert kernel.count < MAX_WORKGROUPS
         assert kernel.kernel["slots"] <= MAX_SLOTS
-        waits = {"first_wait": first_wait, "waits": len(kernel.waits)}
-        lines.append(pack("kernel", Kernel, first=first, count=kernel.count, **waits, **kernel.kernel))
+        place = {"first": first, "count": kernel.count, "first_wait": first_wait, "waits": len(kernel.waits)}
+        lines.append(pack("kernel", Kernel, **place, **kernel.kernel))
         first += kernel.count
         first_wait += len(kernel.waits)
     assert first_wait <= GATE_LINES

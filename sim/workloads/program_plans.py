@@ -12,7 +12,6 @@ import numpy as np
 
 from hw.messages import TrafficClass
 from sim.collectives.program import Kernel, Part, Program, ProgramError, Via
-from sim.host.address_space import ARRAY_BASE
 from sim.host.tiling import Tiling
 from sim.models.plan_layout import GATES
 from sim.workloads.kernel_plans import KernelPlan
@@ -117,11 +116,12 @@ def program_kernel(
     a_va, a_all = _rows_of_a(kernel, tiles, arrays, operands, rows, tiling.dtype_bytes)
     depth = operands.depth // kernel.splits
     b_all = -(-depth * row_bytes // 32)
-    steps = max(FEWEST_STEPS if operands.depth else 1, *(-(-2 * whole.max() // LARGEST_READ) for whole in (a_all, b_all)))
+    largest = int(max(a_all.max(), b_all.max()))
+    steps = max(FEWEST_STEPS if operands.depth else 1, -(-2 * largest // LARGEST_READ))
     return KernelPlan(
         kernel={
             "slots": min(slots, len(tiles)),
-            "steps": int(steps),
+            "steps": steps,
             "traffic_class": TrafficClass.GEMM.value,
             "active": 1,
             "ports": max(1, _ports(program, rank, straight)),
@@ -134,8 +134,8 @@ def program_kernel(
             "a_va": a_va,
             "b_va": operands.inputs + across * (operands.input_sectors // 2 // tiling.tiles_across),
             "store_va": place,
-            "step_cycles": operands.cycles // kernel.splits // int(steps),
-            "wg": [arrays[part.array].numbers[part.chunk] + tile for part, tile, _ in tiles],
+            "step_cycles": operands.cycles // kernel.splits // steps,
+            "wg": np.array([arrays[part.array].numbers[part.chunk] + tile for part, tile, _ in tiles]),
             "a_sectors": a_all // steps,
             "a_last": a_all - a_all // steps * (steps - 1),
             "b_sectors": b_all // steps,
@@ -144,7 +144,7 @@ def program_kernel(
             "last_bytes": row_bytes - 32 * (row_sectors - 1),
             "remote": np.array([part in straight for part, _, _ in tiles]).astype(int),
             "rows": rows,
-            "data": [first_data + split * data_span for _, _, split in tiles],
+            "data": np.array([first_data + split * data_span for _, _, split in tiles]),
         },
         count=len(tiles),
         waits=tuple(_waits(program, kernel, tiles, arrays, block_wfs, early)),
@@ -168,8 +168,8 @@ def _rows_of_a(
 ) -> tuple[np.ndarray, np.ndarray]:
     """First sector, and sectors, of the rows of A that each workgroup reads: all of a tile row of what it waits for."""
     if not kernel.gates:
-        sectors = -(-(operands.depth // kernel.splits) * rows * element_bytes // 32)
-        return np.full(len(tiles), operands.inputs + operands.input_sectors // 2), sectors
+        plain = -(-(operands.depth // kernel.splits) * rows * element_bytes // 32)
+        return np.full(len(tiles), operands.inputs + operands.input_sectors // 2), plain
     places, sectors = [], []
     for (part, tile, _), count in zip(tiles, rows, strict=True):
         (waited,) = kernel.gates[part]
