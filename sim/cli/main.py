@@ -18,6 +18,7 @@ from sim.cli.calibrate import calibrate
 from sim.cli.compare import compare
 from sim.cli.dram_trace import dram_trace
 from sim.cli.explain import explain
+from sim.cli.reduce import reduce
 from sim.cli.regress import bench, regress
 from sim.cli.report import report
 from sim.cli.run import run
@@ -46,6 +47,7 @@ app = typer.Typer(
     Exit code: 0 the result is right, 1 it is wrong, 2 bad input, 3 the machine failed, 130 interrupted.""",
 )
 app.add_typer(run, name="run")
+app.command("reduce")(reduce)
 app.command("list")(show_list)
 app.command("explain")(explain)
 app.command("sweep")(sweep)

@@ -9,6 +9,7 @@ import numpy as np
 
 from hw.config import Configuration
 from sim.collectives.compiler import NodeProgram, Placement, compile_program
+from sim.collectives.independent_gemm import beside_independent_gemm
 from sim.collectives.known import PROGRAMS, program
 from sim.collectives.program import Program
 from sim.experiments.hardware import WRONG_ORDER
@@ -76,7 +77,8 @@ def program_of(spec: Spec, wrong_order: bool = False) -> Program:
         "direction": direction,
         **dict(spec.choices),
     }
-    return program(spec.collective, spec.gpus, **{name: value for name, value in said.items() if name in known})
+    made = program(spec.collective, spec.gpus, **{name: value for name, value in said.items() if name in known})
+    return beside_independent_gemm(made) if spec.independent else made
 
 
 def laid_out(made: Program, tilings: Mapping[str, Tiling]) -> dict[str, Placement]:

@@ -23,6 +23,7 @@ from sim.experiments.array_model import INPUT_BASE, INPUT_SECTORS, PEAK_FLOPS, S
 from sim.experiments.hardware import EARLY_GATE, configuration, with_room
 from sim.experiments.job import Build, Held, Job, compiled, laid_out, program_of
 from sim.experiments.spec import Spec
+from sim.experiments.tensors import tensors_of
 from sim.experiments.variants import POLICIES, THRESHOLDS
 from sim.golden.arithmetic import pattern_type, to_float64
 from sim.golden.matmul import partial_products, patterns_of
@@ -109,8 +110,8 @@ def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Conf
     return replace(config, gpus=config.ranges // 2)
 
 
-def program_work(spec: Spec, x: np.ndarray | None = None) -> ProgramWork:
-    """What the GPUs of `spec` do; with `x`, shape (gpus, elements), that is what each of them gives."""
+def program_work(spec: Spec) -> ProgramWork:
+    """What the GPUs of `spec` do."""
     program = program_of(spec)
     tilings = tilings_of(spec, program)
     config = node_of(spec, program, tilings)
@@ -128,6 +129,7 @@ def program_work(spec: Spec, x: np.ndarray | None = None) -> ProgramWork:
     cuts = work.cuts(spec.dma_block or spec.wfs)
     rng = np.random.default_rng(spec.seed)
     ranks = range(program.gpus)
+    x = tensors_of(spec.inputs, spec.dtype, spec.collective).inputs() if spec.inputs else None
     inputs = [_random(spec, program, rank, tilings, rng) if x is None else x[rank] for rank in ranks]
     pieces = tuple(given(program, rank, inputs[rank], cuts) for rank in ranks)
     gates = gates_of(program, laid)

@@ -51,7 +51,7 @@ PROGRAM_FIELDS = ("dtype", "op", "first_touch", "direction")
 """Options of programs that are fields of a spec."""
 ARRAY_FIELDS = (
     *("dtype", "op", "tile", "wfs", "dma_block", "direction", "initial", "stalls", "schedule", "alone", "overflow"),
-    *("late_rank", "late_cycles", "bug", "inputs", "choices"),
+    *("late_rank", "late_cycles", "bug", "inputs", "choices", "independent"),
 )
 """What full-size kernels do not know: they have these at their defaults."""
 
@@ -98,10 +98,12 @@ class Spec:
     is cut into by rows; `dma_block`, WF tiles of a DMA block (0: all of a WG); `direction`, `initial`, `schedule`;
     `stalls`, share of idle cycles forced on every interface in percent; `alone`: the GEMM is first run by itself, which
     the figures of overlap need; `overflow`: the run is wrong unless the Tracker fills up and evicts; with
-    `late_cycles`, rank `late_rank` is armed so much later than the others; `bug`: a fault of :data:`BUGS`; `inputs`: npz file with the
-    arrays that are reduced, of which `shape` describes one GPU's, padded, and K is 0.
+    `late_cycles`, rank `late_rank` is armed so much later than the others; `bug`: a fault of
+    :data:`sim.experiments.hardware.BUGS`; `inputs`: npz file with the arrays that are reduced, of which `shape`
+    describes one GPU's, padded, and K is 0.
 
-    Of programs: `choices`, sorted pairs of an option of the program (`t3rtl explain`) and its value; `tile_order` of
+    Of programs: `choices`, sorted pairs of an option of the program (`t3rtl explain`) and its value; `independent`: a
+    GEMM that has nothing to do with it runs beside it; `tile_order` of
     :data:`sim.workloads.program_plans.TILE_ORDERS`. M are the rows of each of its arrays, which are cut into chunks;
     K columns has an array that a GEMM reads as it is gathered.
 
@@ -138,6 +140,7 @@ class Spec:
     bug: str = ""
     inputs: str = ""
     choices: Settings = ()
+    independent: bool = False
     link_bandwidth: float | None = None
     compute_units: int | None = None
     channels: int | None = None
@@ -177,8 +180,9 @@ class Spec:
     def _check_array(self) -> None:
         _choice("topology", self.topology, TOPOLOGIES[:1])
         _choice("collective", self.collective, ARRAY_COLLECTIVES)
-        if self.choices:
-            raise UsageError("choices are of compute model program only, not of array")
+        for name in ("choices", "independent"):
+            if getattr(self, name):
+                raise UsageError(f"{name} is of compute model program only, not of array")
         self._check_stores((*SEEDED_BUGS, WRONG_ORDER))
         if self.collective != ARRAY_COLLECTIVES[0]:
             for name in ("direction", "bug", "inputs"):
