@@ -183,11 +183,11 @@ class Spec:
         for name in ("choices", "independent"):
             if getattr(self, name):
                 raise UsageError(f"{name} is of compute model program only, not of array")
-        self._check_stores((*SEEDED_BUGS, WRONG_ORDER))
         if self.collective != ARRAY_COLLECTIVES[0]:
             for name in ("direction", "bug", "inputs"):
                 if getattr(self, name) != Spec.__dataclass_fields__[name].default:
                     raise UsageError(f"{name} is of collective {ARRAY_COLLECTIVES[0]} only, not of {self.collective}")
+        self._check_stores((*SEEDED_BUGS, WRONG_ORDER))
         if self.shape[0] % self.gpus:
             raise UsageError(f"shape M must be a multiple of gpus ({self.gpus}), got {self.shape[0]}")
         tiling = self.tiling()

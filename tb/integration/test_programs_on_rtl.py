@@ -4,11 +4,13 @@ replayed in the order of their column commands. Each checker is shown to fail.""
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from sim.cli.main import command_line
 from sim.errors import UsageError
 from sim.experiments import program_check
 from sim.experiments.catalogue import collective
@@ -18,10 +20,11 @@ from sim.experiments.hardware import EARLY_GATE
 from sim.experiments.program_model import ProgramWork
 from sim.experiments.run import Outcome
 from sim.experiments.spec import Spec
+from sim.experiments.tensors import CALLS
 from sim.workloads.kernel_plans import KernelPlan
 from sim.workloads.program_plans import TILE_ORDERS
 
-RAGGED = {"tile": (16, 32), "wfs": 4}
+RAGGED: dict[str, Any] = {"tile": (16, 32), "wfs": 4}
 
 
 def spec_of(name: str, gpus: int = 3, rows: int = 20, depth: int = 40, **options: Any) -> Spec:
@@ -149,12 +152,12 @@ def test_a_replay_finds_lost_doubled_and_wrong_operands_and_another_order() -> N
     assert outcome.logs is not None
     kept = work.program.result(0)[0]
     first, tiling = work.place(kept)
-    log = outcome.logs[0]
+    log, *others = outcome.logs
     mine = np.flatnonzero((log["sector"] >= first) & (log["sector"] < first + tiling.sectors))
     line = mine[len(mine) // 2]
 
     def errors(changed: np.ndarray) -> tuple[str, ...]:
-        return checked_again(spec, replace(outcome, logs=[changed, *outcome.logs[1:]]))
+        return checked_again(spec, replace(outcome, logs=[changed, *others]))
 
     assert errors(log) == ()
     assert any("operands never came" in error for error in errors(np.delete(log, line)))
@@ -180,7 +183,7 @@ def test_both_ways_at_once_is_the_sum_of_each(gpus: int) -> None:
         assert used == [True, gpus > 2]
 
 
-CALLS = {
+SERVED: dict[str, dict[str, Any]] = {
     "broadcast-chain": {"choices": {"pieces": 2, "root": 1}, "rows": 20},
     "all-to-all": {"dtype": "fp32"},
     "all-to-all-dma": {"dtype": "bf16"},
@@ -190,10 +193,10 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", SERVED)
 @pytest.mark.parametrize("gpus", [2, 3])
 def test_every_program_that_a_ring_serves_runs(gpus: int, name: str) -> None:
-    _, _, checked = run(spec_of(name, gpus, **{"depth": 16, **CALLS[name]}))
+    _, _, checked = run(spec_of(name, gpus, **{"depth": 16, **SERVED[name]}))
     assert checked.errors == ()
 
 
@@ -203,6 +206,58 @@ def test_programs_of_eight_gpus_run(name: str) -> None:
     """An all-reduce of 8 needs more ranges than preset paper has: the simulated node has 32."""
     _, _, checked = run(spec_of(name, 8, 32, 0))
     assert checked.errors == ()
+
+
+def call(folder: Path, x: np.ndarray, name: str, dtype: str, *options: str) -> tuple[int, np.ndarray | None]:
+    """`t3rtl reduce` of `x`: exit code, and y if there is one."""
+    inputs, out = folder / "x.npz", folder / "y.npz"
+    np.savez(inputs, x=x)
+    words = ["--inputs", str(inputs), "--dtype", dtype, "--out", str(out), "--collective", name, *options]
+    code = command_line(["reduce", *words, "--results", str(folder / "results.json")])
+    return code, np.load(out)["y"] if out.exists() else None
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_on_a_users_arrays_are_their_definitions(name: str, tmp_path: Path) -> None:
+    """Of three ranks with tensors of three dimensions, whole numbers so that numpy sums them exactly."""
+    x = np.random.default_rng(1).integers(-100, 100, (3, 6, 5, 2)).astype(np.float32)
+    code, y = call(tmp_path, x, name, "fp32")
+    assert code == 0
+    total = x.sum(axis=0)
+    wanted = {
+        "reduce-scatter": total.reshape(3, 2, 5, 2),
+        "all-reduce": np.stack([total] * 3),
+        "all-gather": np.stack([x.reshape(18, 5, 2)] * 3),
+        "all-to-all": x.reshape(3, 3, 2, 5, 2).transpose(1, 0, 2, 3, 4).reshape(3, 6, 5, 2),
+    }
+    assert y is not None
+    assert y.dtype == np.float32
+    assert np.array_equal(y, wanted[name])
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "options", "sentence"),
+    [
+        ((4, 8, 5), "all-to-all", [], "the ring has no link there; the ring serves"),
+        ((3, 7, 5), "all-to-all", [], "must be a multiple of the 3 GPUs for all_to_all_single, got 7"),
+        ((3, 6), "all-gather", ["--op", "max"], "all-gather does not reduce, so it has no choice of op"),
+        ((5, 10), "all-reduce", [], "must have shape (N, ...) for N = 2, 3, 4, 8, 16 GPUs, got (5, 10)"),
+        ((3, 6), "gossip", [], "collective must be one of reduce-scatter, all-gather, all-reduce, all-to-all"),
+        ((3, 6), "all-reduce", ["--topology", "mesh"], "the mesh cannot be simulated, only ring and ring-one-way can"),
+    ],
+)
+def test_calls_that_cannot_be_are_refused(
+    shape: tuple[int, ...],
+    name: str,
+    options: list[str],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, y = call(tmp_path, np.zeros(shape, np.int32), name, "int32", *options)
+    printed = capsys.readouterr().err
+    assert code == 2 and y is None
+    assert sentence in printed and printed.count("\n") == 1, printed
 
 
 def test_what_cannot_be_simulated_is_refused_with_what_can() -> None:
