@@ -21,6 +21,7 @@ from sim.cli.compare import compare
 from sim.cli.doctor import doctor
 from sim.cli.dram_trace import dram_trace
 from sim.cli.explain import explain
+from sim.cli.reduce import reduce
 from sim.cli.regress import bench, regress
 from sim.cli.report import report
 from sim.cli.run import run
@@ -68,6 +69,7 @@ def _program(
 
 
 app.add_typer(run, name="run")
+app.command("reduce")(reduce)
 app.command("list")(show_list)
 app.command("explain")(explain)
 app.command("sweep")(sweep)

@@ -8,21 +8,30 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sim.cli import options
+from sim.cli import choices, options
 from sim.cli.recorded import NOT_RECORDED, Recorded, check_distinct
 from sim.cli.rows import figure_lines, format_row, header
 from sim.cli.terminal import keep_results, leave, show_errors, stages
 from sim.experiments import catalogue
-from sim.experiments.spec import ARRAY, Spec, label
+from sim.experiments.spec import ARRAY, PROGRAM, TOPOLOGIES, Spec, label
 from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
 from sim.files import check_writable, keep
 from sim.simulator.prerequisites import require_simulator, require_waves
+from sim.workloads.program_plans import TILE_ORDERS
 
 OUT = Path("build/run/results.json")
 
 
 class Uses(TyperGroup):
-    """The uses of `t3rtl run`; the name of a sub-layer, which has slashes, is short for `layer NAME`."""
+    """The uses of `t3rtl run`; the name of a sub-layer, which has slashes, is short for `layer NAME`, and `--collective
+    NAME` for `collective NAME`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """As of any group of commands."""
+        if "--collective" in args and args[0].startswith("--"):
+            place = args.index("--collective")
+            args = ["collective", *args[place + 1 : place + 2], *args[:place], *args[place + 2 :]]
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As of any group of commands."""
@@ -58,10 +67,10 @@ def execute(
     from sim.experiments.experiment import run_with_output
     from sim.experiments.regression import quiet
 
-    title = spec.name if spec.compute == ARRAY else label(spec)
+    title = spec.name if spec.compute in (ARRAY, PROGRAM) else label(spec)
     with stages(title) as progress, quiet():
         result, reduced = run_with_output(spec, progress, waves, recorded.writer)
-    if spec.compute == ARRAY:
+    if spec.compute in (ARRAY, PROGRAM):
         typer.echo(header())
         typer.echo(format_row(result))
     for line in figure_lines(result):
@@ -128,6 +137,80 @@ def shape(
         bug=bug,
     )
     result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html))
+    leave(0 if result["passed"] else 1)
+
+
+@run.command()
+def collective(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A collective, see t3rtl list.", metavar="NAME")],
+    gpus: options.Gpus = 4,
+    wiring: Annotated[
+        str, typer.Option("--topology", help=f"How they are joined: {' or '.join(TOPOLOGIES)}.", metavar="NAME")
+    ] = TOPOLOGIES[0],
+    shape: options.Shape = (384, 128, 64),
+    preset: options.Preset = "paper",
+    policy: options.Policy = "mca",
+    threshold: options.Threshold = "auto",
+    dtype: options.Dtype = "fp16",
+    op: options.Operation = "add",
+    tile: options.Tile = (32, 64),
+    wfs: options.Wavefronts = 8,
+    dma_block: options.DmaBlock = 0,
+    tile_order: Annotated[
+        str, typer.Option(help=f"In which order a GEMM takes its tiles: {', '.join(TILE_ORDERS)}.", metavar="NAME")
+    ] = TILE_ORDERS[0],
+    direction: options.Direction = "cw",
+    initial: options.Initial = "first-touch",
+    pieces: choices.Pieces = None,
+    splits: choices.Splits = None,
+    residual: choices.Residual = False,
+    gates: choices.Gates = None,
+    root: choices.Root = None,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="Run a GEMM that has nothing to do with it beside it.")
+    ] = False,
+    stalls: options.Stalls = 0,
+    seed: options.Seed = 1,
+    starvation_limit: options.StarvationLimit = 2000,
+    settings: options.Set = None,
+    waves: options.Waves = None,
+    out: options.Results = OUT,
+    bug: options.Bug = "",
+) -> None:
+    """Any collective as a program, with the kernels that it is beside or part of, and real data. M rows has each of its
+    arrays, K columns what a GEMM reads as it is gathered.
+
+    Example: t3rtl run --collective ring-all-gather-gemm --topology ring --gpus 3 --shape 120 100 70 --gates fine
+    """
+    said = choices.chosen(
+        context, name, pieces=pieces, splits=splits, residual=residual or None, gates=gates, root=root
+    )
+    spec = catalogue.collective(
+        name,
+        gpus,
+        policy,
+        threshold,
+        wiring,
+        said,
+        shape=shape,
+        preset=preset,
+        dtype=dtype,
+        op=op,
+        tile=tile,
+        wfs=wfs,
+        dma_block=dma_block,
+        tile_order=tile_order,
+        independent=independent,
+        direction=direction,
+        initial=initial,
+        stalls=stalls,
+        seed=seed,
+        starvation_limit=starvation_limit,
+        settings=catalogue.settings(settings),
+        bug=bug,
+    )
+    result, _ = execute(spec, out, waves)
     leave(0 if result["passed"] else 1)
 
 

@@ -1,8 +1,9 @@
 """One experiment, from its spec to its result: spec, run, check, results. Everything that is simulated goes this way.
 
 1. :mod:`sim.experiments.spec` has checked what is asked for;
-2. :mod:`sim.experiments.array_model` or :mod:`sim.experiments.kernel_model`, by its compute model: what the GPUs do,
-   and the job, with the register writes that :func:`sim.experiments.job.compiled` gives;
+2. :mod:`sim.experiments.array_model`, :mod:`sim.experiments.kernel_model` or :mod:`sim.experiments.program_model`, by
+   its compute model: what the GPUs do, and the job, with the register writes that
+   :func:`sim.experiments.job.compiled` gives;
 3. :mod:`sim.experiments.run` starts the simulator once;
 4. :mod:`sim.experiments.check` compares with golden model and closed forms;
 5. :mod:`sim.experiments.figures` computes what :mod:`sim.experiments.results` writes down.
@@ -19,9 +20,10 @@ from sim.experiments.check import Checked, Work, check
 from sim.experiments.figures import figures, wall_time
 from sim.experiments.job import Job
 from sim.experiments.kernel_model import kernel_job, kernel_work
+from sim.experiments.program_model import ProgramWork, program_job, program_work
 from sim.experiments.results import Result
 from sim.experiments.run import Outcome, Progress, run_job
-from sim.experiments.spec import ARRAY, Spec
+from sim.experiments.spec import ARRAY, PROGRAM, Spec
 from sim.experiments.timeline import Timeline, timeline
 from sim.simulator.build_folder import silent
 from sim.simulator.sources import digest_of
@@ -34,11 +36,15 @@ def source_version() -> str:
 
 def work_of(spec: Spec) -> Work:
     """What the GPUs of `spec` do."""
+    if spec.compute == PROGRAM:
+        return program_work(spec)
     return array_work(spec) if spec.compute == ARRAY else kernel_work(spec)
 
 
 def job_of(spec: Spec, work: Work) -> Job:
     """What the simulator is given for `work`."""
+    if isinstance(work, ProgramWork):
+        return program_job(spec, work)
     return array_job(spec, work) if isinstance(work, ArrayWork) else kernel_job(spec, work)
 
 

@@ -16,7 +16,7 @@ from hw.messages import Mapping as RangeMapping
 from sim.collectives.compiler import needs
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.experiments.hardware import full_size, with_room
-from sim.experiments.job import EPOCH, Build, Job, arrays_at, compiled, program_of, results_of
+from sim.experiments.job import EPOCH, Build, Job, arrays_at, compiled_ring, program_of, results_of
 from sim.experiments.spec import Spec
 from sim.experiments.variants import ALL_GATHER, GEMM, NEAR_MEMORY, POLICIES, REDUCE_SCATTER, THRESHOLDS
 from sim.golden.arithmetic import pattern_type
@@ -224,7 +224,7 @@ def _setup(spec: Spec, config: Configuration, layer: SubLayer, ranks: int) -> li
     memory = layer.memory
     if spec.variant.overlapped:
         inputs = (memory.inputs, INPUT_SECTORS)
-        nodes = compiled(spec, config, layer.tiling, ranks, inputs, memory.backing_base)
+        nodes = compiled_ring(spec, config, layer.tiling, ranks, inputs, memory.backing_base)
         programs = [list(node.writes) for node in nodes]
         free = len(nodes[0].ranges) + 2
     else:
@@ -261,6 +261,7 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
             "stall": 0,
             "timeout": 4 * work.expected_cycles + 200_000,
             "late_cycles": 0,
+            "doorbells": False,
             "phases": phases,
         },
         program=tuple(program),
@@ -278,7 +279,6 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
         write_inputs=partial(_write, work.texts),
         window=max(1, work.expected_cycles // SAMPLES),
         seed=spec.seed,
-        tiling=layer.tiling,
         results=results_of(program_of(spec), layer.tiling),
         pattern=pattern_type(spec.dtype) if ranks > 1 and spec.variant.overlapped else None,
     )

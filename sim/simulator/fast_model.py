@@ -12,6 +12,8 @@ Waves cannot look into a library: for them the GPUs are instantiated in the top,
 """
 
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import cocotb_tools.config
@@ -45,16 +47,10 @@ FLAGS = [
     "--noassert-case",
 ]
 TIMING = ["--timing", "-CFLAGS", "-std=c++20 -fcoroutines"]
-HARDWARE_SOURCES = ("source_array.sv", "hbm_array.sv", "clock_gate.sv", "seeded_bug.sv", "sampler.sv", "recorder.sv")
-WORKLOAD_SOURCES = (
-    "plan_memory.sv",
-    "model_memory.sv",
-    "operand_array.sv",
-    "sampler.sv",
-    "recorder.sv",
-    "hbm_array.sv",
-    "clock_gate.sv",
-)
+MEMORY_SOURCES = ("hbm_array.sv", "clock_gate.sv", "sampler.sv", "recorder.sv")
+ARRAY_SOURCES = ("source_array.sv", "seeded_bug.sv")
+PLAN_SOURCES = ("plan_memory.sv", "model_memory.sv")
+
 
 _found_by_sources = True
 """Whether :func:`_remembered` may take what it built of the same sources before."""
@@ -64,7 +60,10 @@ def _gpu_sources(gpu: Gpu, measured: MeasuredDesign | None) -> dict[str, str]:
     """File name -> SystemVerilog of one GPU behind packed ports, `gpu_shell`; of the `measured` GPU if there is one."""
     text = measured.text if measured else to_systemverilog(gpu, "gpu")
     beside = {source.name: source.read_text() for source in (measured.sources if measured else ())}
-    models = HARDWARE_SOURCES if gpu.stores_arrays else WORKLOAD_SOURCES
+    models = [*MEMORY_SOURCES, *(ARRAY_SOURCES if gpu.stores_arrays else ("operand_array.sv",))]
+    if gpu.runs_plans:
+        models += PLAN_SOURCES
+        models += ["gathered_checker.sv", "command_log.sv"] if gpu.stores_arrays else []
     return {"gpu.sv": text, "gpu_shell.sv": gpu_shell(gpu)} | model_texts(models) | beside
 
 
@@ -143,13 +142,14 @@ def build_system(
     storage_sectors: int,
     source_sectors: int = 0,
     seeded_bugs: bool = False,
+    plans: bool = False,
     waves: bool = False,
     optimize: str = "-O1",
     tell: Tell = silent,
 ) -> Path:
     """The folder of a simulator `ring_top` for GPUs in `topology`, built unless it is there already.
 
-    `source_sectors`, `seeded_bugs` as for :class:`sim.models.gpu.Gpu`. `optimize` is the C++ compiler's
+    `source_sectors`, `seeded_bugs`, `plans` as for :class:`sim.models.gpu.Gpu`. `optimize` is the C++ compiler's
     option: -O2 takes twice as long as -O1 and gains a tenth of speed, which only kernels of full size make up for.
     `tell` hears of a build, and how long it will take.
 
@@ -158,7 +158,7 @@ def build_system(
     if seeded_bugs:
         # It runs only until it is seen to fail.
         optimize = "-O0"
-    settings = (config, topology, storage_sectors, source_sectors, seeded_bugs, waves, optimize)
+    settings = (config, topology, storage_sectors, source_sectors, seeded_bugs, plans, waves, optimize)
     return _remembered(_recipe(*settings, installed() is not None), lambda: _build_system(*settings, tell))
 
 
@@ -168,13 +168,14 @@ def _build_system(
     storage_sectors: int,
     source_sectors: int,
     seeded_bugs: bool,
+    plans: bool,
     waves: bool,
     optimize: str,
     tell: Tell,
 ) -> Path:
     gpus = topology.gpus
     title = f"{BUILDING} the simulator: {gpus} x preset {config.name}, first time only"
-    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs)
+    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans)
     texts = {"ring_top.sv": system_top(config, gpu, topology), "visible.vlt": CONTROL}
     texts |= model_texts(["axi_sequencer.sv", "recorder.cpp", *(["mirror.sv"] if gpus == 1 else [])])
     settings = [FLAGS, TIMING, str(cocotb_tools.config.libs_dir)]
@@ -194,7 +195,7 @@ def _build_system(
             return build_gpu(gpu, measured, optimize, parts=not seeded_bugs)
 
         library = _remembered(
-            _recipe("gpu", config, storage_sectors, source_sectors, seeded_bugs, optimize, measured is not None),
+            _recipe("gpu", config, storage_sectors, source_sectors, seeded_bugs, plans, optimize, measured is not None),
             new_gpu,
         )
         texts |= {"gpu_slot.sv": gpu_slot(gpu)} | model_texts(["gpu_model.cpp"])
