@@ -5,6 +5,7 @@ in between.
 """
 
 import resource
+import signal
 import subprocess
 import tempfile
 import time
@@ -17,7 +18,7 @@ from hw.export.verilog import to_systemverilog
 from hw.messages import ArbiterControl, Policy, Threshold
 from sim.benches.dram_channel import DramChannel, TraceFigures
 from sim.benches.trace_file import Trace
-from sim.errors import SimulationError
+from sim.errors import MachineError, SimulationError
 from sim.models import model_texts
 from sim.models.timing_checker import Rule
 from sim.simulator.build_folder import BUILDING, Tell, recipe, remembered, silent
@@ -181,8 +182,11 @@ def play(executable: Path, traces: Mapping[str, Trace], control: int, limit: int
         seconds = time.perf_counter() - started
         processor_seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
     word = next((line.split()[1] for line in outcome.stdout.splitlines() if line.startswith("figures ")), None)
-    if outcome.returncode or word is None:
-        raise SimulationError(f"the channel failed:\n{(outcome.stdout + outcome.stderr)[-2000:]}")
+    if outcome.returncode == -signal.SIGKILL:
+        raise MachineError("the simulator of the channel was killed, as happens when memory runs out")
+    if outcome.returncode or word is None or set(word) - set("0123456789abcdef"):
+        said = (outcome.stdout + outcome.stderr).strip().splitlines()
+        raise SimulationError(f"the simulator of the channel failed: {said[-1] if said else 'it has said nothing'}")
     bits = int(word, 16)
     figures = {name: bits >> field.offset & (1 << field.width) - 1 for name, field in TraceFigures}
     return _result(traces, figures, seconds, processor_seconds)

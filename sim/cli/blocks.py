@@ -45,8 +45,12 @@ def vectors(
     try:
         with stages("vectors"):
             count, mismatches = run_vectors(file, dtype, op)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise UsageError(f"{file}: {error}") from error
+    except OSError as error:
+        if error.filename != str(file):
+            raise
+        raise UsageError(f"{file} cannot be read ({error.strerror})") from error
     for line, a, b, expected, got in mismatches[:SHOWN_MISMATCHES]:
         typer.echo(f"line {line}: {a:X} {op} {b:X} gives {got:X}, not {expected:X}")
     if len(mismatches) > SHOWN_MISMATCHES:

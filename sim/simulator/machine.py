@@ -90,6 +90,8 @@ def slowness() -> float:
 def build_minutes(*parts: str) -> str:
     """About how long building `parts` (of :data:`BUILD_SECONDS`) takes here, in words."""
     seconds = slowness() * sum(BUILD_SECONDS[part] for part in parts)
+    if seconds == float("inf"):
+        return "for as long as it takes"
     if processors() == 1:
         seconds *= 1.6
     if seconds < 50:
