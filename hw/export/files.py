@@ -26,9 +26,6 @@ ICARUS_NOTES = (
 do), the second about processes that assign constants, which always_comb executes once at time zero."""
 
 
-_PACKAGE_CORE = f"::{PACKAGE}:0.1.0"
-
-
 def lint_waivers() -> str:
     """A Verilator control file that waives :data:`WAIVERS`."""
     lines = ["`verilator_config"]
@@ -48,7 +45,7 @@ filesets:
     files:
 {files}
     file_type: systemVerilogSource
-    depend: ["{_PACKAGE_CORE}"]
+    depend: ["::{PACKAGE}:{release()}"]
   waivers:
     files:
       - t3_lint.vlt
@@ -71,7 +68,7 @@ targets:
 def package_core() -> str:
     """A FuseSoC core of the package of port structs, which the others depend on."""
     return f"""CAPI=2:
-name: {_PACKAGE_CORE}
+name: ::{PACKAGE}:{release()}
 description: T3 (Track & Trigger) structs of the ports
 filesets:
   rtl:
