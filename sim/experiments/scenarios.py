@@ -135,8 +135,8 @@ def _program(collective: str, gpus: int, rows: int, columns: int = 40, depth: in
 
 FINE = {"fine": True}
 # All on one hardware, that of `paper` with more ranges, whose GPUs run plans. Some are what a published system does, as
-# far as a ring goes: FLUX takes tiles rank-shifted, with gates for each of them; Pallas' collective matmul waits for whole
-# shards; ConCCL sends by doorbell beside a GEMM that has nothing to do with it.
+# far as a ring goes: FLUX takes tiles rank-shifted, with gates for each tile row; Pallas' collective matmul waits for
+# whole shards; ConCCL sends by doorbell beside a GEMM that has nothing to do with it.
 _PROGRAM_RUNS = (
     _program("ring-all-gather-gemm", 4, 20, 40, 40, choices=FINE, dtype="int32", tile_order="shifted", label="-flux"),
     _program("ring-reduce-scatter", 4, 20, 40, 32, tile_order="shifted", label="-flux"),
