@@ -98,7 +98,7 @@ def limits_of(config: Configuration) -> Limits:
     """What a node has for programs."""
     return Limits(
         ranges=config.ranges,
-        sends=config.ranges,
+        sends=config.sends,
         sends_of_a_block=SENDS_PER_RANGE,
         wg_bits=config.wg_bits,
         count_bits=config.count_bits,
