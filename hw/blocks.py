@@ -9,8 +9,10 @@ from amaranth.lib import wiring
 from .address_map import AddressMap
 from .config import Configuration
 from .dma.engine import DmaEngine
+from .link.lane import LinkLane
 from .link.link_unit import LinkUnit
 from .link.packetizer import StorePacketizer
+from .link.wire import LaneParameters
 from .memory_controller.arbiter import Arbiter
 from .memory_controller.bank_machine import BankMachines
 from .memory_controller.controller import MemoryController
@@ -99,6 +101,27 @@ BLOCKS = {
         Block("dma_engine", ("dma/engine.py", "dma/walker.py", "link/packet_buffer.py"), DmaEngine, exported=True),
         Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),
         Block("link_unit", _in("link", "header_crc", "link_unit", "receiver", "transmitter"), LinkUnit, exported=True),
+        Block(
+            "link_lane",
+            _in(
+                "link",
+                "egress",
+                "flit_buffer",
+                "flit_crc",
+                "issue",
+                "lane",
+                "packet_writer",
+                "port_ingress",
+                "port_queue",
+                "port_receiver",
+                "port_sender",
+                "send_table",
+                "slot_bank",
+                "turns",
+            ),
+            lambda config: LinkLane(LaneParameters(config)),
+            exported=True,
+        ),
         Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),
         Block("memory_clear", ("memory_clear.py",), part_of="node", synthesized=False),
         Block("stream_arbiter", _in("primitives", "round_robin", "stream_arbiter"), part_of="node", synthesized=False),

@@ -118,6 +118,7 @@ class Fault(enum.Enum, shape=4):
     DESTINATION = 8
     LEFT_OVER = 9
     BUSY = 10
+    SOURCE = 11
 
 
 HEADER_CRC_BITS = 16

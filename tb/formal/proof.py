@@ -83,6 +83,8 @@ MODULES = (
     "epochs",
     "tracker_clear",
     "packet_buffer",
+    "link_slots",
+    "link_replay",
     "trigger_table",
     "tile_geometry",
     "bank_machine",
