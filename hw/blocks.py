@@ -10,9 +10,7 @@ from .address_map import AddressMap
 from .config import Configuration
 from .dma.engine import DmaEngine
 from .link.lane import LinkLane
-from .link.link_unit import LinkUnit
 from .link.packetizer import StorePacketizer
-from .link.wire import LaneParameters
 from .memory_controller.arbiter import Arbiter
 from .memory_controller.bank_machine import BankMachines
 from .memory_controller.controller import MemoryController
@@ -98,9 +96,8 @@ BLOCKS = {
         ),
         Block("doorbell", _in("tracker", "doorbell"), Doorbell, exported=True),
         Block("spill_port", _in("tracker", "crossbar", "spill"), SpillPort, exported=True),
-        Block("dma_engine", ("dma/engine.py", "dma/walker.py", "link/packet_buffer.py"), DmaEngine, exported=True),
+        Block("dma_engine", ("dma/engine.py", "dma/walker.py"), DmaEngine, exported=True),
         Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),
-        Block("link_unit", _in("link", "header_crc", "link_unit", "receiver", "transmitter"), LinkUnit, exported=True),
         Block(
             "link_lane",
             _in(
@@ -119,7 +116,7 @@ BLOCKS = {
                 "slot_bank",
                 "turns",
             ),
-            lambda config: LinkLane(LaneParameters(config)),
+            LinkLane,
             exported=True,
         ),
         Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),

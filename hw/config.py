@@ -90,7 +90,7 @@ class Configuration(
 
 PRESETS: dict[str, Configuration] = {
     "paper": Configuration(name="paper"),
-    "quad": Configuration(name="quad", channels=4, link_receive_packets=128, dma_packets=16),
+    "quad": Configuration(name="quad", channels=4, link_receive_packets=128),
     "wide": Configuration(name="wide", gpus=16, ranges=32, trigger_blocks=16384),
     "tiny": Configuration(
         name="tiny",

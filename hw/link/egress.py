@@ -10,64 +10,48 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from ..send_table import WG_OFFSET_BITS, SendWrite
 from .flit_buffer import FlitBuffer
 from .issue import PacketIssue
+from .parameters import LinkParameters
 from .port_sender import LinkTimers, PortSender, chosen_flit
-from .send_table import SendTable, SendWrite
+from .send_table import SendTable
 from .slot_bank import SlotBank
+from .slot_source import PacketSource
 from .turns import Turns
 from .wire import (
     FlitKind,
-    LaneParameters,
     arrival_layout,
     descriptor_layout,
     flit_layout,
     header_layout,
     message_layout,
     packet_layout,
+    sends_layout,
 )
 
 DMA, STORES = 0, 1
 """Sources of packets."""
 
 
-class PacketSource(wiring.Signature):
-    """Between a source of packets and the slots, seen from the source.
-
-    `packet`: attributes of the packet it fills; `first` and `count` hold from a cycle before it looks at `room` to
-    `close`. `bank`: where its sectors arrive. `room`, `slot`: it may fill that slot (or begin to read for it); both
-    stay until it closes the packet. `close`: takes the slot; all of the packet's sectors are asked for (DMA engine), or
-    have arrived, the last of them in this cycle at the latest (stores).
-    """
-
-    def __init__(self, parameters: LaneParameters):
-        super().__init__(
-            {
-                "packet": Out(packet_layout(parameters)),
-                "bank": Out(range(parameters.banks)),
-                "close": Out(1),
-                "room": In(1),
-                "slot": In(parameters.slot_bits),
-            }
-        )
-
-
-def port_events() -> data.StructLayout:
-    """What a port did this cycle: `flits`, `packets`: taken by the wire (sent again or not); `again`: went back to what
-    was not acknowledged; `no_credit`, `no_grant`: its next packet waits for that; `cut`: a session ended; `dead`: the
-    peer answers nothing; `up`: in a session; `empty`: no descriptor is left."""
-    names = ("flits", "packets", "again", "no_credit", "no_grant", "cut", "dead", "up", "empty")
-    return data.StructLayout(dict.fromkeys(names, unsigned(1)))
+SentEvents = data.StructLayout(
+    dict.fromkeys(
+        ("flits", "packets", "again", "no_credit", "no_grant", "cut", "dead", "up", "all_left", "empty"), unsigned(1)
+    )
+)
+"""What the sending side of a port did this cycle: `flits`, `packets`: taken by the wire (sent again or not); `again`:
+went back to what was not acknowledged; `no_credit`, `no_grant`: its next packet waits for that; `cut`: a session ended;
+`dead`: the peer answers nothing; `up`: in a session; `all_left`: the wire has taken every packet once; `empty`: no
+descriptor is left."""
 
 
 class Egress(wiring.Component):
     """Slots, send table, and the senders of all ports.
 
-    Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets;
-    `discard`: take out what was never sent; `sources`: DMA engine and stores, whose bank is always the last one;
-    `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per port;
-    `events`, per port; `block_done`: all sends of a packet with `mark` are acknowledged; `discarded`: a send of a
-    packet was discarded; `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as
+    Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets; `discard`: take out what was never sent; `sources`: DMA engine and stores, whose bank is always the last
+    one; `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per
+    port; `events`, per port; `block_sent`: a send of a packet with `mark` goes to its wire, not again; `discarded`: a send
+    of a packet was discarded; `all_left`: the wires have taken every closed packet once; `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as
     the first ones.
 
     Rate: one flit a cycle for all ports together, without bubbles between packets; a port alone has all of them with
@@ -75,7 +59,7 @@ class Egress(wiring.Component):
     of stores, in cycle c its header is at `tx` in c + 5; with the close of one of the DMA engine, in c + 6.
     """
 
-    def __init__(self, parameters: LaneParameters):
+    def __init__(self, parameters: LinkParameters):
         self._parameters = parameters
         links = parameters.links
         super().__init__(
@@ -85,12 +69,13 @@ class Egress(wiring.Component):
                 "rank": In(6),
                 "discard": In(1),
                 "sources": In(PacketSource(parameters)).array(2),
-                "arrivals": In(arrival_layout(parameters)).array(parameters.banks),
+                "arrivals": In(arrival_layout(parameters)).array(parameters.slot_banks),
                 "tx": Out(stream.Signature(flit_layout(parameters))).array(links),
                 "messages": In(message_layout(parameters)).array(links),
-                "events": Out(port_events()).array(links),
-                "block_done": Out(1),
+                "events": Out(SentEvents).array(links),
+                "block_sent": Out(1),
                 "discarded": Out(1),
+                "all_left": Out(1),
                 "empty": Out(1),
             }
         )
@@ -101,7 +86,7 @@ class Egress(wiring.Component):
         m.submodules.sends = table = SendTable(parameters)
         m.d.comb += table.write.eq(self.sends)
         banks = []
-        for number in range(parameters.banks):
+        for number in range(parameters.slot_banks):
             bank = SlotBank(parameters, number)
             m.submodules[f"bank_{number}"] = bank
             m.d.comb += bank.arrival.eq(self.arrivals[number])
@@ -116,21 +101,25 @@ class Egress(wiring.Component):
                 sender.discard.eq(self.discard),
             ]
             connect(m, buffer.tx, wiring.flipped(self.tx[port]))
-            self._events(m, port, sender)
+            self._events(m, port, sender, buffer)
             senders.append(sender)
             buffers.append(buffer)
         self._fill(m, table, banks, senders)
         self._send(m, table, banks, senders, buffers)
         self._release(m, banks, senders)
-        m.d.comb += self.empty.eq(Cat(bank.empty for bank in banks).all())
+        m.d.comb += [
+            self.empty.eq(Cat(bank.empty for bank in banks).all()),
+            self.block_sent.eq(Cat(sender.block_leaves for sender in senders).any()),
+        ]
         return m
 
-    def _events(self, m: Module, port: int, sender: PortSender) -> None:
+    def _events(self, m: Module, port: int, sender: PortSender, buffer: FlitBuffer) -> None:
         tx, events = self.tx[port], self.events[port]
         taken = tx.valid & tx.ready
         m.d.comb += [
             events.flits.eq(taken),
             events.packets.eq(taken & tx.payload.last),
+            events.all_left.eq(sender.all_left & buffer.empty),
             *(
                 events[name].eq(getattr(sender, name))
                 for name in ("again", "no_credit", "no_grant", "cut", "dead", "up", "empty")
@@ -152,18 +141,23 @@ class Egress(wiring.Component):
             m.d.sync += prefer.eq(fires[DMA])
         for number, source in enumerate(self.sources):
             own = banks[:-1] if number == DMA else banks[-1:]
-            base = 0 if number == DMA else parameters.banks - 1
+            base = 0 if number == DMA else parameters.slot_banks - 1
             packet = Signal(packet_layout(parameters), name=f"packet_{number}")
-            m.d.comb += packet.eq(source.packet)
-            with m.If(source.packet.count == 0):
-                m.d.comb += packet.count.eq(1)
-            with m.Elif(source.packet.count > parameters.sends):
-                m.d.comb += packet.count.eq(parameters.sends)
-            issue = PacketIssue(parameters, sum(parameters.slots[base : base + len(own)]), asks=number == DMA)
+            upcoming = Signal(sends_layout(parameters), name=f"upcoming_{number}")
+            m.d.comb += [packet.eq(source.packet), upcoming.eq(source.upcoming)]
+            for count, said in ((packet.count, source.packet.count), (upcoming.count, source.upcoming.count)):
+                with m.If(said == 0):
+                    m.d.comb += count.eq(1)
+                with m.Elif(said > parameters.sends):
+                    m.d.comb += count.eq(parameters.sends)
+            # What may be had of slots is looked up for these sends.
+            sends = Signal.like(packet.count, name=f"sends_{number}")
+            m.d.sync += sends.eq(upcoming.count)
+            issue = PacketIssue(parameters, sum(parameters.packet_slots[base : base + len(own)]), asks=number == DMA)
             m.submodules[f"issue_{number}"] = issue
             m.d.comb += [
-                table.first[number].eq(packet.first),
-                table.count[number].eq(packet.count),
+                table.first[number].eq(upcoming.first),
+                table.count[number].eq(upcoming.count),
                 issue.close.eq(source.close),
                 issue.closed.bank.eq(base + source.bank if number == DMA else base),
                 issue.closed.slot.eq(source.slot),
@@ -177,7 +171,7 @@ class Egress(wiring.Component):
                 m.d.comb += [
                     bank.ports.eq(table.ports[number]),
                     bank.single.eq(table.single[number]),
-                    bank.sends.eq(packet.count),
+                    bank.sends.eq(sends),
                     bank.packet.eq(packet),
                     bank.close.eq(source.close & here),
                 ]
@@ -193,6 +187,10 @@ class Egress(wiring.Component):
                     with m.If(asked):
                         m.d.comb += issue.whole.eq(bank.whole)
             issues.append(issue)
+        # A packet that closes is seen in `idle` a cycle later; its source is not idle before.
+        m.d.comb += self.all_left.eq(
+            Cat(*(issue.idle for issue in issues), *(event.all_left for event in self.events)).all()
+        )
         for port, sender in enumerate(senders):
             m.d.comb += [
                 sender.push.eq(Cat(issue.taken & (issue.port == port) for issue in issues).any()),
@@ -251,14 +249,14 @@ class Egress(wiring.Component):
         send = Signal(table.send.shape())
         m.d.sync += [flit.eq(read), owner.eq(target), held.eq(found), send.eq(table.send)]
         attributes = held.attributes
-        header = Signal(header_layout(parameters.config))
+        header = Signal(header_layout(parameters))
         m.d.comb += [
             header.va.eq(attributes.va + send.offset),
-            header.wg.eq(attributes.wg + send.wg_offset),
+            header.wg.eq((attributes.wg + send.wg_offset)[:WG_OFFSET_BITS]),
             *(header[name].eq(attributes[name]) for name in ("wf", "epoch", "length", "mask")),
-            *(header[name].eq(send.control[name]) for name in ("access", "alu", "dtype", "traffic_class")),
+            *(header[name].eq(send[name]) for name in ("access", "alu", "dtype", "traffic_class")),
             header.source.eq(self.rank),
-            header.destination.eq(send.control.peer),
+            header.destination.eq(send.peer),
         ]
         for port, buffer in enumerate(buffers):
             out = buffer.flit
@@ -281,7 +279,6 @@ class Egress(wiring.Component):
             m.d.comb += sender.release_taken.eq(turns.has[number])
             with m.If(turns.has[number]):
                 m.d.sync += [over.eq(sender.released), unsent.eq(sender.unsent), port.eq(number)]
-        freed = Signal()
         for number, bank in enumerate(banks):
             here = Signal(name=f"release_{number}")
             m.d.comb += [
@@ -290,9 +287,4 @@ class Egress(wiring.Component):
                 bank.release_slot.eq(over.slot),
                 bank.release_port.eq(port),
             ]
-            with m.If(here):
-                m.d.comb += freed.eq(bank.freed)
-        m.d.comb += [
-            self.block_done.eq(freed & over.mark & ~unsent),
-            self.discarded.eq(valid & unsent),
-        ]
+        m.d.comb += self.discarded.eq(valid & unsent)

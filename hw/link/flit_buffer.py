@@ -5,18 +5,19 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .flit_crc import flit_check
-from .wire import LaneParameters, flit_layout
+from .parameters import LinkParameters
+from .wire import flit_layout
 
 
 class FlitBuffer(wiring.Component):
     """`output_flits` flits, the oldest of them on the wire.
 
     Ports: `room`: a flit may be asked for; depends on `tx.ready`; `asked`: it is; `coming`, `flit`: what was asked for
-    comes, in turn; `tx`: the same with its check. Latency 1 cycle; rate one flit a cycle, if there is a flit more
+    comes, in turn; `tx`: the same with its check; `empty`: the wire has taken all that was asked for. Latency 1 cycle; rate one flit a cycle, if there is a flit more
     than cycles from `asked` to `coming`.
     """
 
-    def __init__(self, parameters: LaneParameters):
+    def __init__(self, parameters: LinkParameters):
         self._parameters = parameters
         layout = flit_layout(parameters)
         super().__init__(
@@ -26,12 +27,13 @@ class FlitBuffer(wiring.Component):
                 "coming": In(1),
                 "flit": In(layout),
                 "tx": Out(stream.Signature(layout)),
+                "empty": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        depth = self._parameters.output_flits
+        depth = self._parameters.link_output_flits
         layout = flit_layout(self._parameters)
         held = [Signal(layout, name=f"held_{place}") for place in range(depth)]
         used = Signal(range(depth + 1))
@@ -44,6 +46,7 @@ class FlitBuffer(wiring.Component):
             self.tx.valid.eq(used != 0),
             after.eq(used - taken),
             self.room.eq((owed != depth) | taken),
+            self.empty.eq(owed == 0),
         ]
         m.d.sync += [used.eq(after + self.coming), owed.eq(owed - taken + self.asked)]
         for place, flit in enumerate(held):
@@ -52,6 +55,6 @@ class FlitBuffer(wiring.Component):
             with m.Elif(taken & (place + 1 < depth)):
                 m.d.sync += flit.eq(held[min(place + 1, depth - 1)])
         message = held[0].as_value()[: layout["crc"].offset]
-        check = flit_check(message) if self._parameters.protected else 0
+        check = flit_check(message) if self._parameters.link_protection else 0
         m.d.comb += self.tx.payload.eq(Cat(message, check))
         return m

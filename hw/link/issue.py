@@ -5,16 +5,18 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..primitives.queue import Queue
-from .wire import LaneParameters, descriptor_layout, packet_layout
+from .parameters import LinkParameters
+from .wire import count_bits, descriptor_layout, packet_layout
 
 
-def closed_layout(parameters: LaneParameters) -> data.StructLayout:
+def closed_layout(parameters: LinkParameters) -> data.StructLayout:
     """A closed packet: where it lies, and which sends it has."""
     packet, descriptor = packet_layout(parameters), descriptor_layout(parameters)
     return data.StructLayout(
         {
             **{name: descriptor[name].shape for name in ("bank", "slot", "length", "epoch", "mark")},
-            **{name: packet[name].shape for name in ("first", "count")},
+            "first": packet["first"].shape,
+            "count": count_bits(parameters),
         }
     )
 
@@ -27,11 +29,11 @@ class PacketIssue(wiring.Component):
 
     Ports: `close`, `closed`: at most `depth` of them wait; `asked`, `whole`: whether that packet's sectors are there,
     in the same cycle; `forget`: it is no longer asked for; `port_of`: port of each send; `valid`, `descriptor`, `port`:
-    one send, through that port, stays until `taken`. Latency: `close` to `valid` 1 cycle, with `asks` 2, and `whole` to
+    one send, through that port, stays until `taken`; `idle`: none waits. Latency: `close` to `valid` 1 cycle, with `asks` 2, and `whole` to
     `valid` 1. Rate: one descriptor a cycle.
     """
 
-    def __init__(self, parameters: LaneParameters, depth: int, asks: bool):
+    def __init__(self, parameters: LinkParameters, depth: int, asks: bool):
         self._parameters = parameters
         self._depth = depth
         self._asks = asks
@@ -47,6 +49,7 @@ class PacketIssue(wiring.Component):
                 "descriptor": Out(descriptor_layout(parameters)),
                 "port": Out(4),
                 "taken": In(1),
+                "idle": Out(1),
             }
         )
 
@@ -61,8 +64,9 @@ class PacketIssue(wiring.Component):
         coming = Signal(closed)
         free = Signal()
         m.d.comb += free.eq(~self.valid | (self.taken & (issued.count == 1)))
+        waits = Signal()
+        m.d.comb += self.idle.eq(~queue.o.valid & ~waits & ~self.valid)
         if self._asks:
-            waits = Signal()
             m.d.comb += [
                 self.forget.eq(waits & self.whole & free),
                 queue.o.ready.eq(~waits | self.forget),

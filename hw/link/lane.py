@@ -1,42 +1,40 @@
 """The link of one lane: egress and ingress of all its ports."""
 
-from amaranth import Module, Signal
-from amaranth.hdl import unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..messages import Messages
 from ..primitives.stream_arbiter import StreamArbiter
 from ..range_table import RangeWrite
-from .egress import Egress, PacketSource, port_events
+from ..send_table import SendWrite
+from .egress import Egress
+from .events import LinkEvents
 from .flit_crc import flit_is_clean
+from .packet_writer import PeerCheck
+from .parameters import LinkParameters
 from .port_ingress import PortIngress
 from .port_sender import LinkTimers
-from .send_table import SendWrite
-from .wire import LaneParameters, arrival_layout, flit_layout, message_layout
-
-
-def arrival_events() -> data.StructLayout:
-    """What the receiving side of a port did this cycle: `received`: a packet was accepted; `damaged`: a flit or a state
-    message was not clean; `idle`."""
-    return data.StructLayout(dict.fromkeys(("received", "damaged", "idle"), unsigned(1)))
+from .slot_source import PacketSource
+from .wire import arrival_layout, flit_layout, message_layout
 
 
 class LinkLane(wiring.Component):
     """`links` ports, each of which sends and receives; the two directions of a port share nothing but its state
     messages, and no port waits for another.
 
-    Ports: `ranges`, `sends`: programming buses; `timers`; `rank`; `peers`, `any_peer`: whose packets a port takes;
-    `epoch`, `armed`: packets of that epoch are taken, and its grant is given; `discard`, `sources`, `arrivals`,
-    `block_done`, `discarded`, `empty`: see :class:`hw.link.egress.Egress`; per port `tx` and the state messages against
-    it, `tx_messages`, `rx` and `rx_messages`; `requests`: writes of received packets, per channel; `faults`: a fault
-    that comes while others still wait replaces the last one of its port that was not yet offered; `sent`, `arrived`:
-    events per port. Latency: see Egress; `rx` last flit to first write 4 cycles.
+    Ports: `ranges`, `sends`: programming buses; `timers`; `rank`; `peers`: whose packets a port takes; `epoch`,
+    `armed`: packets of that epoch are taken, and its grant is given; `sources`, `arrivals`, `block_sent`, `discarded`,
+    `all_left`, `empty`: see :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is discarded; per
+    port `tx` and the state messages against it, `tx_messages`, `rx` and `rx_messages`; `requests`: writes of received
+    packets, per channel; `faults`: a fault that comes while others still wait replaces the last one of its port that
+    was not yet offered; `events`, per port; `idle`: nothing is in a slot or buffer of a port. Latency: see Egress; `rx`
+    last flit to first write 4 cycles.
     """
 
-    def __init__(self, parameters: LaneParameters):
+    def __init__(self, parameters: LinkParameters):
         self._parameters = parameters
-        config = parameters.config
+        config = parameters
         messages = Messages(config)
         links = parameters.links
         flits = stream.Signature(flit_layout(parameters))
@@ -46,24 +44,23 @@ class LinkLane(wiring.Component):
                 "sends": In(SendWrite),
                 "timers": In(LinkTimers),
                 "rank": In(6),
-                "peers": In(6).array(links),
-                "any_peer": In(1),
+                "peers": In(PeerCheck).array(links),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
-                "discard": In(1),
                 "sources": In(PacketSource(parameters)).array(2),
-                "arrivals": In(arrival_layout(parameters)).array(parameters.banks),
+                "arrivals": In(arrival_layout(parameters)).array(parameters.slot_banks),
                 "tx": Out(flits).array(links),
                 "tx_messages": In(message_layout(parameters)).array(links),
                 "rx": In(flits).array(links),
                 "rx_messages": Out(message_layout(parameters)).array(links),
                 "requests": Out(stream.Signature(messages.memory_request)).array(config.channels),
                 "faults": Out(stream.Signature(messages.fault_record)),
-                "sent": Out(port_events()).array(links),
-                "arrived": Out(arrival_events()).array(links),
-                "block_done": Out(1),
+                "events": Out(LinkEvents).array(links),
+                "block_sent": Out(1),
                 "discarded": Out(1),
+                "all_left": Out(1),
                 "empty": Out(1),
+                "idle": Out(1),
             }
         )
 
@@ -76,9 +73,10 @@ class LinkLane(wiring.Component):
             egress.sends.eq(self.sends),
             egress.timers.eq(self.timers),
             egress.rank.eq(self.rank),
-            egress.discard.eq(self.discard),
-            self.block_done.eq(egress.block_done),
+            egress.discard.eq(~self.armed),
+            self.block_sent.eq(egress.block_sent),
             self.discarded.eq(egress.discarded),
+            self.all_left.eq(egress.all_left),
             self.empty.eq(egress.empty),
         ]
         m.d.comb += [inner.eq(outer) for inner, outer in zip(egress.arrivals, self.arrivals, strict=True)]
@@ -92,16 +90,22 @@ class LinkLane(wiring.Component):
             m.d.comb += [
                 *(
                     getattr(arrivals, name).eq(getattr(self, name))
-                    for name in ("timers", "ranges", "rank", "any_peer", "epoch", "armed")
+                    for name in ("timers", "ranges", "rank", "epoch", "armed")
                 ),
                 arrivals.peer.eq(self.peers[port]),
                 self.rx_messages[port].eq(arrivals.message),
-                self.sent[port].eq(egress.events[port]),
-                self.arrived[port].received.eq(arrivals.received),
-                self.arrived[port].damaged.eq(arrivals.damaged | unclean),
-                self.arrived[port].idle.eq(arrivals.idle),
+            ]
+            sent, event = egress.events[port], self.events[port]
+            m.d.comb += [
+                event.sent_flits.eq(sent.flits),
+                event.sent_packets.eq(sent.packets),
+                event.received_packets.eq(arrivals.received),
+                event.damaged.eq(arrivals.damaged | unclean),
+                event.writing.eq(arrivals.writing),
+                *(event[name].eq(sent[name]) for name in ("no_credit", "no_grant", "again", "cut", "dead", "up")),
             ]
             ingress.append(arrivals)
+        m.d.comb += self.idle.eq(egress.empty & Cat(arrivals.idle for arrivals in ingress).all())
         self._requests(m, ingress)
         self._faults(m, ingress)
         return m
@@ -114,7 +118,7 @@ class LinkLane(wiring.Component):
         message = Signal(message_layout(self._parameters), name=f"message_{port}")
         unclean = Signal(name=f"unclean_{port}")
         arrived = self.tx_messages[port]
-        clean = flit_is_clean(arrived.state.as_value()) if self._parameters.protected else 1
+        clean = flit_is_clean(arrived.state.as_value()) if self._parameters.link_protection else 1
         m.d.sync += [
             message.eq(arrived),
             message.valid.eq(arrived.valid & clean),
@@ -125,7 +129,7 @@ class LinkLane(wiring.Component):
 
     def _requests(self, m: Module, ingress: list[PortIngress]) -> None:
         """Give each channel the writes of its sectors, link ports taking turns."""
-        config = self._parameters.config
+        config = self._parameters
         channels = [arrivals.requests.payload.va[3 : 3 + config.channel_bits] for arrivals in ingress]
         for channel in range(config.channels):
             merge = StreamArbiter(Messages(config).memory_request, len(ingress))
@@ -142,7 +146,7 @@ class LinkLane(wiring.Component):
 
     def _faults(self, m: Module, ingress: list[PortIngress]) -> None:
         """Offer fault records one at a time; a record not yet offered is replaced by a later one of its port."""
-        record = Messages(self._parameters.config).fault_record
+        record = Messages(self._parameters).fault_record
         m.submodules.faults = merge = StreamArbiter(record, len(ingress))
         connect(m, merge.output, flipped(self.faults))
         for port, arrivals in enumerate(ingress):

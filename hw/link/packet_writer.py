@@ -9,16 +9,17 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
-from ..config import INTERLEAVE_SECTORS, Configuration
-from ..messages import Fault, Messages
+from ..geometry import INTERLEAVE_SECTORS
+from ..messages import ChannelParameters, Fault, Messages
 from ..range_table import RangeMatch, RangeTable, RangeWrite, Word
-from .wire import LaneParameters, header_layout
+from .parameters import LinkParameters
+from .wire import header_layout
 
 _KEPT = ("va", "wg", "wf", "access", "alu", "dtype", "traffic_class", "epoch", "length", "mask")
 _GIVEN = ("access", "alu", "dtype", "first_touch", "tracked", "traffic_class", "range", "wg", "wf", "epoch", "va")
 
 
-def buffered_header(config: Configuration) -> data.StructLayout:
+def buffered_header(config: ChannelParameters) -> data.StructLayout:
     """What is kept of a packet's header until its writes are done."""
     header = header_layout(config)
     return data.StructLayout(
@@ -31,38 +32,42 @@ def buffered_header(config: Configuration) -> data.StructLayout:
     )
 
 
+PeerCheck = data.StructLayout({"rank": unsigned(6), "reserved": unsigned(1), "checked": unsigned(1)})
+"""Whose packets a port takes: those of `rank`, or with `checked` 0, behind a switch, of any rank."""
+
+
 class PacketWriter(wiring.Component):
     """Checks the packets of one port and writes them.
 
     A packet is refused whole and `fault` reported when its sectors are not as many as it says (CRC), it is not for
-    `rank` (DESTINATION) or does not come from `peer` (SOURCE; `any_peer`: ranks behind a switch are not told apart),
+    `rank` (DESTINATION) or does not come from its `peer` (SOURCE),
     this node is not armed or the epoch differs (EPOCH), or its first and last sector are not in one range (OUTSIDE);
     the first of these is reported. Its buffer is free at once.
 
     Ports: `ranges`: programming bus; `looks`, `header`, `sector`, `place`, `buffer`, `complete`: from
     :class:`hw.link.port_receiver.PortReceiver`, `data` of the flit; `freed`: the oldest buffer is free again;
     `requests`: STORE or UPDATE as the header says, `first_touch`, `tracked` from the range, in the order received;
-    `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `idle`. Latency: `complete` to the first
+    `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `writing`: an
+    accepted packet has requests that were not taken; `idle`. Latency: `complete` to the first
     request 3 cycles. Rate: one sector a cycle, no bubble between packets.
     """
 
-    def __init__(self, parameters: LaneParameters):
+    def __init__(self, parameters: LinkParameters):
         self._parameters = parameters
-        config = parameters.config
+        config = parameters
         messages = Messages(config)
         super().__init__(
             {
                 "ranges": In(RangeWrite),
                 "rank": In(6),
-                "peer": In(6),
-                "any_peer": In(1),
+                "peer": In(PeerCheck),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
                 "looks": In(1),
                 "header": In(1),
                 "sector": In(1),
                 "place": In(3),
-                "buffer": In(max(1, (parameters.receive_packets - 1).bit_length())),
+                "buffer": In(max(1, (parameters.link_receive_packets - 1).bit_length())),
                 "complete": In(1),
                 "data": In(256),
                 "freed": Out(1),
@@ -70,14 +75,15 @@ class PacketWriter(wiring.Component):
                 "fault_valid": Out(1),
                 "fault": Out(messages.fault_record),
                 "received": Out(1),
+                "writing": Out(1),
                 "idle": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config = self._parameters.config
-        packets = self._parameters.receive_packets
+        config = self._parameters
+        packets = self._parameters.link_receive_packets
         meta = buffered_header(config)
         m.submodules.sectors = sectors = Memory(shape=unsigned(256), depth=packets * INTERLEAVE_SECTORS, init=[])
         m.submodules.headers = headers = Memory(shape=meta, depth=max(2, packets), init=[])
@@ -91,15 +97,17 @@ class PacketWriter(wiring.Component):
         m.submodules.table = table = RangeTable(config, [Word.CONTROL])
         accept = Signal()
         refuse = Signal()
+        # The epoch may have ended since the header came.
+        stale = Signal()
         m.d.comb += [
+            stale.eq(~self.armed | (header.epoch != self.epoch)),
             sector_write.addr.eq(Cat(self.place, self.buffer) if packets > 1 else self.place),
             sector_write.data.eq(self.data),
             sector_write.en.eq(self.sector),
-            refuse.eq(self.complete & (bad | (self.place != header.length))),
+            refuse.eq(self.complete & (bad | stale | (self.place != header.length))),
             accept.eq(self.complete & ~refuse),
             self.received.eq(accept),
             self.fault_valid.eq(refuse),
-            self.fault.fault.eq(Mux(self.place != header.length, Fault.CRC, fault)),
             self.fault.link.eq(1),
             self.fault.access.eq(header.access),
             self.fault.va.eq(header.va),
@@ -114,24 +122,30 @@ class PacketWriter(wiring.Component):
             meta_write.data.first_touch.eq(table.control.first_touch),
             meta_write.data.tracked.eq(table.control.tracked),
         ]
-        draining = self._drain(m, refuse, meta, meta_read, sector_read)
+        with m.If(self.place != header.length):
+            m.d.comb += self.fault.fault.eq(Fault.CRC)
+        with m.Elif(bad):
+            m.d.comb += self.fault.fault.eq(fault)
+        with m.Else():
+            m.d.comb += self.fault.fault.eq(Fault.EPOCH)
+        draining = self._drain(m, accept, refuse, meta, meta_read, sector_read)
         m.d.comb += self.idle.eq(~draining & ~checking)
         return m
 
     def _checks(self, m: Module, header: data.View) -> tuple[Signal, Signal, Signal, Signal]:
         """Judge the header in the two cycles after it came; the results hold from then on to the next header. Those of
         the first cycle are enough for a packet of one sector."""
-        m.submodules.match = match = RangeMatch(self._parameters.config)
+        m.submodules.match = match = RangeMatch(self._parameters)
         first = Signal()
         second = Signal()
         bad = Signal()
         fault = Signal(Fault)
-        index = Signal(self._parameters.config.range_bits)
+        index = Signal(self._parameters.range_bits)
         bad_before = Signal()
         fault_before = Signal(Fault)
         index_before = Signal.like(index)
         last_va = Signal(header.va.shape())
-        arriving = header_layout(self._parameters.config)(self.data[: header_layout(self._parameters.config).size])
+        arriving = header_layout(self._parameters)(self.data[: header_layout(self._parameters).size])
         m.d.sync += [
             first.eq(self.header),
             second.eq(first & ~self.looks),
@@ -154,7 +168,7 @@ class PacketWriter(wiring.Component):
             m.d.comb += [index.eq(match.index), bad.eq(1)]
             with m.If(header.destination != self.rank):
                 m.d.comb += fault.eq(Fault.DESTINATION)
-            with m.Elif((header.source != self.peer) & ~self.any_peer):
+            with m.Elif(self.peer.checked & (header.source != self.peer.rank)):
                 m.d.comb += fault.eq(Fault.SOURCE)
             with m.Elif(~self.armed | (header.epoch != self.epoch)):
                 m.d.comb += fault.eq(Fault.EPOCH)
@@ -167,11 +181,17 @@ class PacketWriter(wiring.Component):
         return bad, fault, index, first
 
     def _drain(
-        self, m: Module, refuse: Signal, meta: data.StructLayout, meta_read: ReadPort, sector_read: ReadPort
+        self,
+        m: Module,
+        accept: Signal,
+        refuse: Signal,
+        meta: data.StructLayout,
+        meta_read: ReadPort,
+        sector_read: ReadPort,
     ) -> Signal:
         """Take the accepted packets out of their buffers, one sector a cycle; a refused packet leaves its buffer in
         turn, so that buffers become free in the order in which they were filled."""
-        packets = self._parameters.receive_packets
+        packets = self._parameters.link_receive_packets
         slots = len(self.buffer)
         stored = Signal(range(packets + 1))
         refused = Signal(packets)
@@ -228,6 +248,11 @@ class PacketWriter(wiring.Component):
             request.data.eq(sector_read.data),
             self.freed.eq((taken & last) | skip),
         ]
+        unwritten = Signal(range(packets + 1))
+        """Accepted packets whose last request was not taken."""
+        m.d.comb += self.writing.eq(accept | (unwritten != 0))
+        with m.If(accept != (taken & last)):
+            m.d.sync += unwritten.eq(Mux(accept, unwritten + 1, unwritten - 1))
         draining = Signal()
         m.d.comb += draining.eq(active | fetched | (stored != 0))
         return draining

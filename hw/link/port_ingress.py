@@ -7,30 +7,30 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from ..messages import Messages
 from ..range_table import RangeWrite
 from .flit_crc import flit_check, flit_is_clean
-from .packet_writer import PacketWriter
+from .packet_writer import PacketWriter, PeerCheck
+from .parameters import LinkParameters
 from .port_receiver import PortReceiver
 from .port_sender import LinkTimers
-from .wire import LaneParameters, flit_layout, message_layout
+from .wire import flit_layout, message_layout
 
 
 class PortIngress(wiring.Component):
     """:class:`hw.link.port_receiver.PortReceiver` and :class:`hw.link.packet_writer.PacketWriter` behind the wire.
 
-    Ports: `timers`, `ranges`, `rank`, `peer`, `any_peer`, `epoch`, `armed` (grants `epoch`), `requests`, `fault_valid`,
-    `fault`, `received`, `idle`: as there; `rx`: always ready; `message`: state message with its check, for the peer;
+    Ports: `timers`, `ranges`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `requests`, `fault_valid`,
+    `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state message with its check, for the peer;
     `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles. Rate: one flit a cycle.
     """
 
-    def __init__(self, parameters: LaneParameters):
+    def __init__(self, parameters: LinkParameters):
         self._parameters = parameters
-        messages = Messages(parameters.config)
+        messages = Messages(parameters)
         super().__init__(
             {
                 "timers": In(LinkTimers),
                 "ranges": In(RangeWrite),
                 "rank": In(6),
-                "peer": In(6),
-                "any_peer": In(1),
+                "peer": In(PeerCheck),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
                 "rx": In(stream.Signature(flit_layout(parameters))),
@@ -39,6 +39,7 @@ class PortIngress(wiring.Component):
                 "fault_valid": Out(1),
                 "fault": Out(messages.fault_record),
                 "received": Out(1),
+                "writing": Out(1),
                 "damaged": Out(1),
                 "idle": Out(1),
             }
@@ -46,7 +47,7 @@ class PortIngress(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        protected = self._parameters.protected
+        protected = self._parameters.link_protection
         m.submodules.receiver = receiver = PortReceiver(self._parameters)
         m.submodules.writer = writer = PacketWriter(self._parameters)
         valid = Signal()
@@ -71,7 +72,6 @@ class PortIngress(wiring.Component):
             writer.ranges.eq(self.ranges),
             writer.rank.eq(self.rank),
             writer.peer.eq(self.peer),
-            writer.any_peer.eq(self.any_peer),
             writer.epoch.eq(self.epoch),
             writer.armed.eq(self.armed),
             writer.looks.eq(receiver.looks),
@@ -84,6 +84,7 @@ class PortIngress(wiring.Component):
             self.fault_valid.eq(writer.fault_valid),
             self.fault.eq(writer.fault),
             self.received.eq(writer.received),
+            self.writing.eq(writer.writing),
             self.damaged.eq(valid & ~clean),
             self.idle.eq(writer.idle & ~receiver.busy & ~valid),
         ]

@@ -1,8 +1,9 @@
 """Queue of one link port: what is to be sent, what is under way, and what is sent again, in one memory.
 
 Pointers count modulo 2**sequence_bits and name places by their low bits, so the sequence number of a packet is its
-place and needs no memory. In order: `oldest` <= `acknowledged` <= `sent` <= `written`. `next_place` runs from
-`acknowledged` to `written` and goes back when packets have to be sent again; `sent` is the furthest it ever was.
+place and needs no memory. In order: `oldest` <= `acknowledged` <= `left` <= `sent` <= `written`. `next_place` runs from
+`acknowledged` to `written` and goes back when packets have to be sent again; `sent` is the furthest it ever was, and
+the packets before `left` have been sent to their ends.
 """
 
 from amaranth import Module, Mux, Signal
@@ -10,7 +11,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .wire import LaneParameters, descriptor_layout
+from .parameters import LinkParameters
+from .wire import descriptor_layout
 
 
 class PortQueue(wiring.Component):
@@ -18,7 +20,8 @@ class PortQueue(wiring.Component):
 
     Ports: `push`, `descriptor`: always taken (there are no more descriptors than places); `head_valid`, `head`,
     `sequence`, `fresh`: the packet to be sent, and whether no flit of it was sent in this session; `started`: its first
-    flit leaves; `done`: its last flit leaves, the next packet is at the head in the next cycle; `acknowledge`, `until`:
+    flit leaves; `done`: its last flit leaves, the next packet is at the head in the next cycle; `leaves`: and it is the
+    first time in this session; `all_left`: there was one for every packet; `acknowledge`, `until`:
     packets before `until` have arrived; `back`: send everything anew that is not acknowledged; `cut`: the session is
     over, so nothing that is not acknowledged has been sent; `discard`: take packets that were never sent out of the
     queue, the last first; `dropped`: the head goes though not done; `release`, `released`, `unsent`: a descriptor is
@@ -26,10 +29,10 @@ class PortQueue(wiring.Component):
     acknowledged; `empty`. Latency: `push` to `head` 1 cycle.
     """
 
-    def __init__(self, parameters: LaneParameters):
+    def __init__(self, parameters: LinkParameters):
         self._parameters = parameters
         descriptor = descriptor_layout(parameters)
-        sequence = parameters.sequence_bits
+        sequence = parameters.link_sequence_bits
         super().__init__(
             {
                 "push": In(1),
@@ -40,6 +43,8 @@ class PortQueue(wiring.Component):
                 "fresh": Out(1),
                 "started": In(1),
                 "done": In(1),
+                "leaves": Out(1),
+                "all_left": Out(1),
                 "acknowledge": In(1),
                 "until": In(sequence),
                 "back": In(1),
@@ -59,8 +64,8 @@ class PortQueue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        depth = self._parameters.queue_depth
-        bits = self._parameters.sequence_bits
+        depth = self._parameters.port_queue_depth
+        bits = self._parameters.link_sequence_bits
         places = max(2, depth).bit_length() - 1
         m.submodules.memory = memory = Memory(shape=descriptor_layout(self._parameters), depth=max(2, depth), init=[])
         write = memory.write_port()
@@ -69,6 +74,7 @@ class PortQueue(wiring.Component):
         written = Signal(bits)
         next_place = Signal(bits)
         acknowledged = Signal(bits)
+        left = Signal(bits)
         oldest = Signal(bits)
         load = Signal()
         take_back = Signal()
@@ -80,6 +86,8 @@ class PortQueue(wiring.Component):
             self.fresh.eq(self.sequence == self.sent),
             self.unacknowledged.eq(acknowledged != self.sent),
             self.first.eq(acknowledged),
+            self.leaves.eq(self.done & (self.sequence == left)),
+            self.all_left.eq(left == written),
             self.empty.eq(oldest == written),
         ]
 
@@ -113,6 +121,10 @@ class PortQueue(wiring.Component):
         ]
         with m.If(self.started & self.fresh):
             m.d.sync += self.sent.eq(self.sent + 1)
+        with m.If(self.cut):
+            m.d.sync += left.eq(confirmed)
+        with m.Elif(self.leaves):
+            m.d.sync += left.eq(left + 1)
         m.d.sync += acknowledged.eq(confirmed)
         with m.If(self.cut):
             m.d.sync += [self.head_valid.eq(0), next_place.eq(confirmed), self.sent.eq(confirmed)]

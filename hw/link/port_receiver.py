@@ -10,8 +10,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Messages
+from .parameters import LinkParameters
 from .port_sender import LinkTimers
-from .wire import ATTEMPT_BITS, SESSION_BITS, FlitKind, LaneParameters, flit_layout, message_layout
+from .wire import ATTEMPT_BITS, SESSION_BITS, FlitKind, flit_layout, message_layout
 
 
 class PortReceiver(wiring.Component):
@@ -32,7 +33,7 @@ class PortReceiver(wiring.Component):
     cycle.
     """
 
-    def __init__(self, parameters: LaneParameters):
+    def __init__(self, parameters: LinkParameters):
         self._parameters = parameters
         super().__init__(
             {
@@ -41,12 +42,12 @@ class PortReceiver(wiring.Component):
                 "clean": In(1),
                 "flit": In(flit_layout(parameters)),
                 "granted": In(1),
-                "epoch": In(Messages(parameters.config).epoch),
+                "epoch": In(Messages(parameters).epoch),
                 "looks": Out(1),
                 "header": Out(1),
                 "sector": Out(1),
                 "place": Out(3),
-                "buffer": Out(max(1, (parameters.receive_packets - 1).bit_length())),
+                "buffer": Out(max(1, (parameters.link_receive_packets - 1).bit_length())),
                 "complete": Out(1),
                 "freed": In(1),
                 "message": Out(message_layout(parameters)),
@@ -58,7 +59,7 @@ class PortReceiver(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         parameters = self._parameters
-        bits, packets = parameters.sequence_bits, parameters.receive_packets
+        bits, packets = parameters.link_sequence_bits, parameters.link_receive_packets
         flit = self.flit
         session = Signal(SESSION_BITS)
         expected = Signal(bits)
@@ -178,14 +179,14 @@ class PortReceiver(wiring.Component):
     ) -> None:
         """Send the state when it has changed, and repeat it while it does not."""
         due = Signal()
-        waited = Signal(range(self._parameters.repeat + 1))
+        waited = Signal(range(self._parameters.link_repeat + 1))
         granted = Signal.like(self.granted)
         epoch = Signal.like(self.epoch)
         state = self.message.state
         m.d.sync += [granted.eq(self.granted), epoch.eq(self.epoch)]
         m.d.sync += due.eq(changed | (granted != self.granted) | (epoch != self.epoch))
         m.d.comb += [
-            self.message.valid.eq((due | (waited == self._parameters.repeat)) & ~deaf),
+            self.message.valid.eq((due | (waited == self._parameters.link_repeat)) & ~deaf),
             state.session.eq(session),
             state.expected.eq(expected),
             state.freed.eq(freed),
@@ -196,5 +197,5 @@ class PortReceiver(wiring.Component):
         ]
         with m.If(self.message.valid):
             m.d.sync += waited.eq(0)
-        with m.Elif(waited != self._parameters.repeat):
+        with m.Elif(waited != self._parameters.link_repeat):
             m.d.sync += waited.eq(waited + 1)

@@ -10,8 +10,9 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Messages
+from .parameters import LinkParameters
 from .port_queue import PortQueue
-from .wire import ATTEMPT_BITS, SESSION_BITS, FlitKind, LaneParameters, descriptor_layout, message_layout
+from .wire import ATTEMPT_BITS, SESSION_BITS, FlitKind, descriptor_layout, message_layout
 
 TIMER_BITS = 24
 
@@ -30,14 +31,14 @@ class PortState(enum.Enum, shape=2):
     UP = 3
 
 
-def chosen_flit(parameters: LaneParameters) -> data.StructLayout:
+def chosen_flit(parameters: LinkParameters) -> data.StructLayout:
     """A flit before its data is read: `descriptor` and `place` say which."""
     return data.StructLayout(
         {
             "kind": FlitKind,
             "last": 1,
             "place": 3,
-            "sequence": parameters.sequence_bits,
+            "sequence": parameters.link_sequence_bits,
             "session": SESSION_BITS,
             "attempt": ATTEMPT_BITS,
             "descriptor": descriptor_layout(parameters),
@@ -56,13 +57,14 @@ class PortSender(wiring.Component):
     Ports: `timers`: see :data:`LinkTimers`; `push`, `descriptor`; `message`: from the peer's receiver, checked;
     `discard`: take out what was never sent; `asks`: wants a turn at the slots, depends on registers, `room` and
     `discard` only; `turn`: has it; `flit`: what is read in that turn; `room`: there is room for a flit; `release`,
-    `released`, `unsent`, `release_taken`: see :class:`hw.link.port_queue.PortQueue`; `up`: in a session; `cut`: a
+    `released`, `unsent`, `release_taken`, `all_left`: see :class:`hw.link.port_queue.PortQueue`; `block_leaves`: of a
+    packet with `mark`; `up`: in a session; `cut`: a
     session ended (pulse); `dead`: nothing was heard for the time `dead`, until the next session; `again`: packets are
     sent again (pulse); `no_credit`, `no_grant`: the head waits for that; `empty`: no descriptor is left.
     Rate: one flit a cycle without bubbles between packets. Latency: `push` to `asks` 1 cycle, `message` to `asks` 2.
     """
 
-    def __init__(self, parameters: LaneParameters):
+    def __init__(self, parameters: LinkParameters):
         self._parameters = parameters
         descriptor = descriptor_layout(parameters)
         super().__init__(
@@ -80,6 +82,8 @@ class PortSender(wiring.Component):
                 "released": Out(descriptor),
                 "unsent": Out(1),
                 "release_taken": In(1),
+                "block_leaves": Out(1),
+                "all_left": Out(1),
                 "up": Out(1),
                 "cut": Out(1),
                 "dead": Out(1),
@@ -103,6 +107,8 @@ class PortSender(wiring.Component):
             self.release.eq(queue.release),
             self.released.eq(queue.released),
             self.unsent.eq(queue.unsent),
+            self.block_leaves.eq(queue.leaves & queue.head.mark),
+            self.all_left.eq(queue.all_left),
             self.empty.eq(queue.empty),
         ]
         state = Signal(PortState)
@@ -167,13 +173,13 @@ class PortSender(wiring.Component):
         self, m: Module, queue: PortQueue, session: Signal, attempt: Signal
     ) -> tuple[Signal, Signal, data.View]:
         """Follow the peer's receiver; returns the first packet without a buffer, and the grant."""
-        bits = self._parameters.sequence_bits
+        bits = self._parameters.link_sequence_bits
         said = self.message.state
         counts = Signal()
         freed = Signal(bits)
         limit = Signal(bits)
         granted = Signal()
-        epoch = Signal(Messages(self._parameters.config).epoch)
+        epoch = Signal(Messages(self._parameters).epoch)
         retry = Signal(TIMER_BITS)
         m.d.comb += counts.eq(self.message.valid & (said.session == session) & self.up)
 
@@ -184,7 +190,7 @@ class PortSender(wiring.Component):
         asked_again = Signal()
         first = Signal(bits)
         m.d.sync += asked_again.eq(0)
-        if self._parameters.protected:
+        if self._parameters.link_protection:
             m.d.sync += [queue.acknowledge.eq(counts & new), queue.until.eq(said.expected)]
         else:
             m.d.sync += [queue.acknowledge.eq(queue.done), queue.until.eq(queue.sequence + 1)]
@@ -196,21 +202,21 @@ class PortSender(wiring.Component):
         with m.If(~self.up):
             m.d.sync += [
                 freed.eq(queue.first),
-                limit.eq(queue.first + self._parameters.receive_packets),
+                limit.eq(queue.first + self._parameters.link_receive_packets),
                 granted.eq(0),
                 attempt.eq(0),
             ]
         with m.Elif(counts):
             m.d.sync += [granted.eq(said.granted), epoch.eq(said.epoch)]
             with m.If(freed_new):
-                m.d.sync += [freed.eq(said.freed), limit.eq(said.freed + self._parameters.receive_packets)]
+                m.d.sync += [freed.eq(said.freed), limit.eq(said.freed + self._parameters.link_receive_packets)]
             with m.If(said.attempt != attempt):
                 m.d.sync += [attempt.eq(said.attempt), asked_again.eq(1)]
 
         late = Signal()
         m.d.comb += [
             late.eq(queue.unacknowledged & (retry >= self.timers.retry)),
-            self.again.eq((late | asked_again) & self.up & self._parameters.protected),
+            self.again.eq((late | asked_again) & self.up & self._parameters.link_protection),
         ]
         with m.If(self.again | queue.acknowledge | ~queue.unacknowledged):
             m.d.sync += retry.eq(0)

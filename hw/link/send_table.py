@@ -1,63 +1,30 @@
-"""Send table: where a packet goes and what becomes of it there.
+"""The send table as the egress reads it: the ports of all sends before a packet gets its slot, an entry when a header
+is made.
 
 A region names its first send and how many follow, so one read of a sector serves several peers.
-
-Two memories of the same kind, since they are read at different times: the ports of all sends before a packet gets its
-slot, one whole entry when a flit is made.
 """
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import unsigned
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..messages import Access, AluOperation, DataType, Messages, TrafficClass
-from .wire import LaneParameters, count_bits
-
-
-class SendWord(enum.Enum, shape=2):
-    """Words of an entry as they are programmed."""
-
-    CONTROL = 0
-    OFFSET_LOW = 1
-    OFFSET_HIGH = 2
-    WG_OFFSET = 3
-
-
-SendControl = data.StructLayout(
-    {
-        "port": unsigned(4),
-        "peer": unsigned(6),
-        "access": Access,
-        "alu": AluOperation,
-        "dtype": DataType,
-        "traffic_class": TrafficClass,
-        "reserved": unsigned(14),
-    }
-)
-"""CONTROL: the link port that leads to rank `peer`; what the packet does there, and as what it is counted."""
-
-SendWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(6), "word": SendWord, "data": unsigned(32)})
-"""One word of one entry being programmed."""
-
-
-def send_layout(parameters: LaneParameters) -> data.StructLayout:
-    """An entry: OFFSET in sectors is added to the address (a whole turn of the interleave), WG_OFFSET to the wg."""
-    messages = Messages(parameters.config)
-    return data.StructLayout({"control": SendControl, "offset": messages.va, "wg_offset": messages.wg})
+from ..send_table import OffsetHigh, SendControl, SendWord, SendWrite, send_layout
+from .parameters import LinkParameters
+from .wire import count_bits
 
 
 class SendTable(wiring.Component):
     """The entries of `sends` sends, read by the egress.
 
-    Ports: `write`: programming bus; `read`, `index`: entry `send` in the next cycle, and until the next read; per
-    source of packets `first`, `count`: in the next cycle `ports`, those of sends `first` to `first` + `count` - 1, and
-    `single`, that no two of them use one port; `port_of`: port of each send, 0 for
-    one that does not exist. A word written in cycle c holds for reads from c + 1.
+    Ports: `write`: programming bus; `read`, `index`: entry `send` in the next cycle, and until the next
+    read; per source of packets `first`, `count`: in the next cycle `ports`, those of sends `first` to `first` + `count`
+    - 1, and `single`, that no two of them use one port; `port_of`: port of each send, 0 for one that does not exist. A
+    word written in cycle c holds for reads from c + 1.
     """
 
-    def __init__(self, parameters: LaneParameters, sources: int = 2):
+    def __init__(self, parameters: LinkParameters, sources: int = 2):
         self._parameters = parameters
         self._sources = sources
         send = range(parameters.sends)
@@ -86,21 +53,20 @@ class SendTable(wiring.Component):
             m.d.comb += [
                 write.addr.eq(self.write.index),
                 write.data.eq(self.write.data),
-                write.en.eq(self.write.valid & (self.write.word == word) & (self.write.index < sends)),
+                write.en.eq(self.write.valid & (self.write.word == word.value) & (self.write.index < sends)),
                 read.addr.eq(self.index),
                 read.en.eq(self.read),
             ]
             words.append(read.data)
-        control, low, high, wg_offset = words
+        control = SendControl(words[SendWord.CONTROL])
         m.d.comb += [
-            self.send.control.eq(control),
-            self.send.offset.eq(Cat(low, high)),
-            self.send.wg_offset.eq(wg_offset),
+            self.send.offset.eq(Cat(words[SendWord.OFFSET_LOW], OffsetHigh(words[SendWord.OFFSET_HIGH]).offset)),
+            *(self.send[name].eq(control[name]) for name, _ in self.send.shape() if name != "offset"),
         ]
+        port = OffsetHigh(self.write.data).port
+        named = self.write.valid & (self.write.word == SendWord.OFFSET_HIGH.value)
         for number in range(sends):
-            here = self.write.valid & (self.write.word == SendWord.CONTROL) & (self.write.index == number)
-            with m.If(here):
-                port = SendControl(self.write.data).port
+            with m.If(named & (self.write.index == number)):
                 m.d.sync += self.port_of[number].eq(Mux(port < self._parameters.links, port, 0))
         for source in range(self._sources):
             self._fan(m, source)

@@ -10,9 +10,10 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..config import INTERLEAVE_SECTORS
+from ..geometry import INTERLEAVE_SECTORS
 from ..primitives.places import FreeList
-from .wire import LaneParameters, arrival_layout, count_bits, packet_layout
+from .parameters import LinkParameters
+from .wire import arrival_layout, count_bits, packet_layout
 
 
 class SlotBank(wiring.Component):
@@ -32,14 +33,14 @@ class SlotBank(wiring.Component):
     `release_slot`, `release_port`: a send of a slot is over; `empty`: all slots are free; `freed`: a slot becomes so.
     """
 
-    def __init__(self, parameters: LaneParameters, bank: int):
+    def __init__(self, parameters: LinkParameters, bank: int):
         self._parameters = parameters
-        self._slots = slots = parameters.slots[bank]
+        self._slots = slots = parameters.packet_slots[bank]
         self._own = parameters.own_slots(bank)
         self._shared = slots - self._own * parameters.links
         slot = parameters.slot_bits
         # The last bank is that of the stores, whose packets are whole when they are closed.
-        self._asked_for = bank != parameters.banks - 1
+        self._asked_for = bank != parameters.slot_banks - 1
         questions = {"asked": In(slot), "asked_length": In(3), "whole": Out(1), "forget": In(1)}
         super().__init__(
             {

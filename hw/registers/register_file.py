@@ -25,6 +25,7 @@ from .map import (
     Kind,
     Register,
     RegisterParameters,
+    absent_counters,
     counters,
     register_map,
 )
@@ -87,7 +88,8 @@ class RegisterFile(wiring.Component):
     def __init__(self, config: RegisterParameters):
         self._config = config
         self._registers = register_map(config)
-        self._counters = counters()
+        absent = absent_counters(config.links)
+        self._counters = [counter for counter in counters() if counter.name not in absent]
         messages = Messages(config)
         members: dict[str, wiring.Member] = {
             **self.axi_members(),
