@@ -1,8 +1,8 @@
 """The send table: where what a range holds is sent to, written word by word over the register bus.
 
-A send is three 32-bit words (:data:`SEND_WORDS`). Writes are broadcast on a :class:`SendWrite` bus, and every block keeps
-the words it needs. A range entry names its first send and how many follow; one send may serve several ranges. There are
-as many sends as ranges: a region of memory that is sent to several peers stands beside others that are sent to none.
+A send is three 32-bit words (:data:`SEND_WORDS`). Writes are broadcast on a :class:`SendWrite` bus, and every block
+keeps the words it needs. A range entry names its first send and how many there are; one send may serve several ranges.
+There are as many sends as ranges: a region that is sent to several peers stands beside others that are sent to none.
 """
 
 from amaranth import Module
@@ -38,9 +38,9 @@ SendControl = data.StructLayout(
         "wg_offset": unsigned(WG_OFFSET_BITS),
     }
 )
-"""CONTROL: rank `peer` performs `access` (STORE or UPDATE, with reduction `alu` of `dtype`); `traffic_class` is that of the
-DMA's reads (of the first send of a range) and of the writes at the peer; the peer counts it under wg + `wg_offset` mod
-2**16, because ranges of one epoch share no wg there either."""
+"""CONTROL: rank `peer` performs `access` (STORE or UPDATE, with reduction `alu` of `dtype`); `traffic_class` is that of
+the DMA's reads (of the first send of a range) and of the writes at the peer; the peer counts it under wg + `wg_offset`
+mod 2**16, because ranges of one epoch share no wg there either."""
 
 OffsetHigh = data.StructLayout({"offset": unsigned(20), "reserved": unsigned(8), "port": unsigned(4)})
 """OFFSET_HIGH: the upper bits of the offset; `port`: the link port that leads to the peer."""

@@ -32,8 +32,8 @@ tile; tiles are `stride` sectors apart. With `ragged`, tile number `ragged_tile`
 
 
 def label_layout(parameters: MessageParameters) -> data.StructLayout:
-    """What a transfer is for: its range, WG and epoch, its sends, `first` to `first` + `count` - 1, and the `traffic_class` of
-    the first of them, which is that of its reads."""
+    """What a transfer is for: its range, WG and epoch, its sends, `first` to `first` + `count` - 1, and the
+    `traffic_class` of the first of them, which is that of its reads."""
     messages = Messages(parameters)
     return data.StructLayout(
         {

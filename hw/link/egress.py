@@ -48,11 +48,12 @@ descriptor is left."""
 class Egress(wiring.Component):
     """Slots, send table, and the senders of all ports.
 
-    Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets; `discard`: take out what was never sent; `sources`: DMA engine and stores, whose bank is always the last
-    one; `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per
-    port; `events`, per port; `block_sent`: a send of a packet with `mark` goes to its wire, not again; `discarded`: a send
-    of a packet was discarded; `all_left`: the wires have taken every closed packet once; `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as
-    the first ones.
+    Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets;
+    `discard`: take out what was never sent; `sources`: DMA engine and stores, whose bank is always the last one;
+    `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per port;
+    `events`, per port; `block_sent`: a send of a packet with `mark` goes to its wire, not again; `discarded`: a send of
+    a packet was discarded; `all_left`: the wires have taken every closed packet once; `empty`: no slot is in use. A
+    `count` of 0 acts as 1; sends and ports that do not exist act as the first ones.
 
     Rate: one flit a cycle for all ports together, without bubbles between packets; a port alone has all of them with
     three `output_flits`, two in three cycles with two. Latency: with the last sector of a packet, or the close of one

@@ -13,8 +13,8 @@ class FlitBuffer(wiring.Component):
     """`output_flits` flits, the oldest of them on the wire.
 
     Ports: `room`: a flit may be asked for; depends on `tx.ready`; `asked`: it is; `coming`, `flit`: what was asked for
-    comes, in turn; `tx`: the same with its check; `empty`: the wire has taken all that was asked for. Latency 1 cycle; rate one flit a cycle, if there is a flit more
-    than cycles from `asked` to `coming`.
+    comes, in turn; `tx`: the same with its check; `empty`: the wire has taken all that was asked for. Latency 1 cycle;
+    rate one flit a cycle, if there is a flit more than cycles from `asked` to `coming`.
     """
 
     def __init__(self, parameters: LinkParameters):

@@ -29,8 +29,8 @@ class PacketIssue(wiring.Component):
 
     Ports: `close`, `closed`: at most `depth` of them wait; `asked`, `whole`: whether that packet's sectors are there,
     in the same cycle; `forget`: it is no longer asked for; `port_of`: port of each send; `valid`, `descriptor`, `port`:
-    one send, through that port, stays until `taken`; `idle`: none waits. Latency: `close` to `valid` 1 cycle, with `asks` 2, and `whole` to
-    `valid` 1. Rate: one descriptor a cycle.
+    one send, through that port, stays until `taken`; `idle`: none waits. Latency: `close` to `valid` 1 cycle, with
+    `asks` 2, and `whole` to `valid` 1. Rate: one descriptor a cycle.
     """
 
     def __init__(self, parameters: LinkParameters, depth: int, asks: bool):

@@ -54,7 +54,7 @@ class StorePacketizer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config, messages = self._config, self._messages
+        config = self._config
         channels = config.channels
 
         shape = self._messages.remote_store

@@ -35,9 +35,9 @@ class LinkParameters(ChannelParameters):
         places = max(self.port_queue_depth, self.link_receive_packets)
         if 2 * places > 1 << self.link_sequence_bits:
             raise ConfigurationError(
-                f"link_sequence_bits must be at least {(2 * places - 1).bit_length()} (sequence numbers count twice the "
-                f"{self.port_queue_depth} places of a port's queue and the {self.link_receive_packets} packets that it "
-                f"can receive), got {self.link_sequence_bits}"
+                f"link_sequence_bits must be at least {(2 * places - 1).bit_length()}: sequence numbers count twice "
+                f"the {self.port_queue_depth} places of a port's queue and the {self.link_receive_packets} packets "
+                f"that it can receive; got {self.link_sequence_bits}"
             )
 
     @property

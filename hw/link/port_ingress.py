@@ -18,8 +18,8 @@ class PortIngress(wiring.Component):
     """:class:`hw.link.port_receiver.PortReceiver` and :class:`hw.link.packet_writer.PacketWriter` behind the wire.
 
     Ports: `timers`, `ranges`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `requests`, `fault_valid`,
-    `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state message with its check, for the peer;
-    `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles. Rate: one flit a cycle.
+    `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state message with its check, for
+    the peer; `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles. Rate: one flit a cycle.
     """
 
     def __init__(self, parameters: LinkParameters):

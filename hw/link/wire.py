@@ -95,8 +95,8 @@ def count_bits(parameters: LinkParameters) -> int:
 
 
 def sends_layout(parameters: LinkParameters) -> data.StructLayout:
-    """The sends of a packet as its range has them: entries `first` to `first` + `count` - 1 of the send table, around its
-    end."""
+    """The sends of a packet, as its range has them: entries `first` to `first` + `count` - 1 of the send table, around
+    its end."""
     return data.StructLayout({"first": unsigned(parameters.send_bits), "count": Control["sends"].shape})
 
 
