@@ -80,7 +80,7 @@ def export(config: Configuration, out: Path) -> list[Path]:
         description["modules"][name] = {"file": f"{name}.sv", "ports": ports(component)}
         texts[f"{name}.sv"] = to_systemverilog(component, name)
     description["enumerations"] = _enumerations()
-    description["counters"] = [counter.name for counter in counters()]
+    description["counters"] = [counter.name for counter in counters(config.links)]
     description["registers"] = {register.name: register.address for register in register_map(config)}
     texts["t3.f"] = "t3_near_bank.sv\nt3_node.sv\n"
     texts["t3.json"] = json.dumps(description, indent=1, default=str) + "\n"

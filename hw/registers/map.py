@@ -5,6 +5,7 @@ same in every configuration, only field widths differ. Units are cycles, sectors
 says.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -118,29 +119,26 @@ class Register:
 
 
 @cache
-def counters() -> tuple[Counter, ...]:
-    """Every counter, in address order: those of a node's blocks, for as many link ports as a node may have. Those of
-    ports that a node has not are not there; their addresses stay."""
-    return (
-        Counter("cycles", 0, Counting.SUM, "cycles since the counters were cleared"),
-        *CONTROLLER_COUNTERS,
-        *TRACKER_COUNTERS,
-        *DMA_COUNTERS,
-        *(counter for port in range(FIRST_LINKS) for counter in link_counters(port)),
-        *ADDRESS_MAP_COUNTERS,
-        *LATENCY_COUNTERS,
-        *LINK_COUNTERS,
-        *DOORBELL_COUNTERS,
-        *(counter for port in range(FIRST_LINKS, MAX_LINKS) for counter in link_counters(port)),
-        *(counter for port in range(MAX_LINKS) for counter in recovery_counters(port)),
+def counters(links: int = MAX_LINKS) -> tuple[Counter, ...]:
+    """The counters of the blocks of a node with `links` link ports, in address order. Addresses are those of a node
+    that has all ports."""
+    return tuple(
+        counter
+        for counter, port in (
+            (Counter("cycles", 0, Counting.SUM, "cycles since the counters were cleared"), 0),
+            *_of_node(CONTROLLER_COUNTERS, TRACKER_COUNTERS, DMA_COUNTERS),
+            *((counter, port) for port in range(FIRST_LINKS) for counter in link_counters(port)),
+            *_of_node(ADDRESS_MAP_COUNTERS, LATENCY_COUNTERS, LINK_COUNTERS, DOORBELL_COUNTERS),
+            *((counter, port) for port in range(FIRST_LINKS, MAX_LINKS) for counter in link_counters(port)),
+            *((counter, port) for port in range(MAX_LINKS) for counter in recovery_counters(port)),
+        )
+        if port < links
     )
 
 
-@cache
-def absent_counters(links: int) -> frozenset[str]:
-    """Names of the counters that a node with `links` ports has not."""
-    ports = range(links, MAX_LINKS)
-    return frozenset(counter.name for port in ports for counter in (*link_counters(port), *recovery_counters(port)))
+def _of_node(*blocks: tuple[Counter, ...]) -> Iterator[tuple[Counter, int]]:
+    """Counters that there are whatever the ports."""
+    return ((counter, 0) for block in blocks for counter in block)
 
 
 @cache
@@ -347,9 +345,9 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         )
 
     address = COUNTER_BASE
-    absent = absent_counters(config.links)
+    present = {counter.name for counter in counters(config.links)}
     for counter in counters():
-        if counter.name in absent:
+        if counter.name not in present:
             address += 8
             continue
         for half, low, width in (("low", 0, 32), ("high", 32, COUNTER_BITS - 32)):

@@ -25,7 +25,6 @@ from .map import (
     Kind,
     Register,
     RegisterParameters,
-    absent_counters,
     counters,
     register_map,
 )
@@ -88,8 +87,7 @@ class RegisterFile(wiring.Component):
     def __init__(self, config: RegisterParameters):
         self._config = config
         self._registers = register_map(config)
-        absent = absent_counters(config.links)
-        self._counters = [counter for counter in counters() if counter.name not in absent]
+        self._counters = counters(config.links)
         messages = Messages(config)
         members: dict[str, wiring.Member] = {
             **self.axi_members(),

@@ -8,7 +8,7 @@ from sim.host.register_writes import Write, arm_writes, register_write
 
 def counter_registers(config: Configuration) -> dict[str, int]:
     """Addresses of what is read after a run: the low word of every counter, and the fault registers."""
-    names = {counter.name: f"{counter.name}_low" for counter in counters()}
+    names = {counter.name: f"{counter.name}_low" for counter in counters(config.links)}
     names |= {name: name for name in ("fault_record", "fault_count", "status")}
     return {name: find_register(config, register).address for name, register in names.items()}
 

@@ -15,10 +15,10 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from hw.link.egress import DMA, STORES, port_events
 from hw.link.lane import LinkLane, arrival_events
 from hw.link.port_sender import LinkTimers
-from hw.link.send_table import SendControl, SendWord, SendWrite
 from hw.link.wire import LaneParameters, arrival_layout, flit_layout, message_layout, packet_layout
 from hw.messages import Messages
 from hw.range_table import Control, RangeWrite, Word
+from hw.send_table import RouteWrite, SendControl, SendWord, SendWrite
 from tb.drivers.lossy_wire import LossyWire, Weather
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, stalls
@@ -41,6 +41,7 @@ class LanePair(wiring.Component):
             members |= {
                 f"{side}_reset": In(1),
                 f"{side}_sends": In(SendWrite),
+                f"{side}_routes": In(RouteWrite),
                 f"{side}_timers": In(LinkTimers),
                 f"{side}_rank": In(6),
                 f"{side}_peer": In(6),
@@ -79,7 +80,7 @@ class LanePair(wiring.Component):
 
             m.submodules[side] = ResetInserter(port("reset"))(lane)
             m.d.comb += lane.ranges.eq(self.ranges)
-            for name in ("sends", "timers", "rank", "epoch", "armed", "discard"):
+            for name in ("sends", "routes", "timers", "rank", "epoch", "armed", "discard"):
                 m.d.comb += getattr(lane, name).eq(port(name))
             for name in ("block_done", "empty"):
                 m.d.comb += port(name).eq(getattr(lane, name))
@@ -88,6 +89,8 @@ class LanePair(wiring.Component):
                 port("room").eq(Cat(source.room for source in lane.sources)),
                 *(port("slots")[n].eq(source.slot) for n, source in enumerate(lane.sources)),
                 *(source.packet.eq(port("packets")[n]) for n, source in enumerate(lane.sources)),
+                *(source.upcoming.first.eq(port("packets")[n].first) for n, source in enumerate(lane.sources)),
+                *(source.upcoming.count.eq(port("packets")[n].count) for n, source in enumerate(lane.sources)),
                 *(source.bank.eq(port("banks")[n]) for n, source in enumerate(lane.sources)),
                 *(source.close.eq(port("close")[n]) for n, source in enumerate(lane.sources)),
                 *(arrival.eq(port("arrivals")[n]) for n, arrival in enumerate(lane.arrivals)),
@@ -205,7 +208,18 @@ class LaneBench:
         self.timers = pack(LinkTimers, silence=slow // 2 + 10, retry=retry or slow + 400, dead=dead)
         self.ranks = dict(zip(SIDES, random.sample(range(64), 2), strict=True))
         for side, other in SIDES.items():
-            for name in ("reset", "sends", "discard", "packets", "close", "arrivals", "tx_ready", "rx_valid", "rx"):
+            for name in (
+                "reset",
+                "sends",
+                "routes",
+                "discard",
+                "packets",
+                "close",
+                "arrivals",
+                "tx_ready",
+                "rx_valid",
+                "rx",
+            ):
                 self.signal(side, name).value = 0
             for n in range(2):
                 self.signal(side, f"banks__{n}").value = 0
@@ -245,12 +259,13 @@ class LaneBench:
                 port = ports[index % len(ports)] if ports else random.randrange(self.parameters.links)
                 control = pack(
                     SendControl,
-                    port=port,
                     peer=self.ranks[other],
                     access=random.choice([1, 2]),
                     alu=random.getrandbits(2),
                     dtype=random.getrandbits(2),
                     traffic_class=random.getrandbits(2),
+                    reserved=random.getrandbits(2),
+                    wg_offset=index << IDS,
                 )
                 offset = random.randrange(1 << self.parameters.config.va_sector_bits - 4) * 8
                 self.sends[side].append(Send(port, control, offset))
@@ -263,8 +278,12 @@ class LaneBench:
                 SendWord.CONTROL: send.control,
                 SendWord.OFFSET_LOW: send.offset & 0xFFFFFFFF,
                 SendWord.OFFSET_HIGH: send.offset >> 32,
-                SendWord.WG_OFFSET: index << IDS,
             }
+            # All ports lead to one peer here: a route holds for the sends that are written after it.
+            route = pack(RouteWrite, valid=1, peer=unpack(SendControl, send.control)["peer"], port=send.port)
+            self.signal(side, "routes").value = route
+            await RisingEdge(self.dut.clk)
+            self.signal(side, "routes").value = 0
             for word, value in words.items():
                 self.signal(side, "sends").value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
                 await RisingEdge(self.dut.clk)
