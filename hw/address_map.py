@@ -77,6 +77,7 @@ def decision_layout(parameters: AddressMapParameters) -> data.StructLayout:
             "traffic_class": 2,
             "first_send": parameters.send_bits,
             "sends": 6,
+            "port": 4,
             "range": parameters.range_bits,
             "wg": messages.wg,
             "wf": messages.wf,
@@ -104,11 +105,11 @@ class LookedUp(NamedTuple):
 class AddressMap(wiring.Component):
     """The address map of one channel.
 
-    Ports: `ranges`, `sends`, the programming buses; `epoch`, the armed collective's number, which an access keeps from
-    its decision on; `armed`; `holding`, an access that only an armed node accepts, or a first touch, was accepted and
-    has not left; `requests`, accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for peers;
-    `refused_reads`,
-    answers with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access.
+    Ports: `ranges`, `sends`, the programming buses; `port_of`, the link port of each send; `epoch`, the armed
+    collective's number, which an access keeps from its decision on; `armed`; `holding`, an access that only an armed
+    node accepts, or a first touch, was accepted and has not left; `requests`, accesses of the GPU; `local`, accesses to
+    this GPU's memory; `remote`, stores for peers; `refused_reads`, answers with `error` and data 0; `faults`, the
+    record of a refused access; `refused`, one pulse per refused access.
 
     Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
@@ -130,6 +131,7 @@ class AddressMap(wiring.Component):
             {
                 "ranges": In(RangeWrite),
                 "sends": In(SendWrite),
+                "port_of": In(4).array(config.sends),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
                 "holding": Out(1),
@@ -300,6 +302,10 @@ class AddressMap(wiring.Component):
             decision.wf.eq(found.wf),
             decision.epoch.eq(self.epoch),
         ]
+        with m.Switch(control.first_send[: self._config.send_bits]):
+            for number, port in enumerate(self.port_of):
+                with m.Case(number):
+                    m.d.comb += decision.port.eq(port)
         with m.If(read):
             m.d.comb += decision.access.eq(Access.READ)
         with m.Elif(update):
@@ -367,6 +373,7 @@ class AddressMap(wiring.Component):
             self.local.payload.traffic_class.as_value().eq(chosen.traffic_class),
             self.remote.payload.first_send.eq(chosen.first_send),
             self.remote.payload.sends.eq(chosen.sends),
+            self.remote.payload.port.eq(chosen.port),
             self.refused_reads.payload.id.eq(carried.id),
             self.refused_reads.payload.error.eq(1),
             self.refused_reads.payload.data.eq(0),

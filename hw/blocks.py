@@ -96,7 +96,7 @@ BLOCKS = {
         ),
         Block("doorbell", _in("tracker", "doorbell"), Doorbell, exported=True),
         Block("spill_port", _in("tracker", "crossbar", "spill"), SpillPort, exported=True),
-        Block("dma_engine", ("dma/engine.py", "dma/walker.py"), DmaEngine, exported=True),
+        Block("dma_engine", _in("dma", "engine", "packet_reader", "walker"), DmaEngine, exported=True),
         Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),
         Block(
             "link_lane",

@@ -102,6 +102,7 @@ PRESETS: dict[str, Configuration] = {
         spill_queue_depth=1,
         remote_queue_depth=1,
         dma_packets=1,
+        dma_blocks=1,
         store_packets=1,
         link_receive_packets=1,
         tracker_mshrs=1,

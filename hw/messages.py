@@ -281,10 +281,11 @@ class Messages:
 
     @cached_property
     def remote_store(self) -> data.StructLayout:
-        """A GEMM store to a remote-mapped range: it goes to `sends` entries of the send table from `first_send` on;
-        `epoch`: that in which it was accepted."""
+        """A GEMM store to a remote-mapped range: it goes to `sends` entries of the send table from `first_send` on, the
+        first of them through link port `port`; `epoch`: that in which it was accepted."""
         return data.StructLayout(
             {
+                "port": unsigned(4),
                 "first_send": unsigned(self.config.send_bits),
                 "sends": unsigned(6),
                 "epoch": self.epoch,

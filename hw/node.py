@@ -125,6 +125,7 @@ class Node(wiring.Component):
                 controller.control.boundary_none.eq(registers.detector_boundary_none),
                 address_map.ranges.eq(registers.range_write),
                 address_map.sends.eq(registers.send_write),
+                *(port.eq(known) for port, known in zip(address_map.port_of, links.port_of, strict=True)),
                 address_map.epoch.eq(state.epoch),
                 address_map.armed.eq(state.armed),
             ]
@@ -161,6 +162,7 @@ class Node(wiring.Component):
                 for arrival, own in zip(links.arrivals, (*dma.arrivals, packetizer.arrival), strict=True)
             ),
             dma.block_sent.eq(links.block_sent),
+            *(port.eq(known) for port, known in zip(dma.port_of, links.port_of, strict=True)),
             tracker.epoch.eq(state.epoch),
             dma.epoch.eq(state.epoch),
             dma.armed.eq(state.armed),

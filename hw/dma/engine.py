@@ -1,24 +1,31 @@
 """DMA engine: turns ready blocks into reads of their sectors and packets for its peers (T3 section 4.2.2).
 
-A block is 1..8 WF tiles; a tile is rows of bytes at a pitch. The engine says what a block is (:mod:`hw.dma.transfer`),
-has it walked (:class:`hw.dma.walker.Walker`), and reads a sector a cycle, only while it has a packet slot for the data,
-so egress never blocks a read that was issued.
+A block is 1..8 WF tiles; a tile is rows of bytes at a pitch. Blocks wait by the port that they leave through first. The
+engine says what a block is (:mod:`hw.dma.transfer`), the walker of its port walks it (:class:`hw.dma.walker.Walker`),
+and walkers take turns at the reads (:class:`hw.dma.packet_reader.PacketReader`), one sector a cycle and only while
+there is a packet slot for the data, so egress never blocks a read that was issued.
 """
 
 from dataclasses import dataclass
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..geometry import SECTOR_BYTES
 from ..link.parameters import LinkParameters
 from ..link.slot_source import PacketSource
 from ..link.wire import arrival_layout
-from ..messages import Access, Messages, Source
-from ..range_table import RangeTable, RangeWrite, Word
+from ..messages import Messages, Source
+from ..parameters import between
+from ..primitives.queue import Queue
+from ..primitives.round_robin import next_in_turn
+from ..range_table import Control, RangeTable, RangeWrite, Word
 from ..send_table import SendControls, SendWrite
 from .events import DmaEvents
+from .packet_reader import PacketReader
 from .transfer import ROW_SECTORS_BITS, TILES_BITS
 from .walker import Walker
 
@@ -35,24 +42,29 @@ _WORDS = [
 
 @dataclass(frozen=True)
 class DmaParameters(LinkParameters):
-    """Of the DMA engine: it reads from `channels` memory channels into `dma_packets` packet slots of each."""
+    """Of the DMA engine: it reads from `channels` memory channels into `dma_packets` packet slots of each; `dma_blocks`
+    ready blocks wait for each port."""
+
+    dma_blocks: int = between(4, 1, 64)
 
 
 class DmaEngine(wiring.Component):
     """Reads the WF tiles of ready blocks into packet slots, from where they go to all sends of their range.
 
-    Ports: `ranges`, `sends`: programming buses; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle
-    in which it is taken; `blocks`, taken only while armed; `reads`, `returns`: per channel, a read's `id` is {slot,
-    place}; data of `source` DMA goes on to `arrivals` in the same cycle; `slots`: packets of up to 8 sectors that never
-    cross an 8-sector boundary of the source, in the order of the reads, closed with their last read; `events`; `idle`:
-    no block waits or is walked; `block_sent`: a send of a block has left, counted in `sent_blocks` since `clear`;
-    `wake`: see :mod:`hw.primitives.clock_enable`.
+    Ports: `ranges`, `sends`: programming buses; `port_of`: port of each send; a range keeps that of its first send as
+    of when its CONTROL is written; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle in which it is
+    taken; `blocks`, taken only while armed; `reads`, `returns`: per channel, a read's `id` is {slot, place}; data of
+    `source` DMA goes on to `arrivals` in the same cycle; `slots`: packets of up to 8 sectors that never cross an
+    8-sector boundary of the source, those of a port in the order of its blocks, closed with their last read; `events`;
+    `idle`: no block waits or is walked; `block_sent`: a send of a block has left, counted in `sent_blocks` since
+    `clear`; `wake`: see :mod:`hw.primitives.clock_enable`.
 
-    While not armed, a block that waits is dropped, and one being walked ends with the packet that was begun, after 8
-    reads at most; what is in slots has the epoch in which it was read.
+    While not armed, blocks that wait are dropped, and those being walked end with the packet that was begun, after 8
+    reads of each port at most; what is in slots has the epoch in which it was read.
 
     A row, tile or byte count of 0 in the range table acts as 1. Latency: `blocks.valid` to the first read 2 cycles when
-    idle. Rate: one read a cycle without bubbles between packets, rows, tiles, and blocks of more than one sector.
+    idle. Rate: one read a cycle without bubbles between packets, rows and tiles of a port; two cycles between its
+    blocks, and one between packets with other sends, are left to other ports.
     """
 
     def __init__(self, config: DmaParameters):
@@ -62,6 +74,7 @@ class DmaEngine(wiring.Component):
             {
                 "ranges": In(RangeWrite),
                 "sends": In(SendWrite),
+                "port_of": In(4).array(config.sends),
                 "armed": In(1),
                 "epoch": In(messages.epoch),
                 "clear": In(1),
@@ -80,38 +93,16 @@ class DmaEngine(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config, messages = self._config, self._messages
-        m.submodules.table = table = RangeTable(config, _WORDS)
-        m.submodules.sends = sends = SendControls(config)
-        m.submodules.walker = walker = Walker(config)
-
-        waiting_block = Signal(messages.ready_block)
-        waiting_epoch = Signal(messages.epoch)
-        block_waits = Signal()
-        transfer = walker.transfers.payload
-        m.d.comb += [
-            table.write.eq(self.ranges),
-            table.index.eq(waiting_block.range),
-            sends.write.eq(self.sends),
-            sends.index.eq(table.control.first_send),
-            transfer.label.traffic_class.eq(sends.control.traffic_class),
-            self.blocks.ready.eq(~block_waits & self.armed),
-            walker.transfers.valid.eq(block_waits & self.armed),
-            transfer.label.epoch.eq(waiting_epoch),
-            walker.stop.eq(~self.armed),
-        ]
-        with m.If((walker.transfers.valid & walker.transfers.ready) | ~self.armed):
-            m.d.sync += block_waits.eq(0)
-        with m.If(self.blocks.valid & self.blocks.ready):
-            m.d.sync += [
-                block_waits.eq(1),
-                waiting_block.eq(self.blocks.payload),
-                waiting_epoch.eq(self.epoch),
-            ]
-        self._describe(m, transfer, waiting_block, table)
-        step = self._read(m, walker)
-
+        config = self._config
+        m.submodules.reader = reader = PacketReader(config)
+        walkers = [Walker(config) for _ in range(config.links)]
+        for number, walker in enumerate(walkers):
+            m.submodules[f"walker_{number}"] = walker
+            connect(m, walker.sectors, reader.sectors[number])
+            m.d.comb += [reader.labels[number].eq(walker.label), walker.stop.eq(~self.armed)]
+        connect(m, reader.slots, flipped(self.slots))
         for channel in range(config.channels):
+            connect(m, reader.reads[channel], flipped(self.reads[channel]))
             back, arrival = self.returns[channel], self.arrivals[channel]
             m.d.comb += [
                 arrival.valid.eq(back.valid & (back.source == Source.DMA)),
@@ -119,8 +110,11 @@ class DmaEngine(wiring.Component):
                 arrival.slot.eq(back.id[3:]),
                 arrival.data.eq(back.data),
             ]
+        waiting = self._take(m, walkers, reader)
+        walking = Signal()
         m.d.comb += [
-            self.idle.eq(~block_waits & ~walker.sectors.valid),
+            walking.eq(Cat(walker.sectors.valid for walker in walkers).any()),
+            self.idle.eq(~waiting & ~walking),
             self.wake.eq(
                 self.blocks.valid
                 | Cat(port.valid for port in self.returns).any()
@@ -131,16 +125,127 @@ class DmaEngine(wiring.Component):
                 | ~self.idle
             ),
             self.events.busy.eq(~self.idle),
-            self.events.reads.eq(step),
+            self.events.reads.eq(reader.step),
             self.events.packets.eq(self.slots.close),
-            self.events.blocks.eq(step & walker.sectors.payload.end),
-            self.events.waiting.eq(walker.sectors.valid & ~self.slots.room),
+            self.events.blocks.eq(reader.block_ends),
+            self.events.waiting.eq(reader.waits),
         ]
         with m.If(self.clear):
             m.d.sync += self.sent_blocks.eq(0)
         with m.Elif(self.block_sent):
             m.d.sync += self.sent_blocks.eq(self.sent_blocks + 1)
         return m
+
+    def _take(self, m: Module, walkers: list[Walker], reader: PacketReader) -> Signal:
+        """Keep blocks by port, and give each to the walker of its port as soon as that has nothing to walk. Returns
+        whether one waits."""
+        config, messages = self._config, self._messages
+        kept = data.StructLayout({"block": messages.ready_block, "epoch": messages.epoch})
+        port = self._port(m)
+        queues = []
+        for number in range(config.links):
+            m.submodules[f"queue_{number}"] = queue = Queue(kept, config.dma_blocks)
+            queues.append(queue)
+
+        chosen = Signal(kept)
+        chosen_valid = Signal()
+        chosen_port = Signal(range(max(2, config.links)))
+        free = Signal(config.links)
+        """Walkers that have nothing to walk in the next cycle."""
+        waiting = Signal(config.links)
+        stored = Signal(config.links)
+        next_port = Signal.like(chosen_port)
+        straight = Signal()
+        incoming = Signal(kept)
+        m.d.comb += [
+            incoming.block.eq(self.blocks.payload),
+            incoming.epoch.eq(self.epoch),
+            *(
+                free[number].eq(~walker.sectors.valid & ~(chosen_valid & (chosen_port == number)))
+                for number, walker in enumerate(walkers)
+            ),
+            stored.eq(Cat(queue.o.valid for queue in queues)),
+            waiting.eq(stored & free),
+            next_port.eq(chosen_port),
+            # Nothing waits for a walker, so a block whose walker is free need not stand in a queue.
+            straight.eq(~waiting.any() & (free & ~stored).bit_select(port, 1)),
+        ]
+        next_in_turn(m, "comb", next_port, waiting, chosen_port)
+        with m.Switch(port):
+            for number, queue in enumerate(queues):
+                with m.Case(number):
+                    m.d.comb += [
+                        self.blocks.ready.eq(self.armed & queue.i.ready),
+                        queue.i.valid.eq(self.armed & self.blocks.valid & ~straight),
+                    ]
+        with m.Switch(next_port):
+            for number, queue in enumerate(queues):
+                with m.Case(number):
+                    m.d.comb += queue.o.ready.eq(waiting.any())
+                    m.d.sync += chosen.eq(queue.o.payload)
+        for queue in queues:
+            m.d.comb += queue.i.payload.eq(incoming)
+            with m.If(~self.armed):
+                m.d.comb += queue.o.ready.eq(1)
+        with m.If(~waiting.any()):
+            m.d.sync += chosen.eq(incoming)
+        m.d.sync += [
+            chosen_valid.eq(self.armed & (waiting.any() | (straight & self.blocks.valid & self.blocks.ready))),
+            chosen_port.eq(Mux(waiting.any(), next_port, port)),
+        ]
+        self._walk(m, walkers, reader, chosen, chosen_valid, chosen_port)
+        return Cat(stored, chosen_valid).any()
+
+    def _port(self, m: Module) -> Signal:
+        """The port through which the block that is offered leaves first."""
+        m.submodules.ports = ports = Memory(shape=unsigned(4), depth=self._config.ranges, init=[])
+        write, read = ports.write_port(), ports.read_port(domain="comb")
+        first = Control(self.ranges.data).first_send
+        port = Signal(range(max(2, self._config.links)))
+        m.d.comb += [
+            write.addr.eq(self.ranges.index),
+            write.en.eq(self.ranges.valid & (self.ranges.word == Word.CONTROL.value)),
+            read.addr.eq(self.blocks.payload.range),
+        ]
+        with m.Switch(first[: self._config.send_bits]):
+            for send, leads in enumerate(self.port_of):
+                with m.Case(send):
+                    m.d.comb += write.data.eq(leads)
+        if self._config.links > 1:
+            m.d.comb += port.eq(read.data)
+        return port
+
+    def _walk(
+        self,
+        m: Module,
+        walkers: list[Walker],
+        reader: PacketReader,
+        chosen: data.View,
+        chosen_valid: Signal,
+        chosen_port: Signal,
+    ) -> None:
+        """Describe the chosen block to the walker of its port, which takes it in this cycle."""
+        m.submodules.table = table = RangeTable(self._config, _WORDS)
+        m.submodules.sends = sends = SendControls(self._config)
+        transfer = Signal(walkers[0].transfers.payload.shape())
+        m.d.comb += [
+            table.write.eq(self.ranges),
+            table.index.eq(chosen.block.range),
+            sends.write.eq(self.sends),
+            sends.index.eq(table.control.first_send),
+            transfer.label.traffic_class.eq(sends.control.traffic_class),
+            transfer.label.epoch.eq(chosen.epoch),
+            reader.coming.eq(transfer.label),
+        ]
+        self._describe(m, transfer, chosen.block, table)
+        for number, walker in enumerate(walkers):
+            begins = Signal(name=f"begins_{number}")
+            m.d.comb += [
+                begins.eq(chosen_valid & (chosen_port == number) & self.armed),
+                walker.transfers.valid.eq(begins),
+                walker.transfers.payload.eq(transfer),
+                reader.coming_valid[number].eq(begins),
+            ]
 
     def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable) -> None:
         """The transfer that `block` is, by its range's words."""
@@ -170,50 +275,3 @@ class DmaEngine(wiring.Component):
             label.first.eq(table.control.first_send),
             label.count.eq(table.control.sends),
         ]
-
-    def _read(self, m: Module, walker: Walker) -> Signal:
-        """Read the sector of the walker; with the last one of a packet, close its slot. Returns "one is issued"."""
-        config, slots = self._config, self.slots
-        sector, label = walker.sectors.payload, walker.label
-        channel = Signal(config.channel_bits)
-        step = Signal()
-        request = Signal(self._messages.memory_request)
-        m.d.comb += [
-            channel.eq(sector.va[3 : 3 + config.channel_bits]),
-            request.access.eq(Access.READ),
-            request.traffic_class.eq(label.traffic_class),
-            request.source.eq(Source.DMA),
-            request.id.eq(Cat(sector.place, slots.slot)),
-            request.range.eq(label.range),
-            request.wg.eq(label.wg),
-            request.wf.eq(sector.tile),
-            request.epoch.eq(label.epoch),
-            request.va.eq(sector.va),
-            request.mask.eq(Const(0xFFFFFFFF, 32)),
-            step.eq(walker.sectors.valid & walker.sectors.ready),
-        ]
-        for number in range(config.channels):
-            m.d.comb += [
-                self.reads[number].valid.eq(walker.sectors.valid & slots.room & (channel == number)),
-                self.reads[number].payload.eq(request),
-            ]
-            with m.If(channel == number):
-                m.d.comb += walker.sectors.ready.eq(slots.room & self.reads[number].ready)
-
-        packet = slots.packet
-        m.d.comb += [
-            slots.bank.eq(channel),
-            slots.close.eq(step & sector.packet_end),
-            packet.va.eq(sector.va - sector.place),
-            packet.wf.eq(sector.tile),
-            packet.length.eq(sector.place),
-            packet.mask.eq(sector.mask),
-            packet.mark.eq(sector.end),
-            *(packet[name].eq(label[name]) for name in ("wg", "epoch", "first", "count")),
-        ]
-        with m.If(walker.transfers.valid & walker.transfers.ready):
-            coming = walker.transfers.payload.label
-            m.d.comb += [slots.upcoming.first.eq(coming.first), slots.upcoming.count.eq(coming.count)]
-        with m.Else():
-            m.d.comb += [slots.upcoming.first.eq(label.first), slots.upcoming.count.eq(label.count)]
-        return step

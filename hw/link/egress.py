@@ -51,9 +51,9 @@ class Egress(wiring.Component):
     Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets;
     `discard`: take out what was never sent; `sources`: DMA engine and stores, whose bank is always the last one;
     `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per port;
-    `events`, per port; `block_sent`: a send of a packet with `mark` goes to its wire, not again; `discarded`: a send of
-    a packet was discarded; `all_left`: the wires have taken every closed packet once; `empty`: no slot is in use. A
-    `count` of 0 acts as 1; sends and ports that do not exist act as the first ones.
+    `events`, per port; `port_of`: port of each send; `block_sent`: a send of a packet with `mark` goes to its wire, not
+    again; `discarded`: a send of a packet was discarded; `all_left`: the wires have taken every closed packet once;
+    `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as the first ones.
 
     Rate: one flit a cycle for all ports together, without bubbles between packets; a port alone has all of them with
     three `output_flits`, two in three cycles with two. Latency: with the last sector of a packet, or the close of one
@@ -74,6 +74,7 @@ class Egress(wiring.Component):
                 "tx": Out(stream.Signature(flit_layout(parameters))).array(links),
                 "messages": In(message_layout(parameters)).array(links),
                 "events": Out(SentEvents).array(links),
+                "port_of": Out(4).array(parameters.sends),
                 "block_sent": Out(1),
                 "discarded": Out(1),
                 "all_left": Out(1),
@@ -85,7 +86,10 @@ class Egress(wiring.Component):
         m = Module()
         parameters = self._parameters
         m.submodules.sends = table = SendTable(parameters)
-        m.d.comb += table.write.eq(self.sends)
+        m.d.comb += [
+            table.write.eq(self.sends),
+            *(port.eq(known) for port, known in zip(self.port_of, table.port_of, strict=True)),
+        ]
         banks = []
         for number in range(parameters.slot_banks):
             bank = SlotBank(parameters, number)

@@ -24,8 +24,8 @@ class LinkLane(wiring.Component):
     messages, and no port waits for another.
 
     Ports: `ranges`, `sends`: programming buses; `timers`; `rank`; `peers`: whose packets a port takes; `epoch`,
-    `armed`: packets of that epoch are taken, and its grant is given; `sources`, `arrivals`, `block_sent`, `discarded`,
-    `all_left`, `empty`: see :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is discarded; per
+    `armed`: packets of that epoch are taken, and its grant is given; `sources`, `arrivals`, `port_of`, `block_sent`,
+    `discarded`, `all_left`, `empty`: see :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is discarded; per
     port `tx` and the state messages against it, `tx_messages`, `rx` and `rx_messages`; `requests`: writes of received
     packets, per channel; `faults`: a fault that comes while others still wait replaces the last one of its port that
     was not yet offered; `events`, per port; `idle`: nothing is in a slot or buffer of a port. Latency: see Egress; `rx`
@@ -56,6 +56,7 @@ class LinkLane(wiring.Component):
                 "requests": Out(stream.Signature(messages.memory_request)).array(config.channels),
                 "faults": Out(stream.Signature(messages.fault_record)),
                 "events": Out(LinkEvents).array(links),
+                "port_of": Out(4).array(config.sends),
                 "block_sent": Out(1),
                 "discarded": Out(1),
                 "all_left": Out(1),
@@ -77,6 +78,7 @@ class LinkLane(wiring.Component):
             self.block_sent.eq(egress.block_sent),
             self.discarded.eq(egress.discarded),
             self.all_left.eq(egress.all_left),
+            *(port.eq(known) for port, known in zip(self.port_of, egress.port_of, strict=True)),
             self.empty.eq(egress.empty),
         ]
         m.d.comb += [inner.eq(outer) for inner, outer in zip(egress.arrivals, self.arrivals, strict=True)]

@@ -15,14 +15,14 @@ from .wire import arrival_layout, sends_layout
 TIMEOUT = 16
 """Cycles without a store after which an open packet is closed."""
 TIMEOUT_OTHERS = 4
-"""The same while another channel has a store waiting."""
+"""The same while another queue has a store waiting."""
 
 _SAME = ("first_send", "sends", "wg", "wf", "epoch")
 """Fields of a store that all sectors of a packet have in common."""
 
 
 def _expected_layout(store: data.StructLayout) -> data.StructLayout:
-    """What the next store of a channel must have to continue the packet of the last one."""
+    """What the next store of a queue must have to continue the packet of the last one."""
     return data.StructLayout({name: store[name].shape for name in (*_SAME, "va")})
 
 
@@ -30,11 +30,12 @@ class StorePacketizer(wiring.Component):
     """Merges remote stores of consecutive addresses and equal attributes into packets of up to 8 sectors.
 
     A packet never crosses an 8-sector boundary of the address, and only its last sector may have a partial mask. It is
-    closed by the eighth place, by a partial mask, by a store that does not continue it, or by timeout. One channel is
-    served until its packet closes, then the next one with a store.
+    closed by the eighth place, by a partial mask, by a store that does not continue it, or by timeout. The stores of a
+    channel wait by their ports. One queue is served until its packet closes, then the next one with a store; one whose
+    packet can have no slot is passed over, so a port that stands holds up no other until its queue is full.
 
-    Ports: `stores`: per channel, behind a FIFO of `remote_queue_depth`; `slots`, `arrival`: the packets and their
-    sectors; `idle`; `wake`: see :mod:`hw.primitives.clock_enable`. Rate: one store a cycle; one cycle is lost per
+    Ports: `stores`: per channel, behind a FIFO of `remote_queue_depth` for each port; `slots`, `arrival`: the packets
+    and their sectors; `idle`; `wake`: see :mod:`hw.primitives.clock_enable`. Rate: one store a cycle; one cycle is lost per
     packet that ends in a store which does not continue it, and per packet with other sends than the one before.
     Latency: store to `arrival` 1 cycle, to `close` the same if its packet closes with it.
     """
@@ -55,36 +56,17 @@ class StorePacketizer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        channels = config.channels
 
         shape = self._messages.remote_store
-        queued = data.StructLayout({"store": shape, "continues": unsigned(1)})
-        waiting = Signal(channels)
-        served = Signal(range(channels))
+        queues = self._queues(m)
+        waiting = Signal(len(queues))
+        served = Signal(range(len(queues)))
         store = Signal(shape)
         continues = Signal()
         merge = Signal()
-        for channel in range(channels):
-            queue = Queue(queued, config.remote_queue_depth)
-            m.submodules[f"queue_{channel}"] = queue
-            port = self.stores[channel]
-            # A channel's open packet ends in the store before this one, so the comparison need not wait for the way out
-            # of the queue, which takes long enough without it.
-            expected = Signal(_expected_layout(shape), name=f"expected_{channel}")
-            with m.If(port.valid & port.ready):
-                m.d.sync += [
-                    expected.va.eq(port.payload.va + 1),
-                    *(expected[name].eq(port.payload[name]) for name in _SAME),
-                ]
-            m.d.comb += [
-                queue.i.payload.store.eq(port.payload),
-                queue.i.payload.continues.eq(self._continues(port.payload, expected)),
-                queue.i.valid.eq(port.valid),
-                port.ready.eq(queue.i.ready),
-                waiting[channel].eq(queue.o.valid),
-                queue.o.ready.eq(merge & (served == channel)),
-            ]
-            with m.If(served == channel):
+        for number, queue in enumerate(queues):
+            m.d.comb += [waiting[number].eq(queue.o.valid), queue.o.ready.eq(merge & (served == number))]
+            with m.If(served == number):
                 m.d.comb += [store.eq(queue.o.payload.store), continues.eq(queue.o.payload.continues)]
 
         opened = Signal()
@@ -143,10 +125,39 @@ class StorePacketizer(wiring.Component):
         with m.Elif(merge):
             m.d.sync += opened.eq(1)
 
-        if channels > 1:
-            with m.If(close | (~opened & ~present)):
+        if len(queues) > 1:
+            with m.If(close | (~opened & (~present | (known & ~self.slots.room)))):
                 next_in_turn(m, "sync", served, waiting, served, again=False)
         return m
+
+    def _queues(self, m: Module) -> list[Queue]:
+        """Stores that wait, by channel and port; each with whether it may follow the one before it in a packet."""
+        config = self._config
+        shape = self._messages.remote_store
+        queued = data.StructLayout({"store": shape, "continues": unsigned(1)})
+        queues = []
+        for channel, stores in enumerate(self.stores):
+            for port in range(config.links):
+                queue = Queue(queued, config.remote_queue_depth)
+                m.submodules[f"queue_{channel}_{port}"] = queue
+                queues.append(queue)
+                here = (stores.payload.port == port) if config.links > 1 else 1
+                # A queue's open packet ends in the store before this one, so the comparison need not wait for the way
+                # out of the queue, which takes long enough without it.
+                expected = Signal(_expected_layout(shape), name=f"expected_{channel}_{port}")
+                with m.If(stores.valid & stores.ready & here):
+                    m.d.sync += [
+                        expected.va.eq(stores.payload.va + 1),
+                        *(expected[name].eq(stores.payload[name]) for name in _SAME),
+                    ]
+                m.d.comb += [
+                    queue.i.payload.store.eq(stores.payload),
+                    queue.i.payload.continues.eq(self._continues(stores.payload, expected)),
+                    queue.i.valid.eq(stores.valid & here),
+                ]
+                with m.If(here):
+                    m.d.comb += stores.ready.eq(queue.i.ready)
+        return queues
 
     def _continues(self, store: data.View, expected: data.View) -> Value:
         """Whether `store` may follow the one before it in a packet."""
