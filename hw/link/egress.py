@@ -268,8 +268,12 @@ class Egress(wiring.Component):
             m.d.comb += [
                 buffer.coming.eq(owner[port]),
                 *(out[name].eq(flit[name]) for name in ("kind", "last", "place", "sequence", "session", "attempt")),
-                out.data.eq(Mux(flit.kind == FlitKind.HEADER, header.as_value(), held.sector)),
             ]
+            # OPEN has none.
+            with m.If(flit.kind == FlitKind.HEADER):
+                m.d.comb += out.data.eq(header)
+            with m.Elif(flit.kind == FlitKind.DATA):
+                m.d.comb += out.data.eq(held.sector)
 
     def _release(self, m: Module, banks: list[SlotBank], senders: list[PortSender]) -> None:
         """Take one descriptor a cycle that is over, ports taking turns; a cycle later its slot knows."""

@@ -35,8 +35,8 @@ class StorePacketizer(wiring.Component):
     packet can have no slot is passed over, so a port that stands holds up no other until its queue is full.
 
     Ports: `stores`: per channel, behind a FIFO of `remote_queue_depth` for each port; `slots`, `arrival`: the packets
-    and their sectors; `idle`; `wake`: see :mod:`hw.primitives.clock_enable`. Rate: one store a cycle; one cycle is lost per
-    packet that ends in a store which does not continue it, and per packet with other sends than the one before.
+    and their sectors; `idle`; `wake`: see :mod:`hw.primitives.clock_enable`. Rate: one store a cycle; one cycle is lost
+    per packet that ends in a store which does not continue it, and per packet with other sends than the one before.
     Latency: store to `arrival` 1 cycle, to `close` the same if its packet closes with it.
     """
 
