@@ -26,10 +26,10 @@ class LinkLane(wiring.Component):
     Ports: `ranges`, `sends`: programming buses; `timers`; `rank`; `peers`: whose packets a port takes; `epoch`,
     `armed`: packets of that epoch are taken, and its grant is given; `sources`, `arrivals`, `port_of`, `block_sent`,
     `discarded`, `all_left`, `empty`: see :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is
-    discarded; per port `tx` and the state messages against it, `tx_messages`, `rx` and `rx_messages`; `requests`: writes of received
-    packets, per channel; `faults`: a fault that comes while others still wait replaces the last one of its port that
-    was not yet offered; `events`, per port; `idle`: nothing is in a slot or buffer of a port. Latency: see Egress; `rx`
-    last flit to first write 4 cycles.
+    discarded; per port `tx` and the state messages against it, `tx_messages`, `rx` and `rx_messages`; `requests`:
+    writes of received packets, per channel; `faults`: a fault that comes while others still wait replaces the last one
+    of its port that was not yet offered; `events`, per port; `idle`: nothing is in a slot or buffer of a port. Latency:
+    see Egress; `rx` last flit to first write 4 cycles.
     """
 
     def __init__(self, parameters: LinkParameters):
