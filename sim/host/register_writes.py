@@ -36,7 +36,7 @@ def send_writes(config: Configuration, index: int, words: Mapping[SendWord, int]
 def link_writes(config: Configuration, sources: Sequence[int | None]) -> list[Write]:
     """Writes that say whose packets the link ports take, by port (None: everybody's; ports behind the last one are
     joined to nothing), and the times for links of `link_latency`, where reset's are too short."""
-    between("link ports", config.links, len(sources), config.links)
+    between("link ports of the topology", len(sources), 0, config.links)
     values: dict[str, dict[str, int]] = {}
     for port, rank in enumerate(sources):
         if rank is not None:
