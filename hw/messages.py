@@ -153,7 +153,7 @@ class MessageParameters(Parameters):
     count_bits: int = between(17, 8, 24)
     epoch_bits: int = between(8, 4, 8)
     ranges: int = one_of(16, 4, 8, 16, 32, 64)
-    dma_packets: int = between(36, 1, 128)
+    dma_packets: int = between(48, 1, 512)
 
     @property
     def va_sector_bits(self) -> int:

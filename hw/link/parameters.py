@@ -22,7 +22,7 @@ class LinkParameters(ChannelParameters):
     """
 
     links: int = one_of(2, *range(1, MAX_LINKS + 1))
-    store_packets: int = between(36, 1, 128)
+    store_packets: int = between(40, 1, 512)
     link_receive_packets: int = one_of(32, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
     link_sequence_bits: int = between(12, 3, 16)
     link_output_flits: int = between(2, 1, 4)
