@@ -12,13 +12,16 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
-from hw.link.egress import DMA, STORES, port_events
-from hw.link.lane import LinkLane, arrival_events
+from hw.link.egress import DMA, STORES
+from hw.link.events import LinkEvents
+from hw.link.lane import LinkLane
+from hw.link.packet_writer import PeerCheck
+from hw.link.parameters import LinkParameters
 from hw.link.port_sender import LinkTimers
-from hw.link.wire import LaneParameters, arrival_layout, flit_layout, message_layout, packet_layout
+from hw.link.wire import arrival_layout, flit_layout, message_layout, packet_layout
 from hw.messages import Messages
 from hw.range_table import Control, RangeWrite, Word
-from hw.send_table import RouteWrite, SendControl, SendWord, SendWrite
+from hw.send_table import OffsetHigh, SendControl, SendWord, SendWrite
 from tb.drivers.lossy_wire import LossyWire, Weather
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, stalls
@@ -31,29 +34,27 @@ IDS = 12
 class LanePair(wiring.Component):
     """Lanes `a` and `b`, each with a reset of its own; what the ports send and hear is in one vector per side."""
 
-    def __init__(self, parameters: LaneParameters, lane: type[LinkLane] = LinkLane):
+    def __init__(self, parameters: LinkParameters, lane: type[LinkLane] = LinkLane):
         self._parameters = parameters
         self._lane = lane
-        messages = Messages(parameters.config)
+        messages = Messages(parameters)
         links = parameters.links
         members = {"ranges": In(RangeWrite)}
         for side in SIDES:
             members |= {
                 f"{side}_reset": In(1),
                 f"{side}_sends": In(SendWrite),
-                f"{side}_routes": In(RouteWrite),
                 f"{side}_timers": In(LinkTimers),
                 f"{side}_rank": In(6),
-                f"{side}_peer": In(6),
+                f"{side}_peer": In(PeerCheck),
                 f"{side}_epoch": In(messages.epoch),
                 f"{side}_armed": In(1),
-                f"{side}_discard": In(1),
                 f"{side}_packets": In(data.ArrayLayout(packet_layout(parameters), 2)),
-                f"{side}_banks": In(range(parameters.banks)).array(2),
+                f"{side}_banks": In(range(parameters.slot_banks)).array(2),
                 f"{side}_close": In(2),
                 f"{side}_room": Out(2),
                 f"{side}_slots": Out(data.ArrayLayout(parameters.slot_bits, 2)),
-                f"{side}_arrivals": In(data.ArrayLayout(arrival_layout(parameters), parameters.banks)),
+                f"{side}_arrivals": In(data.ArrayLayout(arrival_layout(parameters), parameters.slot_banks)),
                 f"{side}_tx_valid": Out(links),
                 f"{side}_tx_ready": In(links),
                 f"{side}_tx": Out(data.ArrayLayout(flit_layout(parameters), links)),
@@ -61,11 +62,11 @@ class LanePair(wiring.Component):
                 f"{side}_rx": In(data.ArrayLayout(flit_layout(parameters), links)),
                 f"{side}_tx_messages": In(data.ArrayLayout(message_layout(parameters), links)),
                 f"{side}_rx_messages": Out(data.ArrayLayout(message_layout(parameters), links)),
-                f"{side}_requests": Out(stream.Signature(messages.memory_request)).array(parameters.config.channels),
+                f"{side}_requests": Out(stream.Signature(messages.memory_request)).array(parameters.channels),
                 f"{side}_faults": Out(stream.Signature(messages.fault_record)),
-                f"{side}_sent": Out(data.ArrayLayout(port_events(), links)),
-                f"{side}_arrived": Out(data.ArrayLayout(arrival_events(), links)),
-                f"{side}_block_done": Out(1),
+                f"{side}_events": Out(data.ArrayLayout(LinkEvents, links)),
+                f"{side}_block_sent": Out(1),
+                f"{side}_all_left": Out(1),
                 f"{side}_empty": Out(1),
             }
         super().__init__(members)
@@ -80,9 +81,9 @@ class LanePair(wiring.Component):
 
             m.submodules[side] = ResetInserter(port("reset"))(lane)
             m.d.comb += lane.ranges.eq(self.ranges)
-            for name in ("sends", "routes", "timers", "rank", "epoch", "armed", "discard"):
+            for name in ("sends", "timers", "rank", "epoch", "armed"):
                 m.d.comb += getattr(lane, name).eq(port(name))
-            for name in ("block_done", "empty"):
+            for name in ("block_sent", "all_left", "empty"):
                 m.d.comb += port(name).eq(getattr(lane, name))
             m.d.comb += [
                 *(peer.eq(port("peer")) for peer in lane.peers),
@@ -104,8 +105,7 @@ class LanePair(wiring.Component):
                     lane.rx[n].payload.eq(port("rx")[n]),
                     lane.tx_messages[n].eq(port("tx_messages")[n]),
                     port("rx_messages")[n].eq(lane.rx_messages[n]),
-                    port("sent")[n].eq(lane.sent[n]),
-                    port("arrived")[n].eq(lane.arrived[n]),
+                    port("events")[n].eq(lane.events[n]),
                 ]
             for channel, requests in enumerate(lane.requests):
                 connect(m, requests, flipped(port("requests")[channel]))
@@ -146,9 +146,9 @@ class LaneBench:
     Exactly once, in the order of each source on each port, bit for bit; a write that is not expected fails at once.
     """
 
-    def __init__(self, dut, parameters: LaneParameters, latency: int, weather: Weather, stall: float = 0):
+    def __init__(self, dut, parameters: LinkParameters, latency: int, weather: Weather, stall: float = 0):
         self.dut, self.parameters, self.latency = dut, parameters, latency
-        self.messages = Messages(parameters.config)
+        self.messages = Messages(parameters)
         self.weather = weather
         self.stall = stall
         self.ready = {side: stalls(stall) for side in SIDES}
@@ -165,7 +165,7 @@ class LaneBench:
         self.order: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
         self.done: dict[tuple[str, int, int], int] = Counter()
         self.landing: dict[str, list[list[tuple[int, int, int, int]]]] = {
-            side: [[] for _ in range(parameters.banks)] for side in SIDES
+            side: [[] for _ in range(parameters.slot_banks)] for side in SIDES
         }
         self.sends: dict[str, list[Send]] = {side: [] for side in SIDES}
         self.epoch = dict.fromkeys(SIDES, 1)
@@ -188,7 +188,7 @@ class LaneBench:
         self.sinks = {
             s: [
                 StreamSink(dut, f"{s}_requests__{c}", dut.clk, lambda: self.memory_stands or stop())
-                for c in range(parameters.config.channels)
+                for c in range(parameters.channels)
             ]
             for s in SIDES
         }
@@ -211,8 +211,6 @@ class LaneBench:
             for name in (
                 "reset",
                 "sends",
-                "routes",
-                "discard",
                 "packets",
                 "close",
                 "arrivals",
@@ -226,7 +224,7 @@ class LaneBench:
             self.signal(side, "tx_messages").value = 0
             self.signal(side, "timers").value = self.timers
             self.signal(side, "rank").value = self.ranks[side]
-            self.signal(side, "peer").value = self.ranks[other]
+            self.knows(side, self.ranks[other])
             self.signal(side, "epoch").value = self.epoch[side]
             self.signal(side, "armed").value = 1
         dut.rst.value = 1
@@ -238,15 +236,19 @@ class LaneBench:
         await self.program()
         cocotb.start_soon(self._run())
 
+    def knows(self, side: str, rank: int) -> None:
+        """The ports of `side` take packets of `rank` only."""
+        self.signal(side, "peer").value = pack(PeerCheck, rank=rank, checked=1)
+
     async def program_ranges(self, valid: bool = True) -> None:
         """One range, of all addresses, on both sides, or none."""
-        top = 1 << self.parameters.config.va_sector_bits
+        top = 1 << self.parameters.va_sector_bits
         words = [(Word.CONTROL, self.control if valid else 0), (Word.BASE_LOW, 0), (Word.BASE_HIGH, 0)]
         words += [(Word.LIMIT_LOW, (top - 1) & 0xFFFFFFFF), (Word.LIMIT_HIGH, (top - 1) >> 32)]
         for word, value in words:
             self.dut.ranges.value = pack(RangeWrite, valid=1, index=0, word=word.value, data=value)
             await RisingEdge(self.dut.clk)
-        for index in range(1, self.parameters.config.ranges):
+        for index in range(1, self.parameters.ranges):
             self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=Word.CONTROL.value, data=0)
             await RisingEdge(self.dut.clk)
         self.dut.ranges.value = 0
@@ -267,7 +269,7 @@ class LaneBench:
                     reserved=random.getrandbits(2),
                     wg_offset=index << IDS,
                 )
-                offset = random.randrange(1 << self.parameters.config.va_sector_bits - 4) * 8
+                offset = random.randrange(1 << self.parameters.va_sector_bits - 4) * 8
                 self.sends[side].append(Send(port, control, offset))
             await self.write_sends(side)
 
@@ -277,13 +279,8 @@ class LaneBench:
             words = {
                 SendWord.CONTROL: send.control,
                 SendWord.OFFSET_LOW: send.offset & 0xFFFFFFFF,
-                SendWord.OFFSET_HIGH: send.offset >> 32,
+                SendWord.OFFSET_HIGH: pack(OffsetHigh, offset=send.offset >> 32, port=send.port),
             }
-            # All ports lead to one peer here: a route holds for the sends that are written after it.
-            route = pack(RouteWrite, valid=1, peer=unpack(SendControl, send.control)["peer"], port=send.port)
-            self.signal(side, "routes").value = route
-            await RisingEdge(self.dut.clk)
-            self.signal(side, "routes").value = 0
             for word, value in words.items():
                 self.signal(side, "sends").value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
                 await RisingEdge(self.dut.clk)
@@ -300,14 +297,14 @@ class LaneBench:
         packet = Packet(
             number=self.next_number[side],
             source=source,
-            va=random.randrange(1 << self.parameters.config.va_sector_bits - 2),
+            va=random.randrange(1 << self.parameters.va_sector_bits - 2),
             wf=random.getrandbits(3),
             mask=random.choice([0xFFFFFFFF, random.getrandbits(32)]),
             epoch=self.epoch[side],
             mark=random.getrandbits(1),
             sectors=[random.getrandbits(256) for _ in range(length)],
             sends=sends,
-            bank=random.randrange(self.parameters.banks - 1) if source == DMA else self.parameters.banks - 1,
+            bank=random.randrange(self.parameters.slot_banks - 1) if source == DMA else self.parameters.slot_banks - 1,
         )
         self.packets[side][packet.number] = packet
         self.queues[side, source].append(packet)
@@ -369,14 +366,14 @@ class LaneBench:
                 self._watch(side)
 
     def _watch(self, side: str) -> None:
-        sent = int(self.signal(side, "sent").value)
-        size = port_events().size
+        happened = int(self.signal(side, "events").value)
+        size = LinkEvents.size
         for port in range(self.parameters.links):
-            bits = sent >> port * size & (1 << size) - 1
-            for name, value in unpack(port_events(), bits).items():
+            bits = happened >> port * size & (1 << size) - 1
+            for name, value in unpack(LinkEvents, bits).items():
                 self.events[f"{side}{port}.{name}"] += value
                 self.events[name] += value
-        self.blocks[side] += int(self.signal(side, "block_done").value)
+        self.blocks[side] += int(self.signal(side, "block_sent").value)
         for sink in self.sinks[side]:
             while sink.received:
                 self._arrives(SIDES[side], side, unpack(self.messages.memory_request, sink.received.popleft()))
@@ -391,7 +388,7 @@ class LaneBench:
         last = place == len(packet.sectors) - 1
         control = unpack(SendControl, entry.control)
         reach = unpack(Control, self.control)
-        top = 1 << self.parameters.config.va_sector_bits
+        top = 1 << self.parameters.va_sector_bits
         expected = {name: control[name] for name in ("access", "alu", "dtype", "traffic_class")} | {
             "va": (packet.va + entry.offset + place) % top,
             "wf": packet.wf,
@@ -558,7 +555,7 @@ class LaneBench:
         for side in SIDES:
             for source in (DMA, STORES):
                 self.queues[side, source].clear()
-            self.signal(side, "discard").value = 1
+            self.signal(side, "armed").value = 0
         start = self.now
         while not all(self.is_empty(side) for side in SIDES):
             assert self.now < start + 20000, "the epoch does not come to its end"
@@ -568,7 +565,6 @@ class LaneBench:
         # Writes that are accepted are still on their way.
         await ClockCycles(self.dut.clk, 400)
         for side in SIDES:
-            self.signal(side, "discard").value = 0
             self.forget(side)
             self.epoch[side] = self.epoch[side] % 255 + 1
             self.signal(side, "epoch").value = self.epoch[side]
@@ -586,12 +582,15 @@ class LaneBench:
     async def up(self, side: str, ports: list[int] | None = None, limit: int = 20000) -> int:
         """Wait until ports of `side` are in a session; returns the cycles it took."""
         start = self.now
-        size = port_events().size
+        size = LinkEvents.size
         while True:
             await ReadOnly()
-            sent = int(self.signal(side, "sent").value)
+            happened = int(self.signal(side, "events").value)
             await RisingEdge(self.dut.clk)
-            states = [unpack(port_events(), sent >> p * size)["up"] for p in ports or range(self.parameters.links)]
+            states = [
+                unpack(LinkEvents, happened >> p * size & (1 << size) - 1)["up"]
+                for p in ports or range(self.parameters.links)
+            ]
             if all(states):
                 return self.now - start
             assert self.now < start + limit, f"{side}: no session"

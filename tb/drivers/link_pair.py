@@ -10,10 +10,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
+from hw.link.link_unit import LinkUnit
 
 from hw.config import Configuration
 from hw.link.events import LinkEvents
-from hw.link.link_unit import LinkUnit
 from hw.messages import Access, Fault, Messages
 from hw.range_table import Control, RangeWrite, Word
 from sim.models.link import LinkModel

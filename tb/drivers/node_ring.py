@@ -191,9 +191,12 @@ class RingBench:
             plain=[self.inputs],
             backing=self.backing,
         )
+        await self.write(rank, [*self.settings(), *node.writes])
+
+    def settings(self) -> list[Write]:
+        """Writes of what is chosen for short runs: no refresh, ports that are silent no longer than they must be."""
         settings = {"arbiter": {"refresh": 0}, "link_silence": {"link_silence": 2 * self.config.link_latency}}
-        writes = [register_write(self.config, register, **values) for register, values in settings.items()]
-        await self.write(rank, [*writes, *node.writes])
+        return [register_write(self.config, register, **values) for register, values in settings.items()]
 
     async def call(self, rank: int, epoch: int, **pulses: int) -> None:
         """Write the epoch and arm it; it may take effect later."""

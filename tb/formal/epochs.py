@@ -2,11 +2,11 @@
 away."""
 
 from amaranth import Const, Signal, Value
+from hw.link.receiver import Receiver
+from hw.link.transmitter import Transmitter
 
 from hw.config import Configuration
 from hw.dma.engine import DmaEngine
-from hw.link.receiver import Receiver
-from hw.link.transmitter import Transmitter
 from hw.messages import Messages
 from hw.node_monitor import CollectiveState
 from tb.formal.bench import Bench, implies

@@ -2,11 +2,11 @@
 
 from amaranth import Cat, Mux, Signal, Value
 from amaranth.lib import stream
-
-from hw.config import Configuration
 from hw.link.link_unit import LinkUnit
 from hw.link.receiver import Receiver, buffered_header
 from hw.link.transmitter import Transmitter
+
+from hw.config import Configuration
 from hw.messages import Messages
 from tb.formal.bench import Bench, Block, implies
 from tb.formal.fault import FaultyPort

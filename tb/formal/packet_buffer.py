@@ -1,9 +1,9 @@
 """Proof of the packet buffers shared in design by the DMA engine and the store packetizer."""
 
 from amaranth import Cat, Const, Mux, Signal, Value
+from hw.link.packet_buffer import PacketBuffer, closing_layout
 
 from hw.config import INTERLEAVE_SECTORS, Configuration
-from hw.link.packet_buffer import PacketBuffer, closing_layout
 from tb.formal.bench import Bench, implies
 from tb.formal.proof import proof
 

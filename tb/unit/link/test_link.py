@@ -8,10 +8,10 @@ from math import ceil
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
-
-from hw.config import preset
 from hw.link.link_unit import LinkUnit
 from hw.link.transmitter import Transmitter
+
+from hw.config import preset
 from hw.messages import Fault
 from sim.errors import SimulationError
 from tb.drivers.link_pair import RANGES, SIDES, LinkPair, PairBench

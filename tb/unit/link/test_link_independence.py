@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 
 from amaranth.lib import wiring
+from hw.link.link_unit import LinkUnit
 from pyosys import libyosys
 
 from hw.config import Configuration
 from hw.export.verilog import to_rtlil
 from hw.link.lane import LinkLane
-from hw.link.link_unit import LinkUnit
 from hw.link.wire import LaneParameters
 from tb.formal.link import waiting_for_egress
 
