@@ -1,6 +1,7 @@
 """Reads of the DMA engine: the walkers of the ports take turns, packet by packet, as there are slots for them."""
 
 from amaranth import Cat, Const, Module, Signal
+from amaranth.hdl import Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -75,7 +76,7 @@ class PacketReader(wiring.Component):
         m.d.comb += [
             known.eq((asked.first == label.first) & (asked.count == label.count)),
             room.eq(known & self.slots.room),
-            gives.eq(~valid | (self.step & sector.packet_end) | (known & ~room & (sector.place == 0))),
+            gives.eq(~valid | (self.step & sector.packet_end) | self._stands(known, room, sector.place)),
             following.eq(turn),
         ]
         with m.If(gives):
@@ -90,6 +91,10 @@ class PacketReader(wiring.Component):
                     with m.If(self.coming_valid[number]):
                         m.d.comb += [upcoming.first.eq(self.coming.first), upcoming.count.eq(self.coming.count)]
         return room
+
+    def _stands(self, known: Value, room: Value, place: Value) -> Value:
+        """Whether a walker stands at the beginning of a packet."""
+        return known & ~room & (place == 0)
 
     def _read(self, m: Module, valid: Signal, room: Signal, sector: Signal, label: Signal) -> None:
         """Read the sector; with the last one of a packet, close its slot."""

@@ -126,9 +126,13 @@ class StorePacketizer(wiring.Component):
             m.d.sync += opened.eq(1)
 
         if len(queues) > 1:
-            with m.If(close | (~opened & (~present | (known & ~self.slots.room)))):
+            with m.If(close | (~opened & (~present | self._passes_over(known)))):
                 next_in_turn(m, "sync", served, waiting, served, again=False)
         return m
+
+    def _passes_over(self, known: Value) -> Value:
+        """Whether the queue that is served gives way to others: there is no slot for its packet."""
+        return known & ~self.slots.room
 
     def _queues(self, m: Module) -> list[Queue]:
         """Stores that wait, by channel and port; each with whether it may follow the one before it in a packet."""

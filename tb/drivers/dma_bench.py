@@ -40,8 +40,7 @@ class DmaBench:
 
     def __init__(self, dut, config: Configuration, stall: float, latency: int):
         self.dut, self.config, self.messages = dut, config, Messages(config)
-        self.parameters = config.lane
-        self.closing = closing_layout(self.parameters)
+        self.closing = closing_layout(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.latency = latency
         self.late = None
@@ -60,6 +59,10 @@ class DmaBench:
         """The send of each range."""
         dut.ranges.value = 0
         dut.sends.value = 0
+        self.ports = [0] * config.sends
+        """The port of each send."""
+        self.lead(self.ports)
+        dut.standing.value = 0
         dut.clear.value = 0
         dut.armed.value = 1
         self.dut.freed.value = 0
@@ -75,6 +78,12 @@ class DmaBench:
         self.sinks = [StreamSink(dut, f"reads__{c}", dut.clk, stalls(stall)) for c in range(config.channels)]
         for channel in range(config.channels):
             getattr(dut, f"returns__{channel}").value = 0
+
+    def lead(self, ports: list[int]):
+        """Sends leave by these ports; to be said before ranges are programmed."""
+        self.ports = ports
+        for number, port in enumerate(ports):
+            getattr(self.dut, f"port_of__{number}").value = port
 
     def call(self, epoch: int):
         """The epoch of blocks from now on."""
@@ -105,7 +114,7 @@ class DmaBench:
             assert not int(self.dut.unannounced.value), "a slot was had for other sends"
             closed = unpack(self.closing, int(self.dut.closed.value))
             if closed["valid"]:
-                attributes = unpack(packet_layout(self.parameters), closed["packet"])
+                attributes = unpack(packet_layout(self.config), closed["packet"])
                 self.open.append(SlotPacket((closed["bank"], closed["slot"]), attributes))
                 self.packets.append(self.open[-1])
                 self.closed_cycles.append(self.cycle)
@@ -121,7 +130,7 @@ class DmaBench:
 
     def _arrivals(self):
         """Sectors that come to their places; of the slot that is being filled, too."""
-        layout = arrival_layout(self.parameters)
+        layout = arrival_layout(self.config)
         for channel in range(self.config.channels):
             arrival = unpack(layout, int(getattr(self.dut, f"arrivals__{channel}").value))
             if arrival["valid"]:
@@ -139,7 +148,7 @@ class DmaBench:
                 packet.sectors = [self.arrived.pop(place) for place in places]
                 self.open.pop(0)
                 bank, slot = packet.slot
-                freed = pack(freed_layout(self.parameters), valid=1, bank=bank, slot=slot)
+                freed = pack(freed_layout(self.config), valid=1, bank=bank, slot=slot)
                 sent = packet.attributes["mark"]
         self.dut.freed.value = freed
         self.dut.block_sent.value = sent
@@ -236,8 +245,8 @@ class DmaBench:
         raise AssertionError(f"not finished: {int(self.dut.sent_blocks.value)} of {blocks} blocks sent")
 
     def check(self, expected_blocks):
-        """`expected_blocks`: (index, wg, wf, va, bottom, right) in order."""
-        packets = list(self.packets)
+        """`expected_blocks`: (index, wg, wf, va, bottom, right) in order; those of a port come in theirs."""
+        packets = {port: [p for p in self.packets if self.ports[p.attributes["first"]] == port] for port in self.ports}
         expected_reads = Counter()
         for index, wg, wf, va, bottom, right in expected_blocks:
             tile, count, traffic_class = self.controls[index]
@@ -248,7 +257,7 @@ class DmaBench:
             ]
             for place, (tile_wf, packet) in enumerate(expected):
                 expected_reads.update((address, index, wg, tile_wf, traffic_class) for address, _ in packet)
-                sent = packets.pop(0)
+                sent = packets[self.ports[self.sends[index]]].pop(0)
                 assert sent.attributes == {
                     "va": packet[0][0],
                     "wg": wg,
@@ -262,7 +271,7 @@ class DmaBench:
                 }
                 for number, (address, _) in enumerate(packet):
                     assert sent.sectors[number] == self.memory[address], f"data of sector {address:#x}"
-        assert not packets, f"{len(packets)} packets too many"
+        assert not any(packets.values()), "packets too many"
         assert Counter(self.reads) == expected_reads
         counted = Counter()
         for events, cycles in self.event_cycles.items():

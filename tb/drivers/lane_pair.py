@@ -25,6 +25,8 @@ from hw.send_table import OffsetHigh, SendControl, SendWord, SendWrite
 from tb.drivers.lossy_wire import LossyWire, Weather
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, stalls
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.monitors import watch_lane_pair
 
 SIDES = {"a": "b", "b": "a"}
 IDS = 12
@@ -235,6 +237,7 @@ class LaneBench:
         await self.program_ranges()
         await self.program()
         cocotb.start_soon(self._run())
+        observe(watch_lane_pair, dut, self.parameters)
 
     def knows(self, side: str, rank: int) -> None:
         """The ports of `side` take packets of `rank` only."""

@@ -3,36 +3,43 @@
 import os
 import random
 from itertools import pairwise, product
+from unittest.mock import patch
 
 import cocotb
 import pytest
-from amaranth import Module
+from amaranth import Const, Module
+from amaranth.hdl import Value
+from amaranth.lib.wiring import Component
 from cocotb.triggers import ReadOnly, RisingEdge
 from hypothesis import strategies
 
 from hw.config import preset
+from hw.dma import engine
 from hw.dma.engine import DmaEngine
+from hw.dma.packet_reader import PacketReader
 from hw.range_table import Grouping, Word
 from sim.errors import SimulationError
 from tb.drivers.dma_bench import DmaBench
 from tb.drivers.payload import pack, unpack
 from tb.drivers.property import holds_for_all
 from tb.drivers.slot_double import EngineWithSlots
+from tb.drivers.stream_checker import checked
 from tb.golden.packets import Tile
 from tb.runner import simulate
 
 SIZES = {
     "paper": preset("paper"),
     "tiny": preset("tiny"),
-    "four_channels": preset("quad", dma_packets=8),
+    "four_channels": preset("quad", dma_packets=4),
     "tiny_four_channels": preset("tiny", channels=4),
     "many_packets": preset("paper", dma_packets=64),
+    "five_ports": preset("paper", links=5),
 }
 
 
-def design(size: str, engine: type[DmaEngine] = DmaEngine) -> EngineWithSlots:
-    lane = SIZES[size].lane
-    return EngineWithSlots(engine(lane), lane)
+def design(size: str, kind: type[DmaEngine] = DmaEngine) -> Component:
+    """The engine with slots, every stream of it watched."""
+    return checked(EngineWithSlots(kind(SIZES[size]), SIZES[size]))
 
 
 def random_tile() -> Tile:
@@ -58,6 +65,7 @@ async def random_blocks(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = DmaBench(dut, config, float(os.environ["STALL"]), int(os.environ["LATENCY"]))
     await bench.reset()
+    bench.lead([random.randrange(config.links) for _ in range(config.sends)])
     for index in range(config.ranges):
         await bench.program(index, random_tile(), random.choice([0, 8, random.getrandbits(43)]))
     blocks = []
@@ -291,7 +299,8 @@ async def any_geometry(dut):
 
 @cocotb.test()
 async def rate_and_latency(dut):
-    """A 128-sector WF tile: first read 2 cycles after the block, then one read a cycle, a packet every 8."""
+    """A 128-sector WF tile: first read 2 cycles after the block, then one read a cycle, a packet every 8; the next block
+    of the port 2 cycles after the last read of the one before."""
     bench = DmaBench(dut, SIZES["many_packets"], 0, 3)
     await bench.reset()
     tile = Tile(8, 1, 16, 16, 8, 8, 256, 256, 64, 16 * 64)
@@ -306,8 +315,72 @@ async def rate_and_latency(dut):
     bench.check(blocks)
     dut._log.info(f"first read {bench.read_cycles[0] - bench.block_cycles[0]} cycles after the block")
     assert bench.read_cycles[0] - bench.block_cycles[0] == 2
-    assert bench.read_cycles[-1] - bench.read_cycles[0] == len(blocks) * 128 - 1
-    assert [late - early for early, late in pairwise(bench.closed_cycles)] == [8] * 63
+    apart = [late - early for early, late in pairwise(bench.read_cycles)]
+    assert apart == [3 if number % 128 == 127 else 1 for number in range(len(blocks) * 128 - 1)]
+    assert [late - early for early, late in pairwise(bench.closed_cycles)] == ([8] * 15 + [10]) * 3 + [8] * 15
+
+
+@cocotb.test()
+async def a_port_that_stands_holds_up_no_other(dut):
+    """There is no slot for the packets of one port: as many of its blocks as may wait hold up no block of another; when
+    there are slots again, they are sent in their order."""
+    config = SIZES["five_ports"]
+    bench = DmaBench(dut, config, 0, 9)
+    await bench.reset()
+    bench.lead([send % config.links for send in range(config.sends)])
+    for index in range(config.ranges):
+        await bench.program(index, random_tile())
+    sent = 0
+    for _ in range(6):
+        stands = random.randrange(config.links)
+        dut.standing.value = sum(1 << send for send, port in enumerate(bench.ports) if port == stands)
+        chosen = random.sample(range(config.ranges), config.ranges) * 2
+        standing = [index for index in chosen if bench.ports[bench.sends[index]] == stands]
+        # One is walked, others wait; more would stand before the blocks of other ports.
+        for index in standing[config.dma_blocks + 1 :]:
+            chosen.remove(index)
+        blocks = [(index, random.getrandbits(16), 0, random.getrandbits(40), 0, 0) for index in chosen]
+        for block in blocks:
+            bench.block(*block)
+        others = sum(bench.ports[bench.sends[index]] != stands for index in chosen)
+        for _ in range(20000):
+            await RisingEdge(dut.clk)
+            if int(dut.sent_blocks.value) == sent + others:
+                break
+        else:
+            raise AssertionError("a port waits for another")
+        assert all(bench.ports[packet.attributes["first"]] != stands for packet in bench.packets)
+        dut.standing.value = 0
+        sent += len(blocks)
+        await bench.finish(sent)
+        bench.check(blocks)
+        bench.forget()
+
+
+class WaitsForASlot(DmaEngine):
+    """A wrong engine, whose walkers keep the turn until they have a slot."""
+
+    def elaborate(self, platform: object) -> Module:
+        with patch.object(engine, "PacketReader", KeepsTheTurn):
+            return super().elaborate(platform)
+
+
+class KeepsTheTurn(PacketReader):
+    """The reader of that engine."""
+
+    def _stands(self, known: Value, room: Value, place: Value) -> Value:
+        return Const(0)
+
+
+def test_a_port_that_stands_holds_up_no_other():
+    simulate(design("five_ports"), "dma_engine", __name__, "a_port_that_stands_holds_up_no_other")
+
+
+def test_waiting_for_a_slot_is_caught():
+    with pytest.raises(SimulationError, match="a port waits for another"):
+        simulate(
+            design("five_ports", WaitsForASlot), "dma_engine", __name__, "a_port_that_stands_holds_up_no_other", seed=1
+        )
 
 
 class ForgetsRaggedRows(DmaEngine):
@@ -334,6 +407,7 @@ def test_a_walk_ends_with_its_epoch(size):
         ("four_channels", 20, 60),
         ("tiny_four_channels", 0, 9),
         ("many_packets", 10, 100),
+        ("five_ports", 20, 30),
     ],
 )
 def test_random_blocks(size, stall, latency):
@@ -382,9 +456,36 @@ def test_any_geometry():
 def test_wrong_geometry_is_shrunk():
     """For an engine that forgets ragged rows, hypothesis finds the smallest tile in which there is one to forget."""
     with pytest.raises(SimulationError, match="Failing test case") as failure:
-        simulate(design("paper", ForgetsRaggedRows), "dma_engine", __name__, "any_geometry", seed=1)
+        simulate(
+            design("paper", ForgetsRaggedRows),
+            "dma_engine",
+            __name__,
+            "any_geometry",
+            environment={"EXAMPLES": "2000"},
+            seed=1,
+        )
     smallest = ("wfs=2,", "rows_full=2,", "rows_partial=1,", "bytes_body=1,", "[(0, 0, 1, 0)]")
     assert all(part in str(failure.value) for part in smallest)
+
+
+class WakesLate(DmaEngine):
+    """A wrong engine that sleeps on when its ranges are programmed."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.wake.eq(self.blocks.valid | ~self.idle)
+        return m
+
+
+def test_an_engine_that_wakes_late_is_caught():
+    with pytest.raises(SimulationError):
+        simulate(
+            design("tiny", WakesLate),
+            "dma_engine",
+            __name__,
+            "random_blocks",
+            environment={"SIZE": "tiny", "STALL": "0", "LATENCY": "5"},
+        )
 
 
 def test_wrong_engine_is_caught():
@@ -394,6 +495,6 @@ def test_wrong_engine_is_caught():
             "dma_engine",
             __name__,
             "random_blocks",
-            seed=1,
+            seed=2,
             environment={"SIZE": "paper", "STALL": "0", "LATENCY": "5"},
         )

@@ -165,7 +165,7 @@ async def every_port_is_busy(dut):
         if case == "others":
             for side in SIDES:
                 bench.standing.add((side, stands))
-                for _ in range(bench.parameters.dma_packets):
+                for _ in range(bench.parameters.dma_packets + 2):
                     bench.packet(side, DMA, [stands], length=8)
                     bench.packet(side, STORES, [stands], length=8)
             await ClockCycles(dut.clk, 100 * bench.parameters.dma_packets)
