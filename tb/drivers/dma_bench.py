@@ -282,6 +282,11 @@ class DmaBench:
         seen = {"reads": len(self.reads), "packets": len(self.packets), "blocks": len(expected_blocks)}
         assert {name: counted[name] for name in seen} == seen
 
+    def empty_slots(self):
+        """Reset has given back all slots."""
+        self.open.clear()
+        self.arrived.clear()
+
     def forget(self):
         """Begin anew with what was read, sent and counted."""
         self.reads.clear()
