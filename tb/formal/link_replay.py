@@ -8,28 +8,27 @@ enumerated by `python -m tb.flit_crc_sweep`.
 
 from amaranth import Signal, Value
 
-from hw.config import Configuration
 from hw.link.port_receiver import PortReceiver
 from hw.link.port_sender import PortSender, PortState
-from hw.link.wire import FlitKind, LaneParameters, descriptor_layout
+from hw.link.wire import FlitKind, descriptor_layout
 from tb.formal.bench import Bench, implies
+from tb.formal.link_sizes import FewSends
 from tb.formal.proof import proof
 
 BITS = 4
 DEPTH = 4
 BUFFERS = 2
 LATE = 1 << (BITS - 1)
-PARAMETERS = LaneParameters(
-    Configuration(epoch_bits=4),
+PARAMETERS = FewSends(
+    epoch_bits=4,
     links=1,
-    dma_slots=1,
-    store_slots=1,
-    sends=2,
-    receive_packets=BUFFERS,
-    sequence_bits=BITS,
-    repeat=1,
+    dma_packets=1,
+    store_packets=1,
+    link_receive_packets=BUFFERS,
+    link_sequence_bits=BITS,
+    link_repeat=1,
 )
-assert PARAMETERS.queue_depth == DEPTH
+assert PARAMETERS.port_queue_depth == DEPTH
 
 
 @proof(
@@ -59,6 +58,7 @@ def link_exactly_once(b: Bench) -> None:
     state, session = tx.signal("state"), tx.signal("session")
     written, next_place = tx.signal("queue.written"), tx.signal("queue.next_place")
     acknowledged, released = tx.signal("queue.acknowledged"), tx.signal("queue.oldest")
+    left = tx.signal("queue.left")
     queue = tx.component("queue")
     sent = queue.sent
     expected, freed = rx.signal("expected"), rx.signal("freed")
@@ -85,6 +85,10 @@ def link_exactly_once(b: Bench) -> None:
     b.assume(implies(arrives, flit.kind.as_value() != 3))
     b.assume(implies(arrives, flit.session == session))
     b.assume(implies(arrives & packet, up & was_sent))
+    # The last flit of a packet arrives only if it was sent.
+    ended = (behind != 0) | (ahead < (left - expected)[:BITS])
+    b.assume(implies(arrives & packet & flit.last, ended & (flit.kind == FlitKind.DATA)))
+    b.assume(implies(arrives & (flit.kind == FlitKind.DATA) & (flit.place == 7), flit.last))
     b.assume(implies(arrives & ~packet, up | ((state == PortState.OPENING) & (flit.sequence == acknowledged))))
     # Backward: what the receiver says now or said before.
     said = sender.message.state
@@ -130,8 +134,17 @@ def link_exactly_once(b: Bench) -> None:
     granted, epoch = tx.signal("granted"), tx.signal("epoch")
     b.claim(implies(fresh, granted & (sender.flit.descriptor.epoch == epoch) & ~sender.discard))
 
+    # Every packet has left to its end for the first time once, in order, before it is acknowledged.
+    last_leaves = sender.turn & up & sender.flit.last
+    b.claim(queue.leaves == (last_leaves & (sender.flit.sequence == left)))
+    b.claim(implies(queue.acknowledge, distance(queue.until) <= distance(left)))
+    b.claim(implies(up & sender.all_left, distance(written) == distance(left)))
+
     # Where everything is.
     head = queue.head_valid
+    b.invariant((distance(acknowledged) <= distance(left)) & (distance(left) <= distance(sent)))
+    b.invariant((sent - left)[:BITS] <= 1)
+    b.invariant(implies(up, distance(expected) <= distance(left)))
     b.invariant(distance(written) <= DEPTH)
     b.invariant(distance(sent) <= distance(written))
     b.invariant(distance(acknowledged) <= distance(sent))

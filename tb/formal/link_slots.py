@@ -2,12 +2,11 @@
 
 from amaranth import Cat, Mux, Signal, Value
 
-from hw.config import Configuration
 from hw.link.port_queue import PortQueue
 from hw.link.slot_bank import SlotBank
 from hw.link.turns import Turns
-from hw.link.wire import LaneParameters
 from tb.formal.bench import Bench, at_most_one, implies
+from tb.formal.link_sizes import FewSends
 from tb.formal.proof import proof
 
 SLOTS = 4
@@ -30,9 +29,7 @@ def _sum(bits: list[Value]) -> Value:
 )
 def link_slot_bank(b: Bench) -> None:
     m = b.m
-    parameters = LaneParameters(
-        Configuration(), links=LINKS, dma_slots=SLOTS, store_slots=1, sends=2, receive_packets=1, sequence_bits=6
-    )
+    parameters = FewSends(links=LINKS, dma_packets=SLOTS, store_packets=1, link_receive_packets=1, link_sequence_bits=6)
     own = parameters.own_slots(0)
     assert own == 1
     shared_slots = SLOTS - LINKS * own
@@ -161,9 +158,7 @@ def link_turns(b: Bench) -> None:
 )
 def link_queue_discard(b: Bench) -> None:
     m, depth, bits = b.m, 4, 4
-    parameters = LaneParameters(
-        Configuration(), links=1, dma_slots=1, store_slots=1, sends=2, receive_packets=1, sequence_bits=bits
-    )
+    parameters = FewSends(links=1, dma_packets=1, store_packets=1, link_receive_packets=1, link_sequence_bits=bits)
     dut = PortQueue(parameters)
     block = b.open_block(dut, stuck={"take_back": 0})
     written, next_place = block.signal("written"), block.signal("next_place")
