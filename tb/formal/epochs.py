@@ -89,7 +89,7 @@ def dma_epoch(b: Bench) -> None:
     kept = data.StructLayout({"block": Messages(config).ready_block, "epoch": config.epoch_bits})
     chosen, chosen_valid = block.view("chosen", kept), block.signal("chosen_valid")
     stored = block.component("queue_0").o.valid
-    queued = kept(block.word("queue_0.payloads", block.signal("queue_0.first")))
+    queued = kept(block.word("queue_0.memory", block.signal("queue_0.first")))
     taken = dut.blocks.valid & dut.blocks.ready
     straight = block.signal("straight")
     # The epochs of what waits in the queue, of what is chosen, and of what is walked.
@@ -118,6 +118,7 @@ def dma_epoch(b: Bench) -> None:
     b.invariant(implies(chosen_valid, chosen.epoch == next_one))
     b.invariant(implies(walking, walker.label.epoch == walked))
     b.invariant(implies(chosen_valid, ~walking))
+    b.invariant((block.signal("chosen_port") == 0) & (block.signal("reader.turn") == 0))
     b.invariant(implies(walking & ~was_armed, late <= place))
     b.invariant(implies(was_armed, late == 0))
     b.invariant(late <= 8)

@@ -145,6 +145,8 @@ def link_exactly_once(b: Bench) -> None:
     b.invariant((distance(acknowledged) <= distance(left)) & (distance(left) <= distance(sent)))
     b.invariant((sent - left)[:BITS] <= 1)
     b.invariant(implies(up, distance(expected) <= distance(left)))
+    b.invariant(implies(head, distance(queue.sequence) <= distance(left)))
+    b.invariant(implies(~head, distance(next_place) <= distance(left)))
     b.invariant(distance(written) <= DEPTH)
     b.invariant(distance(sent) <= distance(written))
     b.invariant(distance(acknowledged) <= distance(sent))
