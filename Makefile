@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test coverage formal mutate verilog synth figures lint clean distclean
+.PHONY: help setup sim test coverage formal mutate verilog synth figures docs lint clean distclean
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -16,6 +16,7 @@ help: ## what can be made
 setup: $(STAMP) ## make .venv with the t3rtl command in it, all packages from PyPI
 	@echo "ready: $(BIN)/t3rtl"
 	@command -v iverilog >/dev/null || echo "without iverilog (Debian: apt-get install iverilog) make test skips the four-state simulator"
+	@command -v chromium >/dev/null || echo "without chromium (Debian: apt-get install chromium) make test looks at no page"
 
 $(STAMP): pyproject.toml
 	@for tool in g++ make git; do command -v $$tool >/dev/null || \
@@ -65,6 +66,9 @@ synth: .venv/.installed-synth ## area and timing of every block: generic, ASIC (
 
 figures: .venv/.installed-report ## the paper's figures from the RTL, beside the paper's numbers, in build/figures/index.html
 	@$(BIN)/t3rtl report --processes $(JOBS) --out build/figures
+
+docs: .venv/.installed-docs ## the documentation site, from the sources: build/docs/html/index.html
+	@$(BIN)/python -m tb.site
 
 lint: $(STAMP) ## linter, formatter check, type checker
 	@$(BIN)/ruff check --quiet .

@@ -14,7 +14,8 @@ A package is a step on the path of a sector, or what serves all steps:
 - :mod:`hw.messages`, :mod:`hw.range_table`, :mod:`hw.counters`: what the blocks tell one another;
 - :mod:`hw.parameters`, :mod:`hw.geometry`, :mod:`hw.dram_timing`: what they are built from;
 - :mod:`hw.primitives`: parts that know nothing of T3;
-- :mod:`hw.export`, :mod:`hw.synthesis`: from a block to files, and to figures.
+- :mod:`hw.export`, :mod:`hw.synthesis`: from a block to files, and to figures;
+- :mod:`hw.release`: the version and the licence that these files say.
 
 Reset is synchronous, one cycle of `rst`. It sets registers; memories start with garbage and keep what they hold:
 

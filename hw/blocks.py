@@ -11,6 +11,7 @@ from .config import Configuration
 from .dma.engine import DmaEngine
 from .link.lane import LinkLane
 from .link.packetizer import StorePacketizer
+from .memory_clear import MemoryClear
 from .memory_controller.arbiter import Arbiter
 from .memory_controller.bank_machine import BankMachines
 from .memory_controller.controller import MemoryController
@@ -55,7 +56,12 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 BLOCKS = {
     block.name: block
     for block in (
-        Block("address_map", ("address_map.py", "range_table.py", "send_table.py"), AddressMap, exported=True),
+        Block(
+            "address_map",
+            ("address_map.py", "range_table.py", "send_table.py", "word_table.py"),
+            AddressMap,
+            exported=True,
+        ),
         Block("arbiter", _in("memory_controller", "arbiter"), lambda config: Arbiter(), "memory_controller"),
         Block("intensity", _in("memory_controller", "intensity"), part_of="memory_controller", synthesized=False),
         Block("dram_queue", _in("memory_controller", "dram_queue"), DramQueue, "memory_controller"),
@@ -120,7 +126,7 @@ BLOCKS = {
             exported=True,
         ),
         Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),
-        Block("memory_clear", ("memory_clear.py",), part_of="node", synthesized=False),
+        Block("memory_clear", ("memory_clear.py",), MemoryClear, part_of="node"),
         Block("stream_arbiter", _in("primitives", "round_robin", "stream_arbiter"), part_of="node", synthesized=False),
         Block("node", ("messages.py", "node.py", "node_monitor.py", "primitives/clock_enable.py"), Node, exported=True),
     )

@@ -73,7 +73,7 @@ class Configuration(
     def check(self) -> None:
         """Raises :class:`ConfigurationError` when the link is faster than a flit a cycle."""
         super().check()
-        if not isinstance(self.link_bandwidth, (int, float)) or self.link_bandwidth <= 0:
+        if not isinstance(self.link_bandwidth, (int, float)) or not self.link_bandwidth > 0:
             raise ConfigurationError(f"link_bandwidth must be a positive number of GB/s, got {self.link_bandwidth!r}")
         if self.link_bytes_per_cycle > SECTOR_BYTES:
             raise ConfigurationError(

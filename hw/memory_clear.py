@@ -96,6 +96,9 @@ class MemoryClear(wiring.Component):
         control = table.control
         records = (1 << config.wf_bits) * RECORD_BYTES // SECTOR_BYTES
         shift = (records - 1).bit_length()
+        # In the last cycle of a clear the FSM answers a call itself, below.
+        with m.If(self.start & ~self.finished):
+            m.d.sync += again.eq(1)
         with m.FSM(name="clear"):
             with m.State("IDLE"):
                 m.d.comb += self.finished.eq(1)
@@ -158,12 +161,10 @@ class MemoryClear(wiring.Component):
                 m.d.sync += index.eq(index + 1)
                 m.next = "TAGS"
                 with m.If(index == config.ranges - 1):
-                    with m.If(again):
+                    with m.If(again | self.start):
                         m.d.sync += [again.eq(0), index.eq(0)]
                     with m.Else():
                         m.next = "IDLE"
-        with m.If(self.start & ~self.finished):
-            m.d.sync += again.eq(1)
         with m.If(bounds_change):
             m.d.sync += tags_known.bit_select(write.index, 1).eq(0)
         with m.If(groups_change):

@@ -8,10 +8,10 @@ Source: T3 sections 4.2.2 and 4.4 (`remote_map`, `dma_map`).
 from amaranth import Module, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .messages import Access, AluOperation, DataType, Mapping, MessageParameters
+from .word_table import WordTable
 
 
 class Word(enum.IntEnum):
@@ -157,35 +157,8 @@ class RangeMatch(wiring.Component):
         return m
 
 
-class RangeTable(wiring.Component):
-    """Some words of every range entry, read by range index in the same cycle.
-
-    Ports: `write`, the programming bus; `index`, the range read; one output per requested word, named as the word in
-    lower case with the layout of :data:`WORDS` (or a 32-bit number). Latency: read 0 cycles, write visible in the next.
-    After reset the words are garbage until they are written: the register file writes 0 to all of them.
-    """
+class RangeTable(WordTable):
+    """Some words of every range entry, with the layouts of :data:`WORDS` (or 32-bit numbers)."""
 
     def __init__(self, config: MessageParameters, words: list[Word]):
-        self._words = list(words)
-        self._ranges = config.ranges
-        members: dict[str, wiring.Member] = {"write": In(RangeWrite), "index": In(config.range_bits)}
-        for word in self._words:
-            members[word.name.lower()] = Out(WORDS.get(word, unsigned(32)))
-        super().__init__(members)
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        for word in self._words:
-            memory = Memory(shape=unsigned(32), depth=self._ranges, init=[])
-            m.submodules[word.name.lower()] = memory
-            write = memory.write_port()
-            read = memory.read_port(domain="comb")
-            out = getattr(self, word.name.lower())
-            m.d.comb += [
-                write.addr.eq(self.write.index),
-                write.data.eq(self.write.data),
-                write.en.eq(self.write.valid & (self.write.word == word.value)),
-                read.addr.eq(self.index),
-                (out.as_value() if hasattr(out, "as_value") else out).eq(read.data),
-            ]
-        return m
+        super().__init__(RangeWrite, {word: WORDS.get(word, unsigned(32)) for word in words}, config.ranges)

@@ -8,10 +8,10 @@ There are as many sends as ranges: a region that is sent to several peers stands
 from amaranth import Module
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from .messages import Access, AluOperation, DataType, MessageParameters, Messages, TrafficClass
+from .word_table import WordTable
 
 
 class SendWord(enum.IntEnum):
@@ -72,13 +72,6 @@ class SendControls(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.memory = memory = Memory(shape=SendControl, depth=self._config.sends, init=[])
-        write, read = memory.write_port(), memory.read_port(domain="comb")
-        m.d.comb += [
-            write.addr.eq(self.write.index),
-            write.data.eq(self.write.data),
-            write.en.eq(self.write.valid & (self.write.word == SendWord.CONTROL.value)),
-            read.addr.eq(self.index),
-            self.control.eq(read.data),
-        ]
+        m.submodules.words = words = WordTable(SendWrite, {SendWord.CONTROL: SendControl}, self._config.sends)
+        m.d.comb += [words.write.eq(self.write), words.index.eq(self.index), self.control.eq(words.control)]
         return m

@@ -2,7 +2,6 @@
 make."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 
 class UsageError(ValueError):
@@ -36,9 +35,3 @@ def check_processes(processes: int, most: int = 64) -> None:
     """Raise :class:`UsageError` unless that many local processes make sense."""
     if not 1 <= processes <= most:
         raise UsageError(f"processes must be from 1 to {most}, got {processes}")
-
-
-def check_folder(path: Path) -> None:
-    """Raise :class:`UsageError` when `path` is there and no folder."""
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is not a folder")

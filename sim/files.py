@@ -63,12 +63,28 @@ def keep(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise :class:`sim.errors.UsageError` now, not after minutes of simulation, when `path` cannot be written."""
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder, not a file to write to")
-    with replaced(path.parent / f".{path.name}.probe"):
-        pass
-    (path.parent / f".{path.name}.probe").unlink()
+    """Raise :class:`sim.errors.UsageError` now, not after minutes of simulation, when `path` cannot be written. Nothing
+    is left behind, not even a folder."""
+    try:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder, not a file to write to")
+        there = next(folder for folder in path.absolute().parents if folder.exists())
+        handle, probe = tempfile.mkstemp(dir=there, prefix=f".{path.name}.")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    os.close(handle)
+    Path(probe).unlink()
+
+
+def check_folder(path: Path) -> None:
+    """Raise :class:`sim.errors.UsageError` now when `path` is no folder that can be written to, or be made."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is not a folder")
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not there.is_dir():
+        raise UsageError(f"{path} cannot be made, because {there} is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UsageError(f"{path} cannot be written ({os.strerror(errno.EACCES)})")
 
 
 def _umask() -> int:

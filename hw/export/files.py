@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+from ..release import release
+from .port_structs import PACKAGE
+
 WAIVERS = (
     ("DECLFILENAME", "A file holds a block with all its submodules, so that one file can be taken alone."),
     ("UNUSEDSIGNAL", "Fields of a packed payload that a block passes over, and names kept for whoever reads waves."),
@@ -35,13 +38,14 @@ def fusesoc_core(name: str, title: str, sources: Sequence[str], toplevel: str) -
     """A FuseSoC core (CAPI 2) `name` of `sources`, with a target that lints `toplevel`."""
     files = "\n".join(f"      - {source}" for source in sources)
     return f"""CAPI=2:
-name: ::{name}:0.1.0
+name: ::{name}:{release()}
 description: T3 (Track & Trigger) {title}
 filesets:
   rtl:
     files:
 {files}
     file_type: systemVerilogSource
+    depend: ["::{PACKAGE}:{release()}"]
   waivers:
     files:
       - t3_lint.vlt
@@ -58,4 +62,20 @@ targets:
       verilator:
         mode: lint-only
         verilator_options: [-Wall]
+"""
+
+
+def package_core() -> str:
+    """A FuseSoC core of the package of port structs, which the others depend on."""
+    return f"""CAPI=2:
+name: ::{PACKAGE}:{release()}
+description: T3 (Track & Trigger) structs of the ports
+filesets:
+  rtl:
+    files:
+      - {PACKAGE}.sv
+    file_type: systemVerilogSource
+targets:
+  default:
+    filesets: [rtl]
 """

@@ -31,6 +31,10 @@ _WRITTEN = re.compile(r'^  cell \$memwr_v2 [^\n]*\n    parameter \\MEMID ("[^"]*
 _NUMBERED = re.compile(r"\\([A-Za-z_]\w*\$[\w$]*) ")
 """A name with a number, `\\port$1 `, which Verilog takes without the backslash as well."""
 
+_CONSTANT_SWITCH = re.compile(
+    r"(?:^ *attribute [^\n]*\n)*^( *)switch \d+'([01]+)\n(.*?)^\1end\n", re.MULTILINE | re.DOTALL
+)
+
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
@@ -82,6 +86,29 @@ def _without_contents(module: re.Match[str]) -> str:
     return _CONTENTS.sub(contents, module[0])
 
 
+def _chosen(switch: re.Match[str]) -> str:
+    """A switch over a constant as one over nothing, with the case that holds.
+
+    yosys takes away the cases that do not hold by itself, but writes what then is an `else` alone without its `begin`.
+    """
+    indent, value, body = switch.groups()
+    # What stands before the first case is its attribute; the last line of each piece but the last is the next one's.
+    pieces = re.split(rf"^{indent}  case ?(.*)\n", body, flags=re.MULTILINE)
+    for patterns, statements in zip(pieces[1::2], pieces[2::2], strict=True):
+        texts = [pattern.partition("'")[2] for pattern in patterns.split(",")] if patterns else [value]
+        if any(all(bit in ("-", at) for bit, at in zip(text, value, strict=True)) for text in texts):
+            kept = re.sub(rf"^{indent}  attribute [^\n]*\n", "", statements, flags=re.MULTILINE)
+            return f"{indent}switch {{ }}\n{indent}  case\n{kept}{indent}end\n"
+    return ""
+
+
+def _without_constant_switches(text: str) -> str:
+    """RTLIL in which nothing is decided by a constant."""
+    while (simpler := _CONSTANT_SWITCH.sub(_chosen, text)) != text:
+        text = simpler
+    return text
+
+
 def run_pass(design: libyosys.Design, command: str) -> None:
     """Run a yosys command, without its log on standard output."""
     libyosys.Pass.call(design, f"tee -q {command}")
@@ -102,6 +129,7 @@ def to_systemverilog(component: wiring.Component, name: str, locations: bool = F
     With `locations`, attributes `src` tell which line of Python a signal or an expression comes from.
     """
     text = _RTLIL_MODULE.sub(_without_contents, to_rtlil(component, name, sources=locations))
+    text = _without_constant_switches(text)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "design.il"
         target = Path(folder) / "design.sv"

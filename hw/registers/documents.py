@@ -3,9 +3,7 @@
 from amaranth.lib import data
 
 from ..messages import AluOperation, DataType, Mapping
-from ..range_table import ENTRY_WORDS, WORDS, Word
-from ..send_table import SEND_ENTRY_WORDS, SEND_WORDS, SendWord
-from .map import COUNTER_BITS, SEND_BASE, WINDOW_BASE, Field, Kind, Register, RegisterParameters, register_map
+from .map import COUNTER_BITS, Field, Kind, Register, RegisterParameters, register_map, windows
 
 
 def _bits(field: Field) -> str:
@@ -54,32 +52,20 @@ def markdown(config: RegisterParameters) -> str:
                 f"| 0x{register.address:04X} | `{register.name}` | {_bits(field)} | {field.name} | {field.kind.value} "
                 f"| {_reset(field)} | {field.description}{_values(field)} |"
             )
-    lines += [
-        "",
-        "## Range table",
-        "",
-        f"Entry i (0 to {config.ranges - 1}), word w: {WINDOW_BASE:#x} + i * {4 * ENTRY_WORDS:#x} + w * 4.",
-        "Write CONTROL last. The meaning of the fields is in `hw/range_table.py`.",
-        "",
-        "| word | name | bits | field |",
-        "|---|---|---|---|",
-    ]
-    for word in Word:
-        fields = _word_fields(WORDS.get(word))
-        lines += [f"| {word.value} | `{word.name}` | {bits} | {name} |" for bits, name in fields]
-    lines += [
-        "",
-        "## Send table",
-        "",
-        f"Send i (0 to {config.sends - 1}), word w: {SEND_BASE:#x} + i * {4 * SEND_ENTRY_WORDS:#x} + w * 4.",
-        "The meaning of the fields is in `hw/send_table.py`.",
-        "",
-        "| word | name | bits | field |",
-        "|---|---|---|---|",
-    ]
-    for send_word in SendWord:
-        fields = _word_fields(SEND_WORDS.get(send_word))
-        lines += [f"| {send_word.value} | `{send_word.name}` | {bits} | {name} |" for bits, name in fields]
+    for window in windows(config):
+        lines += [
+            "",
+            f"## {window.name.replace('_', ' ').capitalize()}",
+            "",
+            f"Entry i (0 to {window.entries - 1}), word w: {window.base:#x} + i * {4 * window.entry_words:#x} + w * 4.",
+            f"{window.note}The meaning of the fields is in `hw/{window.name}.py`.",
+            "",
+            "| word | name | bits | field |",
+            "|---|---|---|---|",
+        ]
+        for word in window.words:
+            fields = _word_fields(window.layouts.get(word))
+            lines += [f"| {word.value} | `{word.name}` | {bits} | {name} |" for bits, name in fields]
     return "\n".join(lines) + "\n"
 
 
@@ -120,22 +106,16 @@ def c_header(config: RegisterParameters) -> str:
     ]
     for register in register_map(config):
         lines += _register_defines(register)
-    lines += [
-        "",
-        "/* Range table: byte offset of entry i, and the words of an entry. */",
-        f"#define T3_RANGE_OFFSET(i) ({WINDOW_BASE:#x}u + (i) * {4 * ENTRY_WORDS:#x}u)",
-        _define("T3_RANGE_ENTRIES", config.ranges),
-    ]
-    for word in Word:
-        lines += _word_defines(f"T3_RANGE_{word.name}", word.value, WORDS.get(word))
-    lines += [
-        "",
-        "/* Send table: byte offset of send i, and the words of a send. */",
-        f"#define T3_SEND_OFFSET(i) ({SEND_BASE:#x}u + (i) * {4 * SEND_ENTRY_WORDS:#x}u)",
-        _define("T3_SEND_ENTRIES", config.sends),
-    ]
-    for send_word in SendWord:
-        lines += _word_defines(f"T3_SEND_{send_word.name}", send_word.value, SEND_WORDS.get(send_word))
+    for window in windows(config):
+        prefix = f"T3_{window.name.removesuffix('_table').upper()}"
+        lines += [
+            "",
+            f"/* {window.name.replace('_', ' ').capitalize()}: byte offset of entry i, and the words of an entry. */",
+            f"#define {prefix}_OFFSET(i) ({window.base:#x}u + (i) * {4 * window.entry_words:#x}u)",
+            _define(f"{prefix}_ENTRIES", window.entries),
+        ]
+        for word in window.words:
+            lines += _word_defines(f"{prefix}_{word.name}", word.value, window.layouts.get(word))
     for values in (Mapping, AluOperation, DataType):
         prefix = {Mapping: "MAPPING", AluOperation: "ALU", DataType: "DTYPE"}[values]
         lines += [_define(f"T3_{prefix}_{member.name}", member.value) for member in values]

@@ -5,10 +5,11 @@ same in every configuration, only field widths differ. Units are cycles, sectors
 says.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from functools import cache
+from typing import Any
 
 from amaranth.hdl import unsigned
 
@@ -23,8 +24,8 @@ from ..memory_controller.events import CONTROLLER_COUNTERS
 from ..messages import Access, Fault, Policy, Threshold
 from ..node_monitor import LATENCY_COUNTERS
 from ..parameters import between
-from ..range_table import ENTRY_WORDS
-from ..send_table import SEND_ENTRY_WORDS
+from ..range_table import ENTRY_WORDS, WORDS, Word
+from ..send_table import SEND_ENTRY_WORDS, SEND_WORDS, SendWord
 from ..tracker.doorbell import DOORBELL_COUNTERS
 from ..tracker.events import TRACKER_COUNTERS
 from ..tracker.parameters import TrackerParameters
@@ -41,6 +42,20 @@ FIRST_LINKS = 2
 PEERS_PER_REGISTER = 4
 IDENTIFICATION = 0x5433_0003
 """`T3` in ASCII and the version of this map."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A table of words behind addresses of its own: entry i, word w is at `base` + 4 * (i * `entry_words` + w), of
+    which `words` exist; `layouts` has those with fields."""
+
+    name: str
+    base: int
+    entries: int
+    entry_words: int
+    words: type[IntEnum]
+    layouts: Mapping[Any, object]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -357,14 +372,20 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             field = Field(name, 0, width, Kind.COUNTER, text + note)
             registers.append(Register(name, address, (field,), text + note, counter.counting))
             address += 4
-    for name, base, entries, entry_words in (
-        ("range_table", WINDOW_BASE, config.ranges, ENTRY_WORDS),
-        ("send_table", SEND_BASE, config.sends, SEND_ENTRY_WORDS),
-    ):
-        field = Field(name, 0, 32, Kind.WINDOW, f"one of {entries * entry_words} words; cleared by reset")
-        text = f"{name.replace('_', ' ')}: entry i, word w at {base:#x} + i * {4 * entry_words:#x} + w * 4"
-        registers.append(Register(name, base, (field,), text))
+    for window in windows(config):
+        name, words = window.name, window.entry_words
+        field = Field(name, 0, 32, Kind.WINDOW, f"one of {window.entries * words} words; cleared by reset")
+        text = f"{name.replace('_', ' ')}: entry i, word w at {window.base:#x} + i * {4 * words:#x} + w * 4"
+        registers.append(Register(name, window.base, (field,), text))
     return tuple(registers)
+
+
+def windows(config: RegisterParameters) -> tuple[Window, Window]:
+    """The range table and the send table."""
+    return (
+        Window("range_table", WINDOW_BASE, config.ranges, ENTRY_WORDS, Word, WORDS, "Write CONTROL last. "),
+        Window("send_table", SEND_BASE, config.sends, SEND_ENTRY_WORDS, SendWord, SEND_WORDS),
+    )
 
 
 def find_register(config: RegisterParameters, name: str) -> Register:

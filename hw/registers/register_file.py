@@ -14,19 +14,19 @@ from amaranth.lib.wiring import In, Out
 from ..counters import Counting
 from ..interfaces import AxiLite
 from ..messages import Messages
-from ..range_table import ENTRY_WORDS, RangeWrite, Word
-from ..send_table import SEND_ENTRY_WORDS, SendWord, SendWrite
+from ..range_table import RangeWrite, Word
+from ..send_table import SendWrite
 from .map import (
     ADDRESS_BITS,
     COUNTER_BITS,
-    SEND_BASE,
-    WINDOW_BASE,
     Field,
     Kind,
     Register,
     RegisterParameters,
+    Window,
     counters,
     register_map,
+    windows,
 )
 
 OKAY = 0
@@ -37,7 +37,7 @@ KEPT_HERE = ("fault_record", "fault_va_low", "fault_va_high", "fault_count")
 
 
 @dataclass(frozen=True)
-class _Window:
+class _Table:
     """Words of a table: entries of 2**`entry_bits` words, of which `words` are used, from byte address `base` on. They
     are kept in a memory with port `write` and port `read`, and broadcast on `bus`."""
 
@@ -218,16 +218,15 @@ class RegisterFile(wiring.Component):
         with m.If(self.axi_rready):
             m.d.sync += self.axi_rvalid.eq(0)
 
-        windows = [
-            self._window(m, "ranges", WINDOW_BASE, self._config.ranges, ENTRY_WORDS, len(Word), self.range_write),
-            self._window(m, "sends", SEND_BASE, self._config.sends, SEND_ENTRY_WORDS, len(SendWord), self.send_write),
-        ]
-        clear_index = Signal(max(window.index_bits for window in windows))
+        buses = (self.range_write, self.send_write)
+        tables = [self._table(m, *pair) for pair in zip(windows(self._config), buses, strict=True)]
+        ranges, sends = tables
+        clear_index = Signal(max(table.index_bits for table in tables))
         write_mask = Signal(32)
         m.d.comb += write_mask.eq(Cat(bit.replicate(8) for bit in write_strobe))
 
         # Default of every cycle; a write below overrides.
-        m.d.sync += [window.bus.valid.eq(0) for window in windows]
+        m.d.sync += [table.bus.valid.eq(0) for table in tables]
         for register in self._registers:
             for field in register.fields:
                 if field.kind is Kind.SELF_CLEARING:
@@ -236,8 +235,8 @@ class RegisterFile(wiring.Component):
         with m.FSM(name="access"):
             with m.State("CLEAR_WINDOWS"):
                 m.d.sync += clear_index.eq(clear_index + 1)
-                for window in windows:
-                    window.put(m, clear_index[: window.index_bits], Const(0, 32))
+                for table in tables:
+                    table.put(m, clear_index[: table.index_bits], Const(0, 32))
                 with m.If(clear_index.all()):
                     m.d.sync += clearing.eq(0)
                     m.next = "CHOOSE"
@@ -247,25 +246,25 @@ class RegisterFile(wiring.Component):
                 m.d.comb += [
                     can_write.eq(address_held & data_held & ~self.axi_bvalid),
                     can_read.eq(read_held & ~self.axi_rvalid),
-                    *(window.read.addr.eq(write_address[2:]) for window in windows),
+                    *(table.read.addr.eq(write_address[2:]) for table in tables),
                 ]
                 # The answer to the access before is still on the bus: the other kind comes first if it waits.
                 with m.If(self.doorbell_ring):
-                    m.d.comb += windows[0].read.addr.eq(self.doorbell_range << windows[0].entry_bits)
+                    m.d.comb += ranges.read.addr.eq(self.doorbell_range << ranges.entry_bits)
                     m.next = "ENTRY"
                 with m.Elif(can_write):
                     m.next = "WRITE"
                 with m.Elif(can_read):
-                    m.d.comb += [window.read.addr.eq(read_address[2:]) for window in windows]
+                    m.d.comb += [table.read.addr.eq(read_address[2:]) for table in tables]
                     m.next = "READ"
             with m.State("ENTRY"):
                 word = Signal(range(len(Word)))
                 m.d.comb += [
-                    windows[0].read.addr.eq((self.doorbell_range << windows[0].entry_bits) + word + 1),
+                    ranges.read.addr.eq((self.doorbell_range << ranges.entry_bits) + word + 1),
                     self.doorbell_entry.valid.eq(1),
                     self.doorbell_entry.index.eq(self.doorbell_range),
                     self.doorbell_entry.word.eq(word),
-                    self.doorbell_entry.data.eq(windows[0].read.data),
+                    self.doorbell_entry.data.eq(ranges.read.data),
                 ]
                 m.d.sync += word.eq(word + 1)
                 with m.If(word == len(Word) - 1):
@@ -278,10 +277,10 @@ class RegisterFile(wiring.Component):
                     self.axi_bvalid.eq(1),
                     self.axi_bresp.eq(OKAY),
                 ]
-                with m.If(windows[0].holds(write_address)):
-                    self._put(m, windows[0], write_address, write_data, write_mask)
-                with m.Elif(windows[1].holds(write_address)):
-                    self._put(m, windows[1], write_address, write_data, write_mask)
+                with m.If(ranges.holds(write_address)):
+                    self._put(m, ranges, write_address, write_data, write_mask)
+                with m.Elif(sends.holds(write_address)):
+                    self._put(m, sends, write_address, write_data, write_mask)
                 with m.Else():
                     self._write(m, write_address, write_data, write_mask, clear_fault, clear_done)
                 m.next = "CHOOSE"
@@ -291,28 +290,29 @@ class RegisterFile(wiring.Component):
                     self.axi_rvalid.eq(1),
                     self.axi_rresp.eq(OKAY),
                 ]
-                with m.If(windows[0].holds(read_address)):
-                    m.d.sync += self.axi_rdata.eq(windows[0].read.data)
-                with m.Elif(windows[1].holds(read_address)):
-                    m.d.sync += self.axi_rdata.eq(windows[1].read.data)
+                with m.If(ranges.holds(read_address)):
+                    m.d.sync += self.axi_rdata.eq(ranges.read.data)
+                with m.Elif(sends.holds(read_address)):
+                    m.d.sync += self.axi_rdata.eq(sends.read.data)
                 with m.Else():
                     self._read(m, read_address)
                 m.next = "CHOOSE"
         return m
 
     @staticmethod
-    def _window(m: Module, name: str, base: int, entries: int, entry_words: int, words: int, bus: data.View) -> _Window:
-        """The words of a table of `entries` entries and their memory."""
-        entry_bits = (entry_words - 1).bit_length()
-        index_bits = entry_bits + (entries - 1).bit_length()
+    def _table(m: Module, window: Window, bus: data.View) -> _Table:
+        """The words of `window`, in a memory."""
+        entry_bits = (window.entry_words - 1).bit_length()
+        index_bits = entry_bits + (window.entries - 1).bit_length()
         memory = Memory(shape=32, depth=1 << index_bits, init=[])
-        m.submodules[name] = memory
-        return _Window(base, words, entry_bits, index_bits, bus, memory.write_port(), memory.read_port())
+        m.submodules[window.name] = memory
+        ports = memory.write_port(), memory.read_port()
+        return _Table(window.base, len(window.words), entry_bits, index_bits, bus, *ports)
 
     @staticmethod
-    def _put(m: Module, window: _Window, address: Signal, value: Signal, mask: Signal) -> None:
-        """Write the bits of `mask` of a word of a window, which its memory reads in this cycle."""
-        window.put(m, address[2 : 2 + window.index_bits], (window.read.data & ~mask) | (value & mask))
+    def _put(m: Module, table: _Table, address: Signal, value: Signal, mask: Signal) -> None:
+        """Write the bits of `mask` of a word of `table`, which its memory reads in this cycle."""
+        table.put(m, address[2 : 2 + table.index_bits], (table.read.data & ~mask) | (value & mask))
 
     def _write(
         self, m: Module, address: Signal, value: Signal, mask: Signal, clear_fault: Signal, clear_done: Signal

@@ -1,8 +1,6 @@
 """The register map as SystemRDL 2.0, from which tools make IP-XACT, UVM models and documentation."""
 
-from ..range_table import ENTRY_WORDS, Word
-from ..send_table import SEND_ENTRY_WORDS, SendWord
-from .map import SEND_BASE, WINDOW_BASE, Field, Kind, Register, RegisterParameters, register_map
+from .map import Field, Kind, Register, RegisterParameters, register_map, windows
 
 _ACCESS = {
     Kind.CONSTANT: "sw = r; hw = na;",
@@ -55,21 +53,13 @@ def systemrdl(config: RegisterParameters) -> str:
         for field in register.fields:
             lines += _field(register, field)
         lines.append(f"  }} {_name(register.name)} @ 0x{register.address:X};")
-    lines += [
-        "  regfile {",
-        '    desc = "An entry of the range table";',
-        *(
-            f"    reg {{ field {{ sw = rw; hw = r; }} value[31:0] = 0; }} {word.name.lower()} @ 0x{4 * word.value:X};"
-            for word in Word
-        ),
-        f"  }} range_table[{config.ranges}] @ 0x{WINDOW_BASE:X} += 0x{4 * ENTRY_WORDS:X};",
-        "  regfile {",
-        '    desc = "An entry of the send table";',
-        *(
-            f"    reg {{ field {{ sw = rw; hw = r; }} value[31:0] = 0; }} {word.name.lower()} @ 0x{4 * word.value:X};"
-            for word in SendWord
-        ),
-        f"  }} send_table[{config.sends}] @ 0x{SEND_BASE:X} += 0x{4 * SEND_ENTRY_WORDS:X};",
-        "};",
-    ]
+    for window in windows(config):
+        words = window.name.replace("_", " ")
+        lines += ["  regfile {", f'    desc = "An entry of the {words}";']
+        for word in window.words:
+            value = "field { sw = rw; hw = r; } value[31:0] = 0;"
+            lines.append(f"    reg {{ {value} }} {word.name.lower()} @ 0x{4 * word.value:X};")
+        step = f"+= 0x{4 * window.entry_words:X}"
+        lines.append(f"  }} {window.name}[{window.entries}] @ 0x{window.base:X} {step};")
+    lines.append("};")
     return "\n".join(lines) + "\n"

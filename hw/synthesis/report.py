@@ -1,6 +1,7 @@
 """Figures of all blocks and presets: the table of AREA.md, the JSON summary, what changed since the last commit."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,15 @@ def changes(summary: Summary, committed: Summary) -> list[str]:
                     share = f" ({100 * (row[key] / old[key] - 1):+.1f} %)" if old[key] else ""
                     lines.append(f"{preset} {block}: {key} {old[key]:,} -> {row[key]:,}{share}")
     return lines
+
+
+def merge(summary: Summary, committed: Summary, blocks: Sequence[str]) -> Summary:
+    """`summary`, and rows of `committed` for those of `blocks` that it does not have, in the order of `blocks`."""
+    merged: Summary = {}
+    for preset, rows in summary.items():
+        known = committed.get(preset, {}) | rows
+        merged[preset] = {block: known[block] for block in blocks if block in known}
+    return merged
 
 
 def read_summary(path: Path) -> Summary:

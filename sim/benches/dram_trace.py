@@ -4,8 +4,8 @@ The traces are read and the clock is made in compiled code (`dram_trace.sv`, `fr
 in between.
 """
 
-import functools
 import resource
+import signal
 import subprocess
 import tempfile
 import time
@@ -18,12 +18,16 @@ from hw.export.verilog import to_systemverilog
 from hw.messages import ArbiterControl, Policy, Threshold
 from sim.benches.dram_channel import DramChannel, TraceFigures
 from sim.benches.trace_file import Trace
-from sim.errors import SimulationError
+from sim.errors import MachineError, SimulationError
 from sim.models import model_texts
 from sim.models.timing_checker import Rule
+from sim.simulator.build_folder import BUILDING, Tell, recipe, remembered, silent
 from sim.simulator.executable import build_executable
+from sim.simulator.machine import build_minutes
+from sim.simulator.sources import digest_of
 
 ARGUMENTS = ["--cc", "--exe", "--noassert-case", "-CFLAGS", '-DMODEL=Vdram_trace -DMODEL_HEADER=\\"Vdram_trace.h\\"']
+TOP = "dram_trace"
 SOURCES = ("dram_trace.sv", "trace_player.sv", "free_running.cpp", "trace_reader.cpp")
 MODELS = ("hbm_array.sv", "clock_gate.sv")
 STREAMS = ("compute", "communication")
@@ -103,14 +107,22 @@ class TraceResult:
         return self.figures["row_hits"] / self.requests
 
 
-@functools.cache
-def build(config: Configuration) -> Path:
-    """The simulator of a channel of `config`."""
+def build(config: Configuration, tell: Tell = silent) -> Path:
+    """The simulator of a channel of `config`, not even exported if it is there; `tell` hears of a build."""
+    noted = recipe("channel", config, digest_of(__name__))
+    return remembered(noted, lambda: _built(config, tell).parent) / f"V{TOP}"
+
+
+def _built(config: Configuration, tell: Tell) -> Path:
     here = Path(__file__).parent
+
+    def begun() -> None:
+        tell(f"{BUILDING} the channel: preset {config.name}, first time only, {build_minutes('channel')}")
+
     texts = {"dram_channel.sv": to_systemverilog(DramChannel(config), "dram_channel")}
     texts |= {name: (here / name).read_text() for name in SOURCES} | model_texts(MODELS)
     widths = [f"-GCONTROL_BITS={ArbiterControl.size}", f"-GFIGURE_BITS={TraceFigures.size}"]
-    return build_executable("dram_trace", texts, [*ARGUMENTS, *widths])
+    return build_executable(TOP, texts, [*ARGUMENTS, *widths], begun)
 
 
 def arbiter_control(policy: Policy, threshold: Threshold, starvation_limit: int, refresh: bool, **detector: int) -> int:
@@ -170,8 +182,11 @@ def play(executable: Path, traces: Mapping[str, Trace], control: int, limit: int
         seconds = time.perf_counter() - started
         processor_seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
     word = next((line.split()[1] for line in outcome.stdout.splitlines() if line.startswith("figures ")), None)
-    if outcome.returncode or word is None:
-        raise SimulationError(f"the channel failed:\n{(outcome.stdout + outcome.stderr)[-2000:]}")
+    if outcome.returncode == -signal.SIGKILL:
+        raise MachineError("the simulator of the channel was killed, as happens when memory runs out")
+    if outcome.returncode or word is None or set(word) - set("0123456789abcdef"):
+        said = (outcome.stdout + outcome.stderr).strip().splitlines()
+        raise SimulationError(f"the simulator of the channel failed: {said[-1] if said else 'it has said nothing'}")
     bits = int(word, 16)
     figures = {name: bits >> field.offset & (1 << field.width) - 1 for name, field in TraceFigures}
     return _result(traces, figures, seconds, processor_seconds)

@@ -18,9 +18,9 @@ from hw.synthesis.alternatives import COUNTER_BITS, PAPER, VARIANTS, configurati
 from sim.cli import options
 from sim.cli.sweep import STORE
 from sim.cli.terminal import complain, finish, refuse, stages
-from sim.errors import check_folder, check_processes, chosen
+from sim.errors import check_processes, chosen
 from sim.experiments.catalogue import layer
-from sim.files import replaced
+from sim.files import check_folder, replaced
 from sim.simulator.checkout import commit
 from sim.simulator.prerequisites import require_simulator
 

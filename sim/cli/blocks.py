@@ -12,12 +12,12 @@ from hw.config import PRESETS
 from sim.cli import options
 from sim.cli.terminal import finish, stages
 from sim.collectives.known import PROGRAMS
-from sim.errors import UsageError, check_folder
+from sim.errors import UsageError
 from sim.experiments.catalogue import recorded
 from sim.experiments.hardware import configuration, parse_settings
 from sim.experiments.spec import DTYPES, OPERATIONS
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS
-from sim.files import cannot_write
+from sim.files import cannot_write, check_folder
 from sim.simulator.prerequisites import require_simulator
 from sim.topologies.known import TOPOLOGIES
 from sim.workloads.table import WORKLOADS
@@ -45,8 +45,12 @@ def vectors(
     try:
         with stages("vectors"):
             count, mismatches = run_vectors(file, dtype, op)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise UsageError(f"{file}: {error}") from error
+    except OSError as error:
+        if error.filename != str(file):
+            raise
+        raise UsageError(f"{file} cannot be read ({error.strerror})") from error
     for line, a, b, expected, got in mismatches[:SHOWN_MISMATCHES]:
         typer.echo(f"line {line}: {a:X} {op} {b:X} gives {got:X}, not {expected:X}")
     if len(mismatches) > SHOWN_MISMATCHES:

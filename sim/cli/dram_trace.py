@@ -85,8 +85,7 @@ def dram_trace(
     from sim.benches.dram_trace import arbiter_control, build, play
 
     with stages("dram-trace") as progress:
-        progress("building the channel")
-        executable = build(config)
+        executable = build(config, progress)
         progress(f"playing {sum(map(len, traces.values())):,} requests")
         control = arbiter_control(POLICIES[policy], THRESHOLDS[threshold], starvation_limit, refresh)
         result = play(executable, traces, control)

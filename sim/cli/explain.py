@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from sim.cli import choices
 from sim.cli.sweep import require_report_packages
-from sim.cli.terminal import refuse
 from sim.collectives.explain import explain as lines_about
 from sim.collectives.known import PROGRAMS, program
 from sim.collectives.program import Program
@@ -16,17 +16,6 @@ from sim.files import check_writable, replaced
 from sim.topologies.known import TOPOLOGIES, topology
 
 PICTURES = (".svg", ".png")
-GATES = {"coarse": False, "fine": True}
-"""Whether a workgroup waits for its tile row only."""
-SET_BY_OPTION = {
-    "direction": "direction",
-    "pieces": "pieces",
-    "splits": "splits",
-    "residual": "residual",
-    "gates": "fine",
-    "root": "root",
-}
-"""Parameter of the command -> option of a program."""
 
 
 def explain(
@@ -44,16 +33,11 @@ def explain(
     direction: Annotated[
         str | None, typer.Option(help="Way round the ring: cw to the next rank, or ccw.", metavar="NAME")
     ] = None,
-    pieces: Annotated[
-        int | None, typer.Option(help="Into how many pieces, that follow each other, it is cut.", metavar="Q")
-    ] = None,
-    splits: Annotated[int | None, typer.Option(help="Addends of a split-K GEMM.", metavar="S")] = None,
-    residual: Annotated[bool, typer.Option("--residual", help="A kernel adds a residual before the gather.")] = False,
-    gates: Annotated[
-        str | None,
-        typer.Option(help="Workgroups wait for a chunk, or for their tile row: coarse or fine.", metavar="NAME"),
-    ] = None,
-    root: Annotated[int | None, typer.Option(help="The rank that has what is broadcast.", metavar="R")] = None,
+    pieces: choices.Pieces = None,
+    splits: choices.Splits = None,
+    residual: choices.Residual = False,
+    gates: choices.Gates = None,
+    root: choices.Root = None,
 ) -> None:
     """Show what a collective is as a program: per rank its regions, sends and triggers, and what it moves.
 
@@ -61,21 +45,18 @@ def explain(
 
     Example: t3rtl explain ring-all-reduce --gpus 4 --picture build/all-reduce.svg
     """
-    if name not in PROGRAMS:
-        raise UsageError(f"collective must be one of {', '.join(PROGRAMS)}; got {name!r}")
-    for parameter, option in SET_BY_OPTION.items():
-        if option not in PROGRAMS[name].options:
-            refuse(context, f"{name} has no such choice", parameter)
+    said = choices.chosen(
+        context,
+        name,
+        direction=None if direction is None else choices.named("direction", direction, DIRECTIONS),
+        pieces=pieces,
+        splits=splits,
+        residual=residual or None,
+        gates=gates,
+        root=root,
+    )
     _check_picture(picture)
-    chosen = {
-        "direction": _named("direction", direction, DIRECTIONS),
-        "pieces": pieces,
-        "splits": splits,
-        "residual": residual or None,
-        "fine": _named("gates", gates, GATES),
-        "root": root,
-    }
-    made = program(name, gpus, **{option: value for option, value in chosen.items() if value is not None})
+    made = program(name, gpus, **said)
     joined = topology(wiring or next(PROGRAMS[name].topologies), gpus)
     if rank is not None and not 0 <= rank < gpus:
         raise UsageError(f"rank must be from 0 to {gpus - 1}, got {rank}")
@@ -84,15 +65,6 @@ def explain(
     if picture is not None:
         _draw(picture, made, joined.name)
         typer.echo(f"\n{picture}")
-
-
-def _named(option: str, value: str | None, allowed: dict[str, Any]) -> Any:
-    """What `value` stands for; None stays None."""
-    if value is None:
-        return None
-    if value not in allowed:
-        raise UsageError(f"{option} must be one of {', '.join(allowed)}; got {value!r}")
-    return allowed[value]
 
 
 def _check_picture(path: Path | None) -> None:

@@ -7,17 +7,21 @@ simulator is imported inside the commands, so that help, lists and refusals come
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from hw.release import release
 from sim.cli.alternatives import alternatives
 from sim.cli.blocks import show_list, vectors, verilog
 from sim.cli.calibrate import calibrate
+from sim.cli.children import adopt_orphans, end_children
 from sim.cli.compare import compare
+from sim.cli.doctor import doctor
 from sim.cli.dram_trace import dram_trace
 from sim.cli.explain import explain
+from sim.cli.reduce import reduce
 from sim.cli.regress import bench, regress
 from sim.cli.report import report
 from sim.cli.run import run
@@ -25,6 +29,7 @@ from sim.cli.sweep import sweep
 from sim.cli.synth import synth
 from sim.cli.terminal import complain, silence_broken_pipe
 from sim.errors import MachineError, SimulationError, UsageError
+from sim.simulator.checkout import commit
 
 
 class Commands(TyperGroup):
@@ -42,15 +47,35 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="""T3 (Track & Trigger) as hardware: GEMM overlapped with ring reduce-scatter, in RTL, bit for bit.
 
-    Start with [bold]t3rtl run shape --gpus 2 --shape 256 128 64[/bold], then [bold]t3rtl list[/bold].
+    Start with [bold]t3rtl run shape --gpus 2 --shape 256 128 64[/bold], then [bold]t3rtl list[/bold];
+    [bold]t3rtl doctor[/bold] says whether this machine has what it takes.
     Exit code: 0 the result is right, 1 it is wrong, 2 bad input, 3 the machine failed, 130 interrupted.""",
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"t3rtl {release()}, commit {commit()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show version and commit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Options before the name of a command."""
+
+
 app.add_typer(run, name="run")
+app.command("reduce")(reduce)
 app.command("list")(show_list)
 app.command("explain")(explain)
 app.command("sweep")(sweep)
 app.command("report")(report)
 app.command("compare")(compare)
+app.command("doctor")(doctor)
 app.command("regress")(regress)
 app.command("bench")(bench)
 app.command("calibrate")(calibrate)
@@ -93,7 +118,8 @@ def command_line(arguments: Sequence[str]) -> int:
 
 
 def _interrupted() -> int:
-    """Say so; 130."""
+    """End what still runs, and say so; 130."""
+    end_children()
     print("t3rtl: interrupted", file=sys.stderr)
     return INTERRUPTED
 
@@ -112,6 +138,7 @@ def _refuse(sentence: str) -> int:
 
 def main() -> None:
     """Entry point of the command `t3rtl`."""
+    adopt_orphans()
     sys.exit(command_line(sys.argv[1:]))
 
 

@@ -56,6 +56,13 @@ Set = Annotated[
 Waves = Annotated[
     Path | None, typer.Option(help="Write waves to this FST file, and a GTKWave view beside it.", metavar="FILE.fst")
 ]
+Timeline = Annotated[
+    Path | None, typer.Option(help="Write what happened to this file, for ui.perfetto.dev.", metavar="FILE.pftrace")
+]
+Html = Annotated[
+    Path | None,
+    typer.Option(help="Draw what happened on this page: space-time, bandwidth, queues.", metavar="FILE.html"),
+]
 Results = Annotated[Path, typer.Option(help="File of the results.", metavar="FILE.json")]
 
 Variant = Annotated[str, _named("What runs and who reduces", list(VARIANTS))]

@@ -45,7 +45,7 @@ def regress(
     typer.echo(header())
     with Progress(*counted_columns(), console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("scenarios", total=len(chosen))
-        for index, result in run_all(chosen, processes, lambda text: say(f"{text} (once; it is kept in build)")):
+        for index, result in run_all(chosen, processes, say):
             results[index] = result
             typer.echo(format_row(result))
             bar.advance(task)
@@ -80,7 +80,7 @@ def bench(
     with stages("bench") as progress:
         for number in range(repeat):
             progress(f"run {number + 1} of {repeat}")
-            results += [result for _, result in run_all([spec], processes=1)]
+            results += [result for _, result in run_all([spec], processes=1, tell=progress)]
     best = max(results, key=lambda result: result.get("kilocycles_per_second", 0.0))
     speed, cycles = best.get("kilocycles_per_second", 0.0), best.get("cycles", 0)
     show_errors(results)

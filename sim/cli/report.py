@@ -17,7 +17,8 @@ from sim.cli.sweep import (
     show_failures,
 )
 from sim.cli.terminal import leave, refuse
-from sim.errors import check_folder, check_processes
+from sim.errors import check_processes
+from sim.files import check_folder
 from sim.simulator.prerequisites import require_simulator
 
 
@@ -62,6 +63,7 @@ def report(
 
     points = needed_points(section or SECTIONS, only or ())
     check_folder(out)
+    check_folder(store)
     kept = PointStore(store, source_version())
     started = time.monotonic()
     if run:

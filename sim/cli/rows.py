@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sim.experiments.results import Result
-from sim.experiments.spec import ARRAY, Spec
+from sim.experiments.spec import KERNELS, TRACE, Spec
 
 COLUMNS = (
     ("scenario", 30),
@@ -93,7 +93,7 @@ def figure_lines(result: Result) -> list[str]:
 
 def _beside(result: Result) -> dict[str, str]:
     """What GEMM and reduce-scatter take alone, simulated or by the model."""
-    if result["spec"]["compute"] != ARRAY:
+    if result["spec"]["compute"] in (KERNELS, TRACE):
         return {
             "GEMM by the model": f"{result['analytic_gemm_cycles']:,}",
             "RS on the wire": f"{result['rs_wire_cycles']:,}",

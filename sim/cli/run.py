@@ -8,21 +8,30 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sim.cli import options
+from sim.cli import choices, options
+from sim.cli.recorded import NOT_RECORDED, Recorded, check_distinct
 from sim.cli.rows import figure_lines, format_row, header
 from sim.cli.terminal import keep_results, leave, show_errors, stages
-from sim.errors import UsageError
 from sim.experiments import catalogue
-from sim.experiments.spec import ARRAY, Spec, label
+from sim.experiments.spec import ARRAY, PROGRAM, TOPOLOGIES, Spec, label
 from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
 from sim.files import check_writable, keep
 from sim.simulator.prerequisites import require_simulator, require_waves
+from sim.workloads.program_plans import TILE_ORDERS
 
 OUT = Path("build/run/results.json")
 
 
 class Uses(TyperGroup):
-    """The uses of `t3rtl run`; the name of a sub-layer, which has slashes, is short for `layer NAME`."""
+    """The uses of `t3rtl run`; the name of a sub-layer, which has slashes, is short for `layer NAME`, and `--collective
+    NAME` for `collective NAME`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """As of any group of commands."""
+        if "--collective" in args and args[0].startswith("--"):
+            place = args.index("--collective")
+            args = ["collective", *args[place + 1 : place + 2], *args[:place], *args[place + 2 :]]
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """As of any group of commands."""
@@ -39,11 +48,18 @@ run = typer.Typer(
 )
 
 
-def execute(spec: Spec, results: Path, waves: Path | None = None, others: tuple[Path, ...] = ()) -> tuple[Any, Any]:
+def execute(
+    spec: Spec,
+    results: Path,
+    waves: Path | None = None,
+    others: tuple[Path, ...] = (),
+    recorded: Recorded = NOT_RECORDED,
+) -> tuple[Any, Any]:
     """Run `spec`, show its figures, write them to `results`; the result, and what the ranks hold of the data. `others`
-    are further files that the command will write."""
+    are further files that the command will write, `recorded` those of its timeline."""
     require_simulator()
-    for path in (results, *others):
+    check_distinct(results, waves, *others, *recorded.files)
+    for path in (results, *others, *recorded.files):
         check_writable(path)
     if waves is not None:
         require_waves()
@@ -51,10 +67,10 @@ def execute(spec: Spec, results: Path, waves: Path | None = None, others: tuple[
     from sim.experiments.experiment import run_with_output
     from sim.experiments.regression import quiet
 
-    title = spec.name if spec.compute == ARRAY else label(spec)
+    title = spec.name if spec.compute in (ARRAY, PROGRAM) else label(spec)
     with stages(title) as progress, quiet():
-        result, reduced = run_with_output(spec, progress, waves)
-    if spec.compute == ARRAY:
+        result, reduced = run_with_output(spec, progress, waves, recorded.writer)
+    if spec.compute in (ARRAY, PROGRAM):
         typer.echo(header())
         typer.echo(format_row(result))
     for line in figure_lines(result):
@@ -62,6 +78,9 @@ def execute(spec: Spec, results: Path, waves: Path | None = None, others: tuple[
     show_errors([result])
     keep_results(results, [result])
     typer.echo(f"results: {results}")
+    if waves is not None:
+        typer.echo(f"waves: {waves}, a view of them for GTKWave: {waves.with_suffix('.gtkw')}")
+    recorded.say(typer.echo)
     return result, reduced
 
 
@@ -86,6 +105,8 @@ def shape(
     alone: options.Alone = True,
     settings: options.Set = None,
     waves: options.Waves = None,
+    timeline: options.Timeline = None,
+    html: options.Html = None,
     out: options.Results = OUT,
     bug: options.Bug = "",
 ) -> None:
@@ -115,6 +136,80 @@ def shape(
         settings=catalogue.settings(settings),
         bug=bug,
     )
+    result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html))
+    leave(0 if result["passed"] else 1)
+
+
+@run.command()
+def collective(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A collective, see t3rtl list.", metavar="NAME")],
+    gpus: options.Gpus = 4,
+    wiring: Annotated[
+        str, typer.Option("--topology", help=f"How they are joined: {' or '.join(TOPOLOGIES)}.", metavar="NAME")
+    ] = TOPOLOGIES[0],
+    shape: options.Shape = (384, 128, 64),
+    preset: options.Preset = "paper",
+    policy: options.Policy = "mca",
+    threshold: options.Threshold = "auto",
+    dtype: options.Dtype = "fp16",
+    op: options.Operation = "add",
+    tile: options.Tile = (32, 64),
+    wfs: options.Wavefronts = 8,
+    dma_block: options.DmaBlock = 0,
+    tile_order: Annotated[
+        str, typer.Option(help=f"In which order a GEMM takes its tiles: {', '.join(TILE_ORDERS)}.", metavar="NAME")
+    ] = TILE_ORDERS[0],
+    direction: options.Direction = "cw",
+    initial: options.Initial = "first-touch",
+    pieces: choices.Pieces = None,
+    splits: choices.Splits = None,
+    residual: choices.Residual = False,
+    gates: choices.Gates = None,
+    root: choices.Root = None,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="Run a GEMM that has nothing to do with it beside it.")
+    ] = False,
+    stalls: options.Stalls = 0,
+    seed: options.Seed = 1,
+    starvation_limit: options.StarvationLimit = 2000,
+    settings: options.Set = None,
+    waves: options.Waves = None,
+    out: options.Results = OUT,
+    bug: options.Bug = "",
+) -> None:
+    """Any collective as a program, with the kernels that it is beside or part of, and real data. M rows has each of its
+    arrays, K columns what a GEMM reads as it is gathered.
+
+    Example: t3rtl run --collective ring-all-gather-gemm --topology ring --gpus 3 --shape 120 100 70 --gates fine
+    """
+    said = choices.chosen(
+        context, name, pieces=pieces, splits=splits, residual=residual or None, gates=gates, root=root
+    )
+    spec = catalogue.collective(
+        name,
+        gpus,
+        policy,
+        threshold,
+        wiring,
+        said,
+        shape=shape,
+        preset=preset,
+        dtype=dtype,
+        op=op,
+        tile=tile,
+        wfs=wfs,
+        dma_block=dma_block,
+        tile_order=tile_order,
+        independent=independent,
+        direction=direction,
+        initial=initial,
+        stalls=stalls,
+        seed=seed,
+        starvation_limit=starvation_limit,
+        settings=catalogue.settings(settings),
+        bug=bug,
+    )
     result, _ = execute(spec, out, waves)
     leave(0 if result["passed"] else 1)
 
@@ -129,9 +224,11 @@ def _shared(
     tracker_ways: options.TrackerWays = 8,
     seed: options.Seed = 1,
     settings: options.Set = None,
+    timeline: options.Timeline = None,
+    html: options.Html = None,
     out: options.Results = OUT,
 ) -> None:
-    """The options of every use at full size. All but `settings` and `out` are fields of the spec, or its variant."""
+    """The options of every use at full size. All but `settings` and files are fields of the spec, or its variant."""
 
 
 def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
@@ -139,8 +236,9 @@ def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
     own = [item for item in signature(use).parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
     parameters = [*own, *signature(_shared).parameters.values()]
 
-    def command(settings: list[str] | None, out: Path, **fields: Any) -> None:
-        result, _ = execute(use(settings=catalogue.settings(settings), **fields), out)
+    def command(settings: list[str] | None, timeline: Path | None, html: Path | None, out: Path, **fields: Any) -> None:
+        spec = use(settings=catalogue.settings(settings), **fields)
+        result, _ = execute(spec, out, recorded=Recorded(timeline, html))
         leave(0 if result["passed"] else 1)
 
     command.__name__, command.__doc__ = use.__name__, use.__doc__
@@ -204,6 +302,8 @@ def arrays(
     direction: options.Direction = "cw",
     settings: options.Set = None,
     waves: options.Waves = None,
+    timeline: options.Timeline = None,
+    html: options.Html = None,
     results: options.Results = OUT,
     bug: options.Bug = "",
 ) -> None:
@@ -227,9 +327,7 @@ def arrays(
         settings=catalogue.settings(settings),
         bug=bug,
     )
-    if out.resolve() == results.resolve():
-        raise UsageError("--out and --results must be two files")
-    result, reduced = execute(spec, results, waves, (out,))
+    result, reduced = execute(spec, results, waves, (out,), Recorded(timeline, html))
     if result["passed"]:
         ranks, elements = array.patterns.shape
         y = array.restored(chunk_elements(reduced, elements // ranks))

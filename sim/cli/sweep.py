@@ -16,7 +16,7 @@ from sim.cli.terminal import complain, counted_columns, errors, leave, refuse
 from sim.errors import UsageError, check_processes
 from sim.experiments.results import broken_down, flat, write_results
 from sim.experiments.spec import label
-from sim.files import check_writable, keep, replaced
+from sim.files import check_folder, check_writable, keep, replaced
 from sim.simulator.prerequisites import require_simulator
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def sweep(
     require_simulator()
     check_writable(out)
     check_writable(table_beside(out))
+    check_folder(store)
     started = time.monotonic()
     kept = PointStore(store, source_version())
     found: dict[Any, Outcome] = {}

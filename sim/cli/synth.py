@@ -12,7 +12,8 @@ import typer
 from hw.config import PRESETS
 from sim.cli import options
 from sim.cli.terminal import complain, finish, refuse, stages
-from sim.errors import UsageError, check_folder, check_processes, chosen
+from sim.errors import UsageError, check_processes, chosen
+from sim.files import check_folder
 
 DEFAULT_PRESETS = ("paper", "quad")
 TABLE = Path(__file__).resolve().parents[2] / "hw/synthesis/AREA.md"
@@ -41,7 +42,10 @@ def synth(
     out: Annotated[Path, typer.Option(help="Folder of netlists, logs, path reports and summary.json.")] = Path(
         "build/synth"
     ),
-    record: Annotated[bool, typer.Option(help="Write hw/synthesis/AREA.md and hw/synthesis/figures.json.")] = False,
+    record: Annotated[
+        bool,
+        typer.Option(help="Write hw/synthesis/AREA.md and hw/synthesis/figures.json; rows of other blocks stay."),
+    ] = False,
 ) -> None:
     """Area, memory bits and critical path of every block: generic gates, ASIC in units of process (FO4), ECP5.
 
@@ -63,8 +67,8 @@ def synth(
     files = list(liberty or [])
     check_processes(processes)
     check_folder(out)
-    if record and (block or preset or files):
-        raise UsageError("--record needs all blocks and both default presets, without --block, --preset and --liberty")
+    if record and (preset or files):
+        raise UsageError("--record needs both default presets, without --preset and --liberty")
     try:
         if files:
             Library(files)
@@ -78,7 +82,8 @@ def synth(
         default_library(out / name)
 
     # Placing a part once more by itself takes two minutes for the ALU alone.
-    placed = [] if not fpga else [name for name in blocks if name != "node" and (block or name not in PARTS)]
+    parts_too = bool(block) and not record
+    placed = [] if not fpga else [name for name in blocks if name != "node" and (parts_too or name not in PARTS)]
     results: dict[tuple[str, str], Figures] = {}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with stages("synth") as progress, ProcessPoolExecutor(processes) as pool:
@@ -108,9 +113,11 @@ def synth(
     summary = report.summarize(results)
     report.write_summary(summary, out / "summary.json")
     lines = report.table(summary)
-    for line in (*lines, *report.changes(summary, report.read_summary(report.COMMITTED))):
+    committed = report.read_summary(report.COMMITTED)
+    for line in (*lines, *report.changes(summary, committed)):
         typer.echo(line)
     if record:
-        report.write_summary(summary, report.COMMITTED)
-        report.write_table(lines, TABLE)
+        kept = report.merge(summary, committed, tuple(BLOCKS))
+        report.write_summary(kept, report.COMMITTED)
+        report.write_table(report.table(kept), TABLE)
     typer.echo(f"summary: {out / 'summary.json'}; the longest paths are in {out}/PRESET/BLOCK.paths.txt")

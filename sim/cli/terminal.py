@@ -21,6 +21,7 @@ from rich.progress import (
 from sim.errors import MachineError, UsageError
 from sim.experiments.results import Result, as_text, write_results
 from sim.files import keep
+from sim.simulator.build_folder import BUILDING
 
 errors = Console(stderr=True, highlight=False)
 
@@ -33,9 +34,13 @@ def counted_columns() -> tuple[ProgressColumn, ...]:
 
 @contextmanager
 def stages(title: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on the terminal that names the current stage; nothing when standard error is not a terminal."""
+    """A spinner on the terminal that names the current stage; when standard error is not a terminal, a line for each
+    build, because that is what takes long."""
+    if not errors.is_terminal:
+        yield lambda stage: say(f"{title}: {stage}") if stage.startswith(BUILDING) else None
+        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+    with Progress(*columns, console=errors, transient=True) as bar:
         task = bar.add_task(title)
         yield lambda stage: bar.update(task, description=f"{title}: {stage}")
 

@@ -12,7 +12,7 @@ from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.compiler import backing_sectors, needs, workgroup_stride
 from sim.errors import UsageError
 from sim.experiments.hardware import configuration, with_room
-from sim.experiments.job import Build, Job, arrays_at, compiled, program_of, results_of
+from sim.experiments.job import Build, Job, arrays_at, compiled_ring, program_of, results_of
 from sim.experiments.spec import Spec
 from sim.experiments.user_arrays import load_inputs, padded
 from sim.experiments.variants import POLICIES, THRESHOLDS
@@ -143,7 +143,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
     arrays = sum(item.chunks for item in program.arrays) * tiling.sectors
     backing = ARRAY_BASE + -(-arrays // 8) * 8
     inputs = (INPUT_BASE, INPUT_SECTORS)
-    programs = compiled(spec, config, tiling, gpus, inputs, backing)
+    programs = compiled_ring(spec, config, tiling, gpus, inputs, backing)
     gemm = [gemm_words(spec, config, tiling, node.rank, node.fill_element) for node in programs]
     setup = [[*node.writes, register_write(config, "control", clear_counters=1)] for node in programs]
     # For the GEMM alone, its stores are plain.
@@ -181,6 +181,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
             "stall": _stalls(spec),
             "timeout": _timeout(spec, config, cycles, link, arrays),
             "late_cycles": spec.late_cycles,
+            "doorbells": False,
             "phases": phases,
         },
         program=tuple(commands),
@@ -188,7 +189,6 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
         write_inputs=partial(_write_sources, work),
         window=window,
         seed=spec.seed,
-        tiling=tiling,
         results=results_of(program, tiling),
         pattern=pattern_type(spec.dtype),
     )

@@ -1,16 +1,25 @@
 """What names an experiment for people: a shape, a sub-layer of Table 2, a recorded GEMM, a user's arrays. Each becomes
 a :class:`sim.experiments.spec.Spec`."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from sim.collectives.check import check_links
+from sim.collectives.known import PROGRAMS
+from sim.collectives.program import ProgramError
 from sim.errors import UsageError
 from sim.experiments.hardware import parse_settings
-from sim.experiments.spec import KERNELS, TRACE, Spec
+from sim.experiments.job import program_of
+from sim.experiments.spec import KERNELS, PROGRAM, TOPOLOGIES, TRACE, Spec
+from sim.experiments.tensors import load_tensors
 from sim.experiments.user_arrays import RANKS, load_inputs, padding
 from sim.experiments.variants import VARIANTS, Variant, generated
+from sim.topologies.known import TOPOLOGIES as KNOWN_TOPOLOGIES
+from sim.topologies.known import topology
 from sim.workloads.recorded_trace import H200_TRACES, shipped_traces
 from sim.workloads.sublayer import SubLayer
 from sim.workloads.table import WORKLOADS
@@ -39,6 +48,65 @@ def arrays(path: Path, dtype: str, policy: str = "mca", threshold: str = "auto",
         dtype=dtype,
         tile=(16, 128),
         alone=False,
+        inputs=str(path),
+        **fields,
+    )
+
+
+def collective(
+    which: str,
+    gpus: int,
+    policy: str = "mca",
+    threshold: str = "auto",
+    wiring: str = TOPOLOGIES[0],
+    choices: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Spec:
+    """Collective `which` as a program, on topology `wiring`; `choices` are options of the program, other `fields` of
+    the spec. What cannot be simulated is refused, with what can be."""
+    if wiring in KNOWN_TOPOLOGIES and wiring not in TOPOLOGIES:
+        raise UsageError(f"the {wiring} cannot be simulated, only {' and '.join(TOPOLOGIES)} can")
+    spec = Spec(
+        collective=which,
+        topology=wiring,
+        gpus=gpus,
+        compute=PROGRAM,
+        variant=generated(policy, threshold),
+        choices=tuple((choices or {}).items()),
+        **{"name": f"{which}-gpus-{gpus}", **fields},
+    )
+    joined = topology(wiring, gpus)
+    try:
+        check_links(program_of(spec), joined)
+    except ProgramError as error:
+        raise UsageError(f"{error}; the {wiring} serves {', '.join(_served(wiring, gpus))}") from error
+    return spec
+
+
+def _served(wiring: str, gpus: int) -> list[str]:
+    """The collectives for which a topology has the links."""
+    answer = []
+    for name, known in PROGRAMS.items():
+        with suppress(ProgramError):
+            check_links(known.make(gpus), topology(wiring, gpus))
+            answer.append(name)
+    return answer
+
+
+def tensors(path: Path, dtype: str, call: str, wiring: str = TOPOLOGIES[0], op: str = "add", **fields: Any) -> Spec:
+    """Call `call` of :data:`sim.experiments.tensors.CALLS` on array `x` of npz file `path`, after :func:`load_tensors`
+    has accepted it."""
+    given = load_tensors(path, dtype, call)
+    if not given.call.reduces and op != "add":
+        raise UsageError(f"{call} does not reduce, so it has no choice of op")
+    return collective(
+        given.call.program,
+        given.gpus,
+        wiring=wiring,
+        shape=(given.gpus * given.rows, given.columns, 0),
+        dtype=dtype,
+        op=op,
+        tile=(16, 128),
         inputs=str(path),
         **fields,
     )

@@ -9,16 +9,18 @@ import numpy as np
 from hw.config import SECTOR_BYTES, Configuration
 from sim.collectives.program import Traffic
 from sim.collectives.ring_all_gather import ring_all_gather
+from sim.experiments import program_check
 from sim.experiments.array_model import ArrayWork
 from sim.experiments.job import program_of
 from sim.experiments.kernel_model import KernelWork
+from sim.experiments.program_model import ProgramWork
 from sim.experiments.run import Outcome
-from sim.experiments.spec import COLLECTIVES, Spec
+from sim.experiments.spec import ARRAY_COLLECTIVES, Spec
 from sim.experiments.variants import ALL_GATHER, GEMM, REDUCE_SCATTER
 from sim.golden.operands import operand_elements
 from sim.workloads.sublayer import SubLayer
 
-Work = ArrayWork | KernelWork
+Work = ArrayWork | KernelWork | ProgramWork
 """What the GPUs do, by compute model."""
 
 
@@ -51,8 +53,11 @@ def faults(outcome: Outcome) -> list[str]:
     return answer
 
 
-def golden(spec: Spec, work: Work) -> np.ndarray:
-    """What each rank must hold of its result, shape (gpus, rows, columns), as bit patterns."""
+def golden(spec: Spec, work: Work, logs: list[np.ndarray] | None = None) -> np.ndarray:
+    """What each rank must hold of its result, shape (gpus, rows, columns), as bit patterns; of a program's arrays of
+    different widths (gpus, elements)."""
+    if isinstance(work, ProgramWork):
+        return program_check.golden(work, logs)
     tiling = work.tiling if isinstance(work, ArrayWork) else work.layer.tiling
     stored = work.partials if isinstance(work, ArrayWork) else operands(work.layer, spec.seed)
     program = program_of(spec)
@@ -72,7 +77,7 @@ def operands(layer: SubLayer, seed: int) -> np.ndarray:
     return np.stack(inputs)
 
 
-def closed_forms(spec: Spec, work: Work) -> dict[str, int]:
+def closed_forms(spec: Spec, work: ArrayWork | KernelWork) -> dict[str, int]:
     """Sectors per GPU that must be counted, and other numbers that are known, by the closed forms of the programs.
 
     `gemm_read`: what the last-level cache leaves; `output_store`, `output_update`: writes of the output by GEMM and
@@ -85,7 +90,7 @@ def closed_forms(spec: Spec, work: Work) -> dict[str, int]:
         tiling, reduced = work.tiling, program.moves()
         row = (tiling.tiles_across - 1) * (tiling.body_bytes // SECTOR_BYTES) + -(-tiling.right_bytes // SECTOR_BYTES)
         chunk = tiling.rows * row
-        if spec.collective != COLLECTIVES[0]:
+        if spec.collective != ARRAY_COLLECTIVES[0]:
             return {
                 "output_store": reduced.local_stores * chunk,
                 "output_update": reduced.updates * chunk,
@@ -137,11 +142,16 @@ def _counted(status: dict[str, Any]) -> dict[str, int]:
 
 def compare_closed_forms(expected: dict[str, int], statuses: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Every known number beside the counted one; of several ranks one that is wrong, if there is any."""
+    return _beside([expected] * len(statuses), [_counted(status) for status in statuses])
+
+
+def _beside(expected: list[dict[str, int]], counted: list[dict[str, int]]) -> dict[str, dict[str, Any]]:
+    """By rank what is known and what was counted; of several ranks one that is wrong, if there is any."""
     answer = {}
-    for name, number in expected.items():
-        counts = [_counted(status)[name] for status in statuses]
-        counted = next((count for count in counts if count != number), number)
-        answer[name] = {"expected": number, "counted": counted, "matches": counted == number}
+    for name in expected[0]:
+        pairs = [(known[name], found[name]) for known, found in zip(expected, counted, strict=True)]
+        known, found = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
+        answer[name] = {"expected": known, "counted": found, "matches": known == found}
     return answer
 
 
@@ -172,16 +182,26 @@ def check(spec: Spec, work: Work, config: Configuration, outcome: Outcome) -> Ch
     errors = faults(outcome)
     mismatches = None
     if outcome.reduced is not None:
-        right = golden(spec, work)
-        wrong = np.argwhere(outcome.reduced != right)
+        right = golden(spec, work, outcome.logs)
+        wrong = np.argwhere(outcome.reduced.reshape(right.shape) != right)
         mismatches = len(wrong)
         if mismatches:
-            rank, row, column = wrong[0]
+            rank, *place = map(int, wrong[0])
+            where = f"row {place[0]}, column {place[1]}" if len(place) == 2 else f"element {place[0]}"
+            found, wanted = outcome.reduced.reshape(right.shape)[rank, *place], right[rank, *place]
             errors.append(
-                f"{mismatches} of {right.size} elements differ, the first on rank {rank} at row {row}, column "
-                f"{column}: {outcome.reduced[rank, row, column]:#x} instead of {right[rank, row, column]:#x}"
+                f"{mismatches} of {right.size} elements differ, the first on rank {rank} at {where}: {found:#x} "
+                f"instead of {wanted:#x}"
             )
-    forms = compare_closed_forms(closed_forms(spec, work), outcome.ranks)
+    if isinstance(work, ProgramWork):
+        errors += program_check.wrong_reads(work, outcome.ranks)
+        if outcome.logs is not None:
+            errors += program_check.wrong_operands(work, outcome.logs, work.cuts(spec.dma_block or spec.wfs))
+        errors += [] if outcome.finished else program_check.closed_gates(work, outcome.ranks)
+        counted = [program_check.counted(status) for status in outcome.ranks]
+        forms = _beside(program_check.closed_forms(spec, work), counted)
+    else:
+        forms = compare_closed_forms(closed_forms(spec, work), outcome.ranks)
     if outcome.finished:
         errors += [
             f"{name} is {form['counted']}, not {form['expected']}"

@@ -81,11 +81,14 @@ def _figures_in(path: Path) -> Figures:
         return dict(_leaves(content))
     found: Figures = {}
     names: set[str] = set()
-    for name, figures in _runs(content, path):
-        if name in names:
-            raise UsageError(f"{path} has two results called {name}")
-        names.add(name)
-        found |= {f"{name}: {key}": value for key, value in figures.items()}
+    try:
+        for name, figures in _runs(content, path):
+            if name in names:
+                raise UsageError(f"{path} has two results called {name}")
+            names.add(name)
+            found |= {f"{name}: {key}": value for key, value in figures.items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} is no file of results, or a damaged one") from error
     return found
 
 

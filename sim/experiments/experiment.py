@@ -1,14 +1,16 @@
 """One experiment, from its spec to its result: spec, run, check, results. Everything that is simulated goes this way.
 
 1. :mod:`sim.experiments.spec` has checked what is asked for;
-2. :mod:`sim.experiments.array_model` or :mod:`sim.experiments.kernel_model`, by its compute model: what the GPUs do,
-   and the job, with the register writes that :func:`sim.experiments.job.compiled` gives;
+2. :mod:`sim.experiments.array_model`, :mod:`sim.experiments.kernel_model` or :mod:`sim.experiments.program_model`, by
+   its compute model: what the GPUs do, and the job, with the register writes that
+   :func:`sim.experiments.job.compiled` gives;
 3. :mod:`sim.experiments.run` starts the simulator once;
 4. :mod:`sim.experiments.check` compares with golden model and closed forms;
 5. :mod:`sim.experiments.figures` computes what :mod:`sim.experiments.results` writes down.
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +20,12 @@ from sim.experiments.check import Checked, Work, check
 from sim.experiments.figures import figures, wall_time
 from sim.experiments.job import Job
 from sim.experiments.kernel_model import kernel_job, kernel_work
+from sim.experiments.program_model import ProgramWork, program_job, program_work
 from sim.experiments.results import Result
-from sim.experiments.run import Outcome, Progress, run_job, silent
-from sim.experiments.spec import ARRAY, Spec
+from sim.experiments.run import Outcome, Progress, run_job
+from sim.experiments.spec import ARRAY, PROGRAM, Spec
+from sim.experiments.timeline import Timeline, timeline
+from sim.simulator.build_folder import silent
 from sim.simulator.sources import digest_of
 
 
@@ -31,11 +36,15 @@ def source_version() -> str:
 
 def work_of(spec: Spec) -> Work:
     """What the GPUs of `spec` do."""
+    if spec.compute == PROGRAM:
+        return program_work(spec)
     return array_work(spec) if spec.compute == ARRAY else kernel_work(spec)
 
 
 def job_of(spec: Spec, work: Work) -> Job:
     """What the simulator is given for `work`."""
+    if isinstance(work, ProgramWork):
+        return program_job(spec, work)
     return array_job(spec, work) if isinstance(work, ArrayWork) else kernel_job(spec, work)
 
 
@@ -58,15 +67,19 @@ def run_experiment(spec: Spec, progress: Progress = silent, waves: Path | None =
 
 
 def run_with_output(
-    spec: Spec, progress: Progress = silent, waves: Path | None = None
+    spec: Spec,
+    progress: Progress = silent,
+    waves: Path | None = None,
+    record: Callable[[Timeline, Result], None] | None = None,
 ) -> tuple[Result, np.ndarray | None]:
-    """As :func:`run_experiment`; and what rank r holds of chunk r, shape (gpus, rows, columns), as bit patterns."""
+    """As :func:`run_experiment`; and what rank r holds of chunk r, shape (gpus, rows, columns), as bit patterns.
+    `record` is given the run's timeline, and the result."""
     began, worked = time.perf_counter(), time.thread_time()
     progress("preparing what the GPUs compute")
     work = work_of(spec)
     job = job_of(spec, work)
     planned, planning = time.perf_counter() - began, time.thread_time() - worked
-    outcome = run_job(job, progress, waves)
+    outcome = run_job(job, progress, waves, record is not None)
     progress("checking the result")
     began, worked = time.perf_counter(), time.thread_time()
     checked = check(spec, work, job.build.config, outcome)
@@ -74,7 +87,7 @@ def run_with_output(
     checking = time.thread_time() - worked
     seconds = wall_time(outcome.seconds, planned, planning, time.perf_counter() - began, checking)
     kilocycles = (found["cycles"] + outcome.alone_cycles) / 1000
-    return {
+    result = {
         "spec": spec.to_json(),
         "passed": not checked.errors,
         "errors": list(checked.errors),
@@ -83,4 +96,8 @@ def run_with_output(
         **found,
         "seconds": seconds,
         "kilocycles_per_second": round(kilocycles / max(outcome.seconds.simulate, 1e-6), 1),
-    }, outcome.reduced
+    }
+    if record is not None:
+        progress("drawing the timeline")
+        record(timeline(outcome.recordings, spec.dma_block or spec.wfs), result)
+    return result, outcome.reduced

@@ -10,8 +10,10 @@ from hw.messages import Access, Threshold, TrafficClass
 from sim.experiments.array_model import ArrayWork
 from sim.experiments.check import Work
 from sim.experiments.job import Job, program_of
+from sim.experiments.kernel_model import KernelWork
+from sim.experiments.program_model import ProgramWork
 from sim.experiments.run import Outcome, Seconds
-from sim.experiments.spec import Spec
+from sim.experiments.spec import ARRAY, PROGRAM, Spec
 from sim.experiments.variants import PHASES, THRESHOLDS
 from sim.simulator.samples import THRESHOLD, mean_occupancy
 
@@ -26,8 +28,16 @@ def spans(spec: Spec, statuses: list[dict[str, Any]]) -> Spans:
     """Begin of each phase on the first rank, and its end on the last; None for one that there is not."""
     answer: Spans = dict.fromkeys(("gemm", "rs", "ag"))
     done = max(status["done_cycles"] for status in statuses)
-    if spec.compute == "array":
-        return answer | {"gemm": [0, max(status["gemm_cycles"] for status in statuses)], "rs": [0, done]}
+    computed = [0, max(status["gemm_cycles"] for status in statuses)]
+    if spec.compute == ARRAY:
+        return answer | {"gemm": computed, "rs": [0, done]}
+    if spec.compute == PROGRAM:
+        classes = {array.traffic for array in program_of(spec).arrays}
+        return (
+            answer
+            | {"gemm": computed if any(computed) else None}
+            | {name: [0, done] for name in classes & {"rs", "ag"}}
+        )
     for number, kernel in enumerate(spec.variant.kernels):
         begin, end = ([status["spans"][name][number] for status in statuses] for name in ("begin", "end"))
         answer[PHASES[kernel]] = [min(begin), max(end)]
@@ -126,6 +136,8 @@ def figures(spec: Spec, job: Job, work: Work, outcome: Outcome) -> dict[str, Any
     cycles = max(span[1] for span in phases.values() if span)
     if isinstance(work, ArrayWork):
         cycles = max(status["done_cycles"] for status in statuses)
+    if isinstance(work, ProgramWork):
+        cycles = max(max(status["done_cycles"], status["gemm_cycles"]) for status in statuses)
     counted = total["cycles"] * job.build.config.channels
     overlapped = spec.variant.overlapped
     alone = _alone(spec, work, job.build.config, outcome, cycles) if isinstance(work, ArrayWork) else {}
@@ -134,7 +146,7 @@ def figures(spec: Spec, job: Job, work: Work, outcome: Outcome) -> dict[str, Any
         **{f"{name}_cycles": span[1] - span[0] if span else None for name, span in phases.items()},
         "spans": phases,
         **alone,
-        **({} if isinstance(work, ArrayWork) else work.model),
+        **(work.model if isinstance(work, KernelWork) else {}),
         "dram_sectors": _sectors(total, len(statuses)),
         "link_utilisation": _link_utilisation(spec, statuses, phases["rs"]),
         "link_utilisation_by_gpu": [

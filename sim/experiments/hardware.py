@@ -12,8 +12,10 @@ from sim.models.seeded_bugs import SEEDED_BUGS
 Settings = tuple[tuple[str, bool | int | float], ...]
 """Configuration fields (`timing.FIELD` for DRAM timing) and their values, where they differ from the preset."""
 WRONG_ORDER = "wrong_ring_order"
-BUGS = (*SEEDED_BUGS, WRONG_ORDER)
-"""Faults a run can be given on purpose, to see it fail; the last is one of software."""
+EARLY_GATE = "early_gate"
+BUGS = (*SEEDED_BUGS, WRONG_ORDER, EARLY_GATE)
+"""Faults a run can be given on purpose, to see it fail; the last two are of software: chunks in the order of the other
+way round, and gates that open one launch event early."""
 NOT_SET = ("timing", "name", "gpus")
 """Fields of a configuration that are no setting: they follow from the run."""
 

@@ -3,21 +3,21 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hw.config import Configuration
 from sim.collectives.compiler import NodeProgram, Placement, compile_program
+from sim.collectives.independent_gemm import beside_independent_gemm
+from sim.collectives.known import PROGRAMS, program
 from sim.collectives.program import Program
-from sim.collectives.ring_all_gather import ring_all_gather
-from sim.collectives.ring_all_reduce import ring_all_reduce
-from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.experiments.hardware import WRONG_ORDER
 from sim.experiments.spec import DIRECTIONS, Spec
 from sim.host.address_space import ARRAY_BASE
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
+from sim.topologies.topology import Topology
 
 EPOCH = 1
 
@@ -25,8 +25,9 @@ EPOCH = 1
 @dataclass(frozen=True)
 class Build:
     """The simulator that a job needs: `nodes` of `config`, whose memory models keep `storage_sectors` a channel;
-    `source_sectors` of arrays to store (0: GPUs that run plans); `seeded_bugs`: a run may switch one on; the C++
-    compiler's option `optimize`."""
+    `source_sectors` of arrays to store (0: numbers that depend on the place); `seeded_bugs`: a run may switch one on;
+    `plans`: GPUs run plans, as they do without arrays; the C++ compiler's option `optimize`; how they are joined, a
+    ring without `topology`."""
 
     config: Configuration
     nodes: int
@@ -34,6 +35,15 @@ class Build:
     source_sectors: int = 0
     seeded_bugs: bool = False
     optimize: str = "-O1"
+    plans: bool = False
+    topology: Topology | None = None
+
+
+class Held(NamedTuple):
+    """A chunk that is read back: its first sector from the first array on, and how it is cut."""
+
+    first: int
+    tiling: Tiling
 
 
 @dataclass(frozen=True)
@@ -41,8 +51,8 @@ class Job:
     """One run. `session`: what :mod:`sim.simulator.session` reads from job.json; `program`: commands of the host
     (:func:`sim.host.program.host_program`); `plusargs` of the simulator, where a path names a file in the run's
     folder; `write_inputs` writes the memory images or plans into that folder; `window`: cycles per sample of the
-    timeline; `seed` of the session. `tiling` is one chunk of an array; `results[r]`: where the chunks begin that are
-    read back from rank r, in sectors from the first array on, as patterns of `pattern`, None without data."""
+    timeline; `seed` of the session. `results[r]`: the chunks that are read back from rank r, as patterns of `pattern`,
+    None without data; `log`: the column commands that change memory are wanted too."""
 
     build: Build
     session: Mapping[str, Any]
@@ -51,58 +61,72 @@ class Job:
     write_inputs: Callable[[Path], None]
     window: int
     seed: int
-    tiling: Tiling
-    results: tuple[tuple[int, ...], ...]
+    results: tuple[tuple[Held, ...], ...]
     pattern: type[np.unsignedinteger] | None
+    log: bool = False
 
 
 def program_of(spec: Spec, wrong_order: bool = False) -> Program:
     """The collective of `spec`; with `wrong_order` another one, the seeded fault of software."""
-    first_touch = spec.initial == "first-touch"
-    if spec.collective == "ring-all-gather":
-        return ring_all_gather(spec.gpus, spec.dtype)
-    if spec.collective == "ring-all-reduce":
-        return ring_all_reduce(spec.gpus, dtype=spec.dtype, op=spec.op, first_touch=first_touch)
     direction = -DIRECTIONS[spec.direction] if wrong_order else DIRECTIONS[spec.direction]
-    return ring_reduce_scatter(spec.gpus, direction, spec.dtype, spec.op, first_touch)
+    known = PROGRAMS[spec.collective].options
+    said = {
+        "dtype": spec.dtype,
+        "op": spec.op,
+        "first_touch": spec.initial == "first-touch",
+        "direction": direction,
+        **dict(spec.choices),
+    }
+    made = program(spec.collective, spec.gpus, **{name: value for name, value in said.items() if name in known})
+    return beside_independent_gemm(made) if spec.independent else made
 
 
-def arrays_at(program: Program, tiling: Tiling) -> dict[str, Placement]:
-    """Where the arrays of `program` lie, one after another, all chunks cut as `tiling`."""
+def laid_out(made: Program, tilings: Mapping[str, Tiling]) -> dict[str, Placement]:
+    """Where the arrays of `made` lie, one after another, their chunks cut as `tilings` says."""
     found, base = {}, ARRAY_BASE
-    for array in program.arrays:
-        found[array.name] = Placement(base, tiling)
-        base += array.chunks * tiling.sectors
+    for array in made.arrays:
+        found[array.name] = Placement(base, tilings[array.name])
+        base += array.chunks * tilings[array.name].sectors
     return found
 
 
-def results_of(program: Program, tiling: Tiling) -> tuple[tuple[int, ...], ...]:
-    """By rank where the chunks begin that it is left with, in sectors from the first array on."""
+def arrays_at(program: Program, tiling: Tiling) -> dict[str, Placement]:
+    """The same with all chunks cut as `tiling`."""
+    return laid_out(program, dict.fromkeys((array.name for array in program.arrays), tiling))
+
+
+def results_of(program: Program, tiling: Tiling) -> tuple[tuple[Held, ...], ...]:
+    """By rank the chunks that it is left with."""
     places = arrays_at(program, tiling)
     return tuple(
-        tuple(places[part.array].chunk(part.chunk) - ARRAY_BASE for part in program.result(rank))
+        tuple(Held(places[part.array].chunk(part.chunk) - ARRAY_BASE, tiling) for part in program.result(rank))
         for rank in range(program.gpus)
     )
 
 
 def compiled(
-    spec: Spec, config: Configuration, tiling: Tiling, ranks: int, inputs: tuple[int, int], backing: int
+    spec: Spec,
+    program: Program,
+    config: Configuration,
+    wiring: Topology,
+    places: Mapping[str, Placement],
+    ranks: int,
+    inputs: tuple[int, int],
+    backing: int,
 ) -> list[NodeProgram]:
-    """The collective of `spec` for the first `ranks` ranks: register writes, and what the rank then does.
+    """`program`, as `spec` cuts it into blocks, for the first `ranks` ranks: register writes, and what the rank then
+    does.
 
-    `tiling` is one chunk of the output; `inputs` (first sector, sectors) is plain memory; `backing` the first sector of
-    the Tracker's backing store.
+    `places` are its arrays; `inputs` (first sector, sectors) is plain memory; `backing` the first sector of the
+    Tracker's backing store.
     """
-    wrong = spec.bug == WRONG_ORDER
-    direction = -DIRECTIONS[spec.direction] if wrong else DIRECTIONS[spec.direction]
-    program, wiring = program_of(spec, wrong), ring(spec.gpus, config.links, direction)
     return [
         compile_program(
             program,
             config,
             wiring,
             rank,
-            arrays_at(program, tiling),
+            places,
             epoch=EPOCH,
             block_wfs=spec.dma_block or spec.wfs,
             plain=[inputs],
@@ -110,3 +134,13 @@ def compiled(
         )
         for rank in range(ranks)
     ]
+
+
+def compiled_ring(
+    spec: Spec, config: Configuration, tiling: Tiling, ranks: int, inputs: tuple[int, int], backing: int
+) -> list[NodeProgram]:
+    """The collective of `spec` on a ring, all chunks cut as `tiling`; the wrong one, if that is its fault."""
+    wrong = spec.bug == WRONG_ORDER
+    direction = -DIRECTIONS[spec.direction] if wrong else DIRECTIONS[spec.direction]
+    made, wiring = program_of(spec, wrong), ring(spec.gpus, config.links, direction)
+    return compiled(spec, made, config, wiring, arrays_at(made, tiling), ranks, inputs, backing)

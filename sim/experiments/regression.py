@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -15,12 +14,11 @@ from multiprocessing.queues import SimpleQueue
 from sim.errors import MachineError, SimulationError, of_the_machine
 from sim.experiments.experiment import run_experiment
 from sim.experiments.results import Result, broken_down
-from sim.experiments.run import BUILDING, Progress, silent
+from sim.experiments.run import Progress
 from sim.experiments.spec import Spec
+from sim.simulator.build_folder import BUILDING, silent
 from sim.simulator.verilator import BUILD
 
-NOTICED = 2.0
-"""Seconds from which on a build is worth a word: a simulator that is there takes less."""
 NICENESS = 5
 """How much nicer than the first spec all others are: its row appears sooner, and together they take no longer."""
 _announcements: "SimpleQueue[str] | None" = None
@@ -51,33 +49,16 @@ def quiet() -> Iterator[None]:
             os.close(null)
 
 
-@contextmanager
-def announced(tell: Progress) -> Iterator[Progress]:
-    """A progress that passes a build on to `tell` when it takes longer than :data:`NOTICED`, and nothing else."""
-    timer: list[threading.Timer] = []
-
-    def stop() -> None:
-        while timer:
-            timer.pop().cancel()
-
-    def progress(stage: str) -> None:
-        stop()
-        if stage.startswith(BUILDING):
-            timer.append(threading.Timer(NOTICED, tell, [stage]))
-            timer[0].daemon = True
-            timer[0].start()
-
-    try:
-        yield progress
-    finally:
-        stop()
+def builds_only(tell: Progress) -> Progress:
+    """A progress that passes builds on to `tell`, and nothing else."""
+    return lambda stage: tell(stage) if stage.startswith(BUILDING) else None
 
 
 def run_one(spec: Spec, tell: Progress = silent) -> Result:
     """One spec, never raising for what simulator and machine do: a breakdown is a failed result."""
     try:
-        with quiet(), announced(tell) as progress:
-            return run_experiment(spec, progress)
+        with quiet():
+            return run_experiment(spec, builds_only(tell))
     except (SimulationError, OSError, MemoryError) as error:
         return broken_down(spec, str(error) or "out of memory", of_the_machine(error))
 

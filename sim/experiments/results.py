@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hw.release import release
 from sim.errors import UsageError
 from sim.experiments.spec import Spec
 from sim.files import replaced
@@ -149,7 +149,7 @@ def provenance() -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "commit": commit(),
-        "version": version("t3-rtl"),
+        "version": release(),
         "command": command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "units": {name: figure.unit for name, figure in FIGURES.items() if figure.unit},

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from sim.experiments.job import Job
+from sim.simulator.build_folder import silent
+from sim.simulator.command_log import read_log
 from sim.simulator.fast_model import build_system
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.process import record_coverage, run_simulator
+from sim.simulator.recording import Recording, read_recording
 from sim.simulator.samples import read_samples
 from sim.simulator.session_result import read_result
 from sim.simulator.wave_view import write_view
@@ -23,11 +26,9 @@ from sim.topologies.ring import ring
 
 Progress = Callable[[str], None]
 """Is told what is being done."""
-BUILDING = "building the simulator"
 
-
-def silent(stage: str) -> None:
-    """A :data:`Progress` that tells nobody."""
+RECORDED = "recorded"
+"""First part of the names of the files in which a run is recorded."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ class Seconds:
 class Outcome:
     """`ranks`: status (:func:`sim.models.gpu.gpu_status`) and `registers` of every simulated rank; `samples`: lines of
     `sampler.sv` of rank 0; `reduced[r]`: what rank r holds of its result, as bit patterns, None without data;
-    `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator."""
+    `logs[r]`: its column commands (:func:`sim.simulator.command_log.read_log`), None when they were not wanted;
+    `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator;
+    `recordings`: of every rank, when it was asked for."""
 
     ranks: list[dict[str, Any]]
     samples: np.ndarray
@@ -57,32 +60,39 @@ class Outcome:
     alone_cycles: int
     seconds: Seconds
     model: Path
+    logs: list[np.ndarray] | None = None
+    recordings: tuple[Recording, ...] = ()
 
 
-def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) -> Outcome:
-    """Build what has to be built and run `job`; with `waves`, an FST file of all signals is left there.
+def run_job(job: Job, progress: Progress = silent, waves: Path | None = None, recorded: bool = False) -> Outcome:
+    """Build what has to be built and run `job`; with `waves`, an FST file of all signals is left there; when it is to
+    be `recorded`, what happened is read too.
 
     Raises :class:`sim.errors.SimulationError` when the simulator fails, :class:`sim.errors.MachineError` when the
     machine does.
     """
     began = time.perf_counter()
     build = job.build
-    progress(f"{BUILDING}: {build.nodes} x preset {build.config.name}")
     model = build_system(
         build.config,
-        ring(build.nodes, build.config.links),
+        build.topology or ring(build.nodes, build.config.links),
         build.storage_sectors,
         build.source_sectors,
         build.seeded_bugs,
+        build.plans,
         waves=waves is not None,
         optimize=build.optimize,
+        tell=progress,
     )
     built, worked = time.perf_counter(), processor_seconds()
+    remove_stale(model / "runs")
     folder = model / "runs" / f"{os.getpid()}-{time.monotonic_ns()}"
     folder.mkdir(parents=True)
     try:
         progress("writing what the GPUs compute")
         arguments = _write_inputs(job, folder)
+        if recorded:
+            arguments.append(f"+timeline={folder / RECORDED}")
         progress("simulating")
         started = time.perf_counter()
         run_simulator(model, folder, job.seed, arguments, waves is not None)
@@ -92,7 +102,11 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         if result["finished"]:
             record_coverage(model, folder)
         samples = read_samples(folder, 0)
+        ranks = range(build.nodes if recorded else 0)
+        recordings = tuple(read_recording(folder, RECORDED, rank, build.config) for rank in ranks)
         reduced = None if job.pattern is None else _reduced(job, folder)
+        channels = build.config.channels
+        logs = [read_log(folder, rank, channels) for rank in range(build.nodes)] if job.log else None
         if waves is not None:
             shutil.move(folder / "dump.fst", waves)
             write_view(waves, build.config, build.nodes)
@@ -109,7 +123,7 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None) ->
         python=processor_seconds() - worked - result["processor_seconds"],
     )
     alone = max(result["alone"], default=0)
-    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model)
+    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model, logs, recordings)
 
 
 def _write_inputs(job: Job, folder: Path) -> list[str]:
@@ -118,7 +132,8 @@ def _write_inputs(job: Job, folder: Path) -> list[str]:
     session = {"gpus": job.build.nodes, "window": job.window, **job.session}
     (folder / "job.json").write_text(json.dumps(session))
     (folder / "program.hex").write_text("".join(f"{command:016x}\n" for command in job.program))
-    held = max(map(max, job.results)) + job.tiling.sectors if job.pattern is not None else 0
+    ends = [held.first + held.tiling.sectors for chunks in job.results for held in chunks]
+    held = max(ends) if job.pattern is not None else 0
     plusargs = {
         "program": Path("program.hex"),
         "answers": Path("answers.txt"),
@@ -126,22 +141,38 @@ def _write_inputs(job: Job, folder: Path) -> list[str]:
         "sample_window": job.window,
         "hbm_dump": Path("dump"),
         "hbm_dump_sectors": -(-held // job.build.config.channels // 8) * 8 + 8,
+        **({"command_log": Path("log")} if job.log else {}),
         **job.plusargs,
     }
     return [f"+{name}={folder / value if isinstance(value, Path) else value}" for name, value in plusargs.items()]
 
 
 def _reduced(job: Job, folder: Path) -> np.ndarray:
-    """What each rank holds of its result, shape (gpus, rows, columns)."""
+    """What each rank holds of its result: shape (gpus, rows, columns), or (gpus, elements) of chunks of different
+    widths."""
     assert job.pattern is not None
-    tiling, channels = job.tiling, job.build.config.channels
+    channels = job.build.config.channels
     answer = []
-    for rank, places in enumerate(job.results):
+    for rank, chunks in enumerate(job.results):
         dumps = [read_hex(folder / f"dump{rank * channels + channel}.hex") for channel in range(channels)]
-        held = [gather_channels(dumps, first, tiling.sectors) for first in places]
-        chunks = [from_sectors(item, tiling.rows, tiling.columns, np.dtype(job.pattern)) for item in held]
-        answer.append(np.concatenate(chunks))
+        found = []
+        for first, tiling in chunks:
+            sectors = gather_channels(dumps, first, tiling.sectors)
+            found.append(from_sectors(sectors, tiling.rows, tiling.columns, np.dtype(job.pattern)))
+        alike = len({chunk.shape[1] for chunk in found}) == 1
+        answer.append(np.concatenate(found) if alike else np.concatenate([chunk.ravel() for chunk in found]))
     return np.stack(answer)
+
+
+def remove_stale(runs: Path) -> None:
+    """Remove what processes that were killed have left in folder `runs`, where each folder begins with its process's
+    number."""
+    if os.environ.get("T3_KEEP_RUNS"):
+        return
+    for folder in runs.glob("*-*"):
+        process = folder.name.partition("-")[0]
+        if process.isdigit() and not Path("/proc", process).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def processor_seconds() -> float:

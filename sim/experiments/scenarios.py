@@ -1,9 +1,9 @@
 """The end-to-end scenarios of `t3rtl regress` (`make sim`): each the smallest run that still shows its point.
 
 Every result is compared with the golden ring reduce-scatter in every bit and every counter with its closed form
-(:mod:`sim.experiments.check`). What differs in the hardware costs a build of the GPU, so there are only four: presets
+(:mod:`sim.experiments.check`). What differs in the hardware costs a build of the GPU, so there are only five: presets
 `paper` (up to 8 GPUs), `tiny`, `quad`, and `wide` (16 GPUs, and a Tracker overflow with more blocks than `paper` has
-places for).
+places for); and `paper` with compute units that run plans, for all other programs.
 
 Shapes: M, N, K with M / gpus rows to a chunk. K is chosen such that the GEMM and the reduce-scatter take about equally
 long where the figures of overlap are wanted, and 0 (no compute time) where only the reduction is.
@@ -11,6 +11,7 @@ long where the figures of overlap are wanted, and 0 (no compute time) where only
 
 from typing import Any
 
+from sim.experiments.catalogue import collective as program
 from sim.experiments.catalogue import shape as experiment
 from sim.experiments.spec import Spec
 
@@ -124,6 +125,32 @@ _COLLECTIVE_RUNS = tuple(
     )
 )
 
+
+def _program(collective: str, gpus: int, rows: int, columns: int = 40, depth: int = 0, **options: Any) -> Spec:
+    """A program with `rows` rows to a GPU, ragged in both directions unless said otherwise."""
+    label = options.pop("label", "")
+    usual: dict[str, Any] = {"tile": (16, 32), "wfs": 4, "name": f"{collective}-{gpus}{label}"}
+    return program(collective, gpus, shape=(gpus * rows, columns, depth), **usual | options)
+
+
+FINE = {"fine": True}
+# All on one hardware, that of `paper` with more ranges, whose GPUs run plans.
+_PROGRAM_RUNS = (
+    _program("ring-all-gather-gemm", 4, 20, 40, 40, choices=FINE, dtype="int32", tile_order="shifted", label="-fine"),
+    _program("ring-all-gather-gemm", 2, 24, 40, 40, dtype="int32"),
+    _program("ring-all-gather-gemm", 3, 20, 40, 40, tile_order="interleaved"),
+    _program("ring-all-gather-gemm", 3, 20, 40, 40, choices=FINE, stalls=20, label="-stalls"),
+    _program("split-k-reduce-scatter", 3, 20, 40, 32, dtype="int32", tile_order="swizzled"),
+    _program("split-k-reduce-scatter", 4, 20, 40, 32, choices={"splits": 3}, label="-fp16"),
+    _program("direct-reduce-scatter", 3, 20, tile_order="shifted", dtype="bf16"),
+    _program("ring-reduce-scatter-both", 4, 40, dma_block=1),
+    _program("ring-all-reduce", 3, 20, 40, 32, choices={"residual": True}, label="-residual"),
+    _program("broadcast-chain", 3, 20, choices={"pieces": 3, "root": 1}),
+    _program("all-to-all", 3, 20, dtype="fp32"),
+    _program("all-to-all-dma", 3, 20),
+    _program("all-to-all-dma", 2, 20, depth=32, independent=True, label="-beside-gemm"),
+)
+
 SCENARIOS: tuple[Spec, ...] = (
     # The simulator that is built in the shortest time first, so that a row appears soon; then those that take longest,
     # and one of each hardware before any other, so that two processes do not wait for one build.
@@ -131,11 +158,13 @@ SCENARIOS: tuple[Spec, ...] = (
     _GPU_RUNS[0],
     _OTHER_RUNS[2],
     _GPU_RUNS[3],
+    _PROGRAM_RUNS[0],
     *_GPU_RUNS[1:3],
     *_POLICY_RUNS,
     *_TILE_RUNS,
     *_SHAPE_RUNS,
     *_COLLECTIVE_RUNS,
+    *_PROGRAM_RUNS[1:],
     *_STALLED_RUNS,
     *_TINY_RUNS[1:],
     *_OTHER_RUNS[:2],

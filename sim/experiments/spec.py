@@ -10,20 +10,26 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from hw.config import PRESETS
+from sim.collectives.known import PROGRAMS
 from sim.errors import UsageError
-from sim.experiments.hardware import BUGS, Settings, configuration
+from sim.experiments.hardware import EARLY_GATE, WRONG_ORDER, Settings, configuration
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS, Variant, generated
 from sim.host.limits import DriverError
 from sim.host.tiling import Tiling
+from sim.models.seeded_bugs import SEEDED_BUGS
+from sim.workloads.program_plans import TILE_ORDERS as PROGRAM_ORDERS
 
-COLLECTIVES = ("ring-reduce-scatter", "ring-all-gather", "ring-all-reduce")
-"""The first one is the only one of full-size kernels."""
-TOPOLOGIES = ("ring",)
-ARRAY, KERNELS, TRACE = "array", "kernels", "trace"
-COMPUTE_MODELS = (ARRAY, KERNELS, TRACE)
+COLLECTIVES = tuple(PROGRAMS)
+ARRAY_COLLECTIVES = ("ring-reduce-scatter", "ring-all-gather", "ring-all-reduce")
+"""Those of compute model array; the first one is the only one of full-size kernels."""
+TOPOLOGIES = ("ring", "ring-one-way")
+"""Those that can be simulated; all but the first one with compute model program."""
+ARRAY, KERNELS, TRACE, PROGRAM = "array", "kernels", "trace", "program"
+COMPUTE_MODELS = (ARRAY, KERNELS, TRACE, PROGRAM)
 """Where a GPU's stores come from: `array`, a generator that stores a real array in the GEMM's order; `kernels`, GEMM
 and communication kernels workgroup by workgroup at full size, times by machine PAPER's formula; `trace`, the same
-with the order and the times of the GEMM's workgroups as recorded on a GPU."""
+with the order and the times of the GEMM's workgroups as recorded on a GPU; `program`, the kernels of any collective
+tile by tile, with real data."""
 MODES = ("mirrored", "ring")
 """`mirrored`: one node whose outgoing traffic comes back as its neighbour's (the paper's method), no data. `ring`: N
 nodes, data checked bit for bit."""
@@ -41,11 +47,13 @@ reads."""
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 DTYPES = tuple(ELEMENT_BYTES)
 LARGEST_SIDE = 1 << 20
+PROGRAM_FIELDS = ("dtype", "op", "first_touch", "direction")
+"""Options of programs that are fields of a spec."""
 ARRAY_FIELDS = (
     *("dtype", "op", "tile", "wfs", "dma_block", "direction", "initial", "stalls", "schedule", "alone", "overflow"),
-    *("late_rank", "late_cycles", "bug", "inputs"),
+    *("late_rank", "late_cycles", "bug", "inputs", "choices", "independent"),
 )
-"""What only the array generator knows: full-size kernels have these at their defaults."""
+"""What full-size kernels do not know: they have these at their defaults."""
 
 
 MCA = generated("mca")
@@ -86,12 +94,18 @@ class Spec:
     `settings` that differ from it, sorted pairs of field and value (with full-size kernels the preset follows from
     `channels`); `starvation_limit` in cycles, 0 for none; `seed` of operands and of every random choice.
 
-    Of the array generator: `dtype`, `op`; `tile`, rows and columns of a WG tile; `wfs`, wavefronts it is cut into by
-    rows; `dma_block`, WF tiles of a DMA block (0: all of a WG); `direction`, `initial`, `schedule`; `stalls`, share of
-    idle cycles forced on every interface in percent; `alone`: the GEMM is first run by itself, which the figures of
-    overlap need; `overflow`: the run is wrong unless the Tracker fills up and evicts; with `late_cycles`, rank
-    `late_rank` is armed so much later than the others; `bug`: a fault of :data:`BUGS`; `inputs`: npz file with the
-    arrays that are reduced, of which `shape` describes one GPU's, padded, and K is 0.
+    Of the array generator, and of programs: `dtype`, `op`; `tile`, rows and columns of a WG tile; `wfs`, wavefronts it
+    is cut into by rows; `dma_block`, WF tiles of a DMA block (0: all of a WG); `direction`, `initial`, `schedule`;
+    `stalls`, share of idle cycles forced on every interface in percent; `alone`: the GEMM is first run by itself, which
+    the figures of overlap need; `overflow`: the run is wrong unless the Tracker fills up and evicts; with
+    `late_cycles`, rank `late_rank` is armed so much later than the others; `bug`: a fault of
+    :data:`sim.experiments.hardware.BUGS`; `inputs`: npz file with the arrays that are reduced, of which `shape`
+    describes one GPU's, padded, and K is 0.
+
+    Of programs: `choices`, sorted pairs of an option of the program (`t3rtl explain`) and its value; `independent`: a
+    GEMM that has nothing to do with it runs beside it; `tile_order` of
+    :data:`sim.workloads.program_plans.TILE_ORDERS`. M are the rows of each of its arrays, which are cut into chunks;
+    K columns has an array that a GEMM reads as it is gathered.
 
     Of full-size kernels (None otherwise): `link_bandwidth`, GB/s per direction of the whole GPU; `compute_units`;
     `channels`, the slice S of its 32; `tracker_ways` of 256 sets; `tile_order` (a trace has its own); `trace`,
@@ -125,6 +139,8 @@ class Spec:
     late_cycles: int = 0
     bug: str = ""
     inputs: str = ""
+    choices: Settings = ()
+    independent: bool = False
     link_bandwidth: float | None = None
     compute_units: int | None = None
     channels: int | None = None
@@ -135,7 +151,8 @@ class Spec:
     def __post_init__(self) -> None:
         for name in ("shape", "tile"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "settings", tuple(sorted(dict(self.settings).items())))
+        for name in ("settings", "choices"):
+            object.__setattr__(self, name, tuple(sorted(dict(getattr(self, name)).items())))
         for name, allowed in {
             "collective": COLLECTIVES,
             "topology": TOPOLOGIES,
@@ -155,16 +172,55 @@ class Spec:
             raise UsageError(f"shape must be M, N and K, got {self.shape}")
         if self.compute == ARRAY:
             self._check_array()
+        elif self.compute == PROGRAM:
+            self._check_program()
         else:
             self._check_kernels()
 
     def _check_array(self) -> None:
+        _choice("topology", self.topology, TOPOLOGIES[:1])
+        _choice("collective", self.collective, ARRAY_COLLECTIVES)
+        for name in ("choices", "independent"):
+            if getattr(self, name):
+                raise UsageError(f"{name} is of compute model program only, not of array")
+        if self.collective != ARRAY_COLLECTIVES[0]:
+            for name in ("direction", "bug", "inputs"):
+                if getattr(self, name) != Spec.__dataclass_fields__[name].default:
+                    raise UsageError(f"{name} is of collective {ARRAY_COLLECTIVES[0]} only, not of {self.collective}")
+        self._check_stores((*SEEDED_BUGS, WRONG_ORDER))
+        if self.shape[0] % self.gpus:
+            raise UsageError(f"shape M must be a multiple of gpus ({self.gpus}), got {self.shape[0]}")
+        tiling = self.tiling()
+        if tiling.workgroups * self.gpus > 1 << 16:
+            raise UsageError(f"shape must give at most 65536 WG tiles, this one gives {tiling.workgroups * self.gpus}")
+
+    def _check_program(self) -> None:
+        for name in ("overflow", "schedule"):
+            if getattr(self, name) != Spec.__dataclass_fields__[name].default:
+                raise UsageError(f"{name} is of compute model array only, not of program")
+        if self.tile_order is None:
+            object.__setattr__(self, "tile_order", PROGRAM_ORDERS[0])
+        _choice("tile-order", self.tile_order, PROGRAM_ORDERS)
+        self._check_stores((EARLY_GATE,))
+        known = PROGRAMS[self.collective].options
+        for name, default in {"op": "add", "initial": "first-touch", "direction": "cw"}.items():
+            option = {"initial": "first_touch"}.get(name, name)
+            if option not in known and getattr(self, name) != default:
+                raise UsageError(f"{self.collective} has no choice of {name}")
+        for name, _ in self.choices:
+            if name not in known or name in PROGRAM_FIELDS:
+                raise UsageError(f"{self.collective} has no choice of {name}")
+
+    def _check_stores(self, bugs: tuple[str, ...]) -> None:
+        """What is alike of compute models with data."""
         if not self.preset:
             object.__setattr__(self, "preset", "paper")
         _choice("preset", self.preset, tuple(PRESETS))
         for name in (*MACHINE, "trace"):
-            if getattr(self, name) not in (None, ""):
-                raise UsageError(f"{name.replace('_', '-')} is of full-size kernels only, not of compute model array")
+            if getattr(self, name) not in (None, "") and (name, self.compute) != ("tile_order", PROGRAM):
+                raise UsageError(
+                    f"{name.replace('_', '-')} is of full-size kernels only, not of compute model {self.compute}"
+                )
         for name, allowed in {
             "mode": ("ring",),
             "variant": (generated(self.variant.policy, self.variant.threshold),),
@@ -175,17 +231,11 @@ class Spec:
             "schedule": SCHEDULES,
         }.items():
             _choice(name, getattr(self, name), allowed)
-        if self.collective != COLLECTIVES[0]:
-            for name in ("direction", "bug", "inputs"):
-                if getattr(self, name) != Spec.__dataclass_fields__[name].default:
-                    raise UsageError(f"{name} is of collective {COLLECTIVES[0]} only, not of {self.collective}")
         if self.bug:
-            _choice("bug", self.bug, BUGS)
+            _choice("bug", self.bug, bugs)
         _range("gpus", self.gpus, 2, 32)
         for name, value, low in zip("MNK", self.shape, (1, 1, 0), strict=True):
             _range(f"shape {name}", value, low, LARGEST_SIDE)
-        if self.shape[0] % self.gpus:
-            raise UsageError(f"shape M must be a multiple of gpus ({self.gpus}), got {self.shape[0]}")
         _range("wfs", self.wfs, 1, 8)
         _range("dma-block", self.dma_block, 0, 8)
         if self.dma_block > self.wfs:
@@ -194,12 +244,10 @@ class Spec:
         _range("late-rank", self.late_rank, 0, self.gpus - 1)
         _range("late-cycles", self.late_cycles, 0, (1 << 31) - 1)
         configuration(self.preset, dict(self.settings), gpus=self.gpus)
-        tiling = self.tiling()
-        if tiling.workgroups * self.gpus > 1 << 16:
-            raise UsageError(f"shape must give at most 65536 WG tiles, this one gives {tiling.workgroups * self.gpus}")
 
     def _check_kernels(self) -> None:
-        _choice("collective", self.collective, COLLECTIVES[:1])
+        _choice("topology", self.topology, TOPOLOGIES[:1])
+        _choice("collective", self.collective, ARRAY_COLLECTIVES[:1])
         for item in fields(self):
             if item.name in ARRAY_FIELDS and getattr(self, item.name) != item.default:
                 raise UsageError(f"{item.name.replace('_', '-')} is of compute model array only, not of {self.compute}")
@@ -230,7 +278,7 @@ class Spec:
     @property
     def machine(self) -> Machine:
         """What the array generator does not have."""
-        assert self.compute != ARRAY
+        assert self.compute in (KERNELS, TRACE)
         return Machine(*(getattr(self, name) for name in Machine._fields))
 
     @property
@@ -238,12 +286,12 @@ class Spec:
         """Whether one node stands for all, without data."""
         return self.mode == "mirrored"
 
-    def tiling(self) -> Tiling:
-        """How the array generator cuts one chunk into tiles."""
+    def tiling(self, rows: int = 0, columns: int = 0) -> Tiling:
+        """How a chunk of `rows` x `columns` elements is cut into tiles; one of the array generator's without them."""
         try:
             return Tiling(
-                rows=self.shape[0] // self.gpus,
-                columns=self.shape[1],
+                rows=rows or self.shape[0] // self.gpus,
+                columns=columns or self.shape[1],
                 tile_rows=self.tile[0],
                 tile_columns=self.tile[1],
                 wfs=self.wfs,
@@ -259,6 +307,7 @@ class Spec:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()} | {
             "variant": variant | {"kernels": list(self.variant.kernels)},
             "settings": dict(self.settings),
+            "choices": dict(self.choices),
         }
 
     @classmethod
@@ -267,8 +316,8 @@ class Spec:
         try:
             variant = dict(entry["variant"])
             variant["kernels"] = tuple(variant["kernels"])
-            settings = tuple(entry["settings"].items())
-            return cls(**{**entry, "variant": Variant(**variant), "settings": settings})
+            pairs = {name: tuple(entry[name].items()) for name in ("settings", "choices") if name in entry}
+            return cls(**{**entry, "variant": Variant(**variant), **pairs})
         except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"not a spec: {error}") from error
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from sim.errors import UsageError
 from sim.experiments.catalogue import trace_file
 from sim.experiments.results import Result, read_results, write_results
 from sim.experiments.spec import Spec
@@ -30,12 +31,15 @@ class PointStore:
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
 
     def load(self, spec: Spec) -> Result | None:
-        """The result of `spec`; None when it has not been run."""
+        """The result of `spec`; None when it has not been run. Raises :class:`sim.errors.UsageError` for a file that is
+        damaged."""
         path = self.path(spec)
         if not path.exists():
             return None
-        (result,) = read_results(path)
-        return result | {"spec": spec.to_json()}
+        results = read_results(path)
+        if len(results) != 1 or not isinstance(results[0], dict):
+            raise UsageError(f"{path} is damaged; remove it, and its point runs again")
+        return results[0] | {"spec": spec.to_json()}
 
     def save(self, spec: Spec, result: Result) -> None:
         """Keep the result of `spec`."""

@@ -34,6 +34,9 @@ SETTINGS = {
     "distributed.worker.daemon": False,
     # It would take samples of a thread that waits for a simulator.
     "distributed.worker.profile.enabled": False,
+    # A terminal's Ctrl-C reaches the workers too; they end when the one that started them has heard it, without a
+    # traceback each.
+    "distributed.worker.preload": ["import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"],
 }
 _one_at_a_time = threading.Lock()
 

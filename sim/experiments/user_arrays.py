@@ -70,9 +70,16 @@ def load_inputs(path: Path, dtype: str) -> UserArray:
     Integers of the width of `dtype` are bit patterns as they are. float16 is taken for fp16 and float32 for fp32, by
     their bits; float32 for bf16 is rounded to nearest even. Anything else is a :class:`sim.errors.UsageError`.
     """
+    array = load_array(path, dtype)
+    _check_shape(array.patterns, path)
+    return array
+
+
+def load_array(path: Path, dtype: str) -> UserArray:
+    """The same for an array of any shape."""
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be one of {', '.join(DTYPES)}; got {dtype!r}")
-    x = _checked_shape(_read(path), path)
+    x = _read(path)
     return UserArray(_patterns(x, dtype, path), x.dtype.newbyteorder("="))
 
 
@@ -98,7 +105,7 @@ def _read(path: Path) -> np.ndarray:
         raise UsageError(f"{path} is damaged ({_one_line(error)})") from error
 
 
-def _checked_shape(x: np.ndarray, path: Path) -> np.ndarray:
+def _check_shape(x: np.ndarray, path: Path) -> None:
     if x.ndim != 2:
         raise UsageError(f"x in {path} must have shape (N, elements), got {x.shape}")
     ranks, elements = x.shape
@@ -108,7 +115,6 @@ def _checked_shape(x: np.ndarray, path: Path) -> np.ndarray:
         raise UsageError(
             f"the second dimension of x in {path} must be a positive multiple of the {ranks} GPUs, got {elements}"
         )
-    return x
 
 
 def _patterns(x: np.ndarray, dtype: str, path: Path) -> np.ndarray:

@@ -1,5 +1,8 @@
 """The register program of a simulation: what its host (`axi_sequencer.sv`) does, phase by phase."""
 
+import itertools
+from collections.abc import Sequence
+
 from hw.config import Configuration
 from hw.registers.map import counters, find_register
 from sim.errors import SimulationError
@@ -19,11 +22,14 @@ def host_program(
     before: list[list[Write]],
     setup: list[list[Write]],
     late: list[int],
+    doorbells: Sequence[Sequence[Sequence[Write]]] = (),
 ) -> tuple[dict[str, int], list[int]]:
     """Where each phase begins, and the commands for `axi_sequencer.sv`.
 
     By rank: `gemm`, words of its GEMM engine by number (none for an engine that runs plans); `before`, writes for the
-    GEMM alone; `setup`, writes for the collective. Ranks in `late` are armed in a phase of their own.
+    GEMM alone; `setup`, writes for the collective; `doorbells`, writes of each ring. Ranks in `late` are armed in a
+    phase of their own. Doorbells are rung in another, one of each rank after the other, then the next one of each; the
+    host does not wait for what one starts, but before it rings another on the same rank.
     """
 
     def command(operation: int, rank: int, address: int, value: int) -> int:
@@ -32,7 +38,7 @@ def host_program(
     status = find_register(config, "status")
     ranks = range(len(gemm))
     registers = counter_registers(config).values()
-    idle, armed = (status.field(name).mask for name in ("idle", "armed"))
+    idle, armed, ringing = (status.field(name).mask for name in ("idle", "armed", "doorbell"))
 
     def arm(chosen: list[int]) -> list[int]:
         return [
@@ -40,6 +46,12 @@ def host_program(
             *(command(1, rank, *write) for rank in chosen for write in arm_writes(config, initialised=True)),
             *(command(3, rank, status.address, armed) for rank in chosen),
         ]
+
+    def ring(rank: int, writes: Sequence[Write]) -> list[int]:
+        return [command(5, rank, status.address, ringing), *(command(1, rank, *write) for write in writes)]
+
+    turns = itertools.zip_longest(*doorbells)
+    rings = [ring(rank, writes) for turn in turns for rank, writes in enumerate(turn) if writes is not None]
 
     phases = {
         "before": [
@@ -55,6 +67,7 @@ def host_program(
             *arm([rank for rank in ranks if rank not in late]),
         ],
         "late": arm(late),
+        "doorbells": [item for writes in rings for item in writes],
         "drain": settle,
         "counters": [command(2, rank, address, 0) for rank in ranks for address in registers],
     }

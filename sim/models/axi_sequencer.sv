@@ -3,6 +3,7 @@
 // The program is the file +program=<file>, one 64-bit command a line: 63:60 operation, 55:50 GPU, 47:32 address, 31:0 data.
 //   0 end    1 write    2 read (appends "GPU address data" to the file +answers=<file>)
 //   3 poll until (value & data) is not 0    4 write word `address` of the GPU's GEMM engine
+//   5 poll until (value & data) is 0
 // A rising `go` starts at command `start`; `idle` is high when its end is reached. `refused` stays high once an access was
 // not answered with OKAY. With `stall` there are random gaps between accesses (probability / 256).
 module axi_sequencer #(
@@ -78,7 +79,7 @@ module axi_sequencer #(
                         axi_wvalid  <= 1;
                         state       <= WRITE;
                     end
-                    4'd2, 4'd3: begin
+                    4'd2, 4'd3, 4'd5: begin
                         axi_arvalid <= 1;
                         state       <= READ;
                     end
@@ -108,7 +109,7 @@ module axi_sequencer #(
                 if (command[63:60] == 4'd2) begin
                     $fdisplay(answers, "%0d %0d %0d", select, axi_araddr, axi_rdata);
                     counter <= counter + 1;
-                end else if ((axi_rdata & command[31:0]) != 0) counter <= counter + 1;
+                end else if (((axi_rdata & command[31:0]) != 0) == (command[63:60] == 4'd3)) counter <= counter + 1;
                 state <= FETCH;
             end
             default: begin

@@ -1,6 +1,9 @@
-"""From tasks of workgroups to requests: bursts within an interleave unit, and one lane of requests per channel."""
+"""From tasks of workgroups to requests: bursts within an interleave unit, and one lane of requests per channel.
 
-from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal
+Two kernels may run at a time; the side of a task says whose it is.
+"""
+
+from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -9,6 +12,7 @@ from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
 from hw.messages import Access, Messages, TrafficClass
 from hw.primitives.queue import Queue
 from sim.models.plan_layout import MAX_SLOTS, Kernel
+from sim.models.read_tags import ReadTags
 
 Task = data.StructLayout(
     {
@@ -20,10 +24,14 @@ Task = data.StructLayout(
         "second_count": unsigned(8),
         "wg": unsigned(16),
         "last_bytes": unsigned(6),
+        "rows": unsigned(9),
+        "data": unsigned(28),
+        "side": unsigned(1),
     }
 )
-"""What a workgroup wants done: read `count` sectors at `va`, then `second_count` at `second_va`; or, with `store`,
-store its tile of `count` sectors to a row at `va`. Counts are not 0, but for `second_count`."""
+"""What a workgroup of the kernel on `side` wants done: read `count` sectors at `va`, then `second_count` at
+`second_va`; or, with `store`, store its tile of `rows` rows of `count` sectors at `va`, its data `data` sectors further
+on. Counts are not 0, but for `second_count`."""
 
 Burst = data.StructLayout(
     {
@@ -35,24 +43,30 @@ Burst = data.StructLayout(
         "wf": unsigned(3),
         "ends": unsigned(1),
         "last_bytes": unsigned(6),
+        "data": unsigned(28),
+        "side": unsigned(1),
     }
 )
 """`left` + 1 sectors from `va` on, all in one interleave unit and so in one channel; `ends`: the last one ends a row of
 a tile."""
 
+Gathered = data.StructLayout({"reads": unsigned(32), "wrong": unsigned(32), "first_wrong": unsigned(32)})
+"""Of one channel: `reads` of sectors of the gathered array that came back, how many of them brought something else than
+the owner wrote, and the first such sector."""
+
 
 class BurstGenerator(wiring.Component):
     """Cuts tasks into bursts, one a cycle, in order.
 
-    Ports: `kernel`: shape of the tiles; `tasks`; `bursts` per channel. A burst that its channel does not take holds
-    the others back.
+    Ports: `kernels`: shape of the tiles, by side; `tasks`; `bursts` per channel. A burst that its channel does not take
+    holds the others back.
     """
 
     def __init__(self, config: Configuration):
         self._config = config
         super().__init__(
             {
-                "kernel": In(Kernel),
+                "kernels": In(Kernel).array(2),
                 "tasks": In(stream.Signature(Task)),
                 "bursts": Out(stream.Signature(Burst)).array(config.channels),
             }
@@ -68,6 +82,8 @@ class BurstGenerator(wiring.Component):
         wf = Signal(4)
         row_va = Signal(32)
         wf_va = Signal(32)
+        kernel = Signal(Kernel)
+        m.d.comb += kernel.eq(Mux(task.side, self.kernels[1], self.kernels[0]))
 
         room = Signal(4)
         count = Signal(4)
@@ -88,26 +104,35 @@ class BurstGenerator(wiring.Component):
                 port.payload.wf.eq(wf),
                 port.payload.ends.eq(task.store & (count == left)),
                 port.payload.last_bytes.eq(task.last_bytes),
+                port.payload.data.eq(task.data),
+                port.payload.side.eq(task.side),
             ]
             with m.If(port.valid & port.ready):
                 m.d.comb += taken.eq(1)
 
-        last_row = row == self.kernel.rows - 1
-        last_wf = wf == self.kernel.wfs - 1
+        last_row = row == kernel.rows - 1
         finished = Signal()
-        m.d.comb += finished.eq(taken & (left == count) & Mux(task.store, last_row & last_wf, task.second_count == 0))
+        m.d.comb += finished.eq(taken & (left == count) & Mux(task.store, task.rows == 1, task.second_count == 0))
         with m.If(taken):
             m.d.sync += [va.eq(va + count), left.eq(left - count)]
             with m.If(left == count):
                 m.d.sync += left.eq(task.count)
                 with m.If(~task.store):
                     m.d.sync += [va.eq(task.second_va), left.eq(task.second_count), task.second_count.eq(0)]
-                with m.Elif(last_row):
-                    following = wf_va + self.kernel.wf_stride
-                    m.d.sync += [row.eq(0), wf.eq(wf + 1), va.eq(following), row_va.eq(following), wf_va.eq(following)]
                 with m.Else():
-                    following = row_va + self.kernel.pitch
-                    m.d.sync += [row.eq(row + 1), va.eq(following), row_va.eq(following)]
+                    m.d.sync += task.rows.eq(task.rows - 1)
+                    with m.If(last_row):
+                        following = wf_va + kernel.wf_stride
+                        m.d.sync += [
+                            row.eq(0),
+                            wf.eq(wf + 1),
+                            va.eq(following),
+                            row_va.eq(following),
+                            wf_va.eq(following),
+                        ]
+                    with m.Else():
+                        following = row_va + kernel.pitch
+                        m.d.sync += [row.eq(row + 1), va.eq(following), row_va.eq(following)]
         m.d.comb += self.tasks.ready.eq(~busy | finished)
         with m.If(self.tasks.ready):
             m.d.sync += busy.eq(self.tasks.valid)
@@ -128,20 +153,25 @@ class BurstGenerator(wiring.Component):
 class RequestLane(wiring.Component):
     """Requests of one channel, one a cycle.
 
-    Ports: `rank`: whose operands are stored; `base`: first sector of the output; `traffic_class`: of its requests;
-    `reads`, `stores`, `remote`: bursts; `pace`: a remote store may go, `remote_sent`: one goes. A remote store that may
-    go goes first, then reads, for which somebody waits, then stores, for which nobody does; `requests`, `responses`:
-    the node's; `sent_store`: a store was taken; `got_read`, `got_slot`: a read came back; `error`: it was refused;
-    `idle`. Data of the stores is the function of (rank, sector) that `operand_array.sv` documents.
+    Ports: `rank`: whose operands are stored; `base`: first sector of the output; `traffic_classes`: of requests, by
+    side; `reads`, `stores`, `remote`: bursts; `pace`: a remote store may go, `remote_sent`: one goes. A remote store
+    that may go goes first, then reads, for which somebody waits, then stores, for which nobody does; `requests`,
+    `responses`: the node's; `sent_store`: a store was taken, by side; `got_read`, `got_slot`: a read came back;
+    `error`: it was refused; `gathered`: of what came back, see `gathered_checker.sv`.
+
+    With `source_sectors` the data of stores is that many sectors of the file +source=<prefix> of the rank, in the order
+    of their addresses from `base` on, and reads of a gathered array are compared; without, it is the function of
+    (rank, sector) that `operand_array.sv` documents.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: Configuration, source_sectors: int = 0):
         self._messages = messages = Messages(config)
+        self._source_sectors = source_sectors
         super().__init__(
             {
                 "rank": In(6),
                 "base": In(32),
-                "traffic_class": In(TrafficClass),
+                "traffic_classes": In(TrafficClass).array(2),
                 "reads": In(stream.Signature(Burst)),
                 "stores": In(stream.Signature(Burst)),
                 "remote": In(stream.Signature(Burst)),
@@ -149,11 +179,11 @@ class RequestLane(wiring.Component):
                 "remote_sent": Out(1),
                 "requests": Out(stream.Signature(messages.compute_request)),
                 "responses": In(stream.Signature(messages.compute_response)),
-                "sent_store": Out(1),
+                "sent_store": Out(2),
                 "got_read": Out(1),
                 "got_slot": Out(range(MAX_SLOTS)),
                 "error": Out(1),
-                "idle": Out(1),
+                "gathered": Out(Gathered),
             }
         )
 
@@ -174,9 +204,10 @@ class RequestLane(wiring.Component):
             sources.append((queue.o.valid, burst, place, go, ended))
         read_valid, store_valid, remote_valid = (source[0] for source in sources)
         use_remote = Signal()
+        m.submodules.tags = tags = ReadTags()
         m.d.comb += [
             use_remote.eq(remote_valid & self.pace),
-            sources[0][3].eq(advance & read_valid & ~use_remote),
+            sources[0][3].eq(advance & read_valid & tags.free & ~use_remote),
             sources[1][3].eq(advance & store_valid & ~use_remote & ~read_valid),
             sources[2][3].eq(advance & use_remote),
             self.remote_sent.eq(sources[2][3]),
@@ -184,11 +215,27 @@ class RequestLane(wiring.Component):
 
         draft = Signal(self._messages.compute_request)
         draft_valid = Signal()
+        draft_data = Signal(28)
+        draft_side = Signal()
         request = Signal(self._messages.compute_request)
         request_valid = Signal()
-        m.d.comb += advance.eq(~request_valid | self.requests.ready)
+        request_side = Signal()
+        read = sources[0][1]
+        m.d.comb += [
+            advance.eq(~request_valid | self.requests.ready),
+            tags.take.eq(sources[0][3]),
+            tags.slot.eq(read.slot),
+            tags.va.eq(read.va + sources[0][2]),
+            tags.give.eq(self.responses.valid),
+            tags.given.eq(self.responses.payload.id),
+        ]
         with m.If(advance):
-            m.d.sync += [draft_valid.eq(0), request.eq(draft), request_valid.eq(draft_valid)]
+            m.d.sync += [
+                draft_valid.eq(0),
+                request.eq(draft),
+                request_valid.eq(draft_valid),
+                request_side.eq(draft_side),
+            ]
         for _, burst, place, go, ended in sources:
             with m.If(go):
                 m.d.sync += [
@@ -197,32 +244,55 @@ class RequestLane(wiring.Component):
                     draft.va.eq(burst.va + place),
                     draft.wg.eq(burst.wg),
                     draft.wf.eq(burst.wf),
-                    draft.traffic_class.eq(self.traffic_class),
-                    draft.id.eq(burst.slot),
+                    draft.traffic_class.eq(Mux(burst.side, self.traffic_classes[1], self.traffic_classes[0])),
+                    draft.id.eq(tags.tag),
                     draft.mask.eq(
                         Mux(burst.ends & ended, (Const(1, SECTOR_BYTES + 1) << burst.last_bytes) - 1, 0xFFFF_FFFF)
                     ),
+                    draft_data.eq(burst.data),
+                    draft_side.eq(burst.side),
                 ]
-        operand = Signal(256)
-        offset = Signal(32)
-        m.d.comb += offset.eq(draft.va - self.base)
-        m.submodules.operands = Instance(
-            "operand_array",
-            i_clk=ClockSignal(),
-            i_id=Cat(self.rank, Const(0, 26)),
-            i_enable=advance & draft_valid & (draft.access == Access.STORE),
-            i_address=offset,
-            o_data=operand,
-        )
+        operand = self._operand(m, draft.va - self.base + draft_data, advance & draft_valid, draft.access)
         m.d.comb += [
             self.requests.payload.eq(request),
             self.requests.payload.data.eq(operand),
             self.requests.valid.eq(request_valid),
             self.responses.ready.eq(1),
-            self.sent_store.eq(request_valid & self.requests.ready & (request.access == Access.STORE)),
             self.got_read.eq(self.responses.valid),
-            self.got_slot.eq(self.responses.payload.id),
+            self.got_slot.eq(tags.given_slot),
             self.error.eq(self.responses.valid & self.responses.payload.error),
-            self.idle.eq(~draft_valid & ~request_valid & ~read_valid & ~store_valid & ~remote_valid),
         ]
+        with m.If(request_valid & self.requests.ready & (request.access == Access.STORE)):
+            m.d.comb += self.sent_store.eq(Mux(request_side, 2, 1))
+        if self._source_sectors:
+            m.submodules.checker = Instance(
+                "gathered_checker",
+                p_SECTORS=self._source_sectors,
+                i_clk=ClockSignal(),
+                i_valid=self.responses.valid & ~self.responses.payload.error,
+                i_address=tags.given_va,
+                i_data=self.responses.payload.data,
+                o_reads=self.gathered.reads,
+                o_wrong=self.gathered.wrong,
+                o_first_wrong=self.gathered.first_wrong,
+            )
         return m
+
+    def _operand(self, m: Module, offset: Value, enable: Value, access: Value) -> Signal:
+        """What is stored to the sector `offset` after the first of the output; a cycle later."""
+        operand = Signal(256)
+        address = Signal(32)
+        m.d.comb += address.eq(offset)
+        ports = {
+            "i_clk": ClockSignal(),
+            "i_id": Cat(self.rank, Const(0, 26)),
+            "i_enable": enable & (access == Access.STORE),
+            "o_data": operand,
+        }
+        if self._source_sectors:
+            used = address[: (self._source_sectors - 1).bit_length()]
+            instance = Instance("source_array", p_SECTORS=self._source_sectors, i_address=used, **ports)
+        else:
+            instance = Instance("operand_array", i_address=address, **ports)
+        m.submodules.operands = instance
+        return operand

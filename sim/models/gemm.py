@@ -7,6 +7,8 @@ slots as a chunk has workgroups, every WF tile of the chunk is begun before the 
 Tracker's overflow test wants.
 """
 
+from typing import Any
+
 from amaranth import Cat, Const, Instance, Module, Mux, Signal
 from amaranth.hdl import ClockSignal, unsigned
 from amaranth.lib import data, enum, stream, wiring
@@ -14,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.config import Configuration
 from hw.messages import Access, Messages, TrafficClass
+from sim.models.recorded_events import STAGES, recorded_workgroups
 from sim.models.stalls import Stalls
 
 
@@ -66,6 +69,8 @@ class GemmEngine(wiring.Component):
         self._config = config
         self._messages = Messages(config)
         self._source_sectors = source_sectors
+        self.recorded = recorded_workgroups()
+        """Events for a timeline, no ports: twice nothing, and a stage goes on."""
         super().__init__(
             {
                 "rank": In(6),
@@ -193,6 +198,18 @@ class GemmEngine(wiring.Component):
         m.d.sync += reads_back.eq(reads_back + sum(responses))
         wait = Signal(32)
         fills = Signal(32)
+        *_, stage = self.recorded
+        slots_now = Signal(16)
+        fresh = Signal(init=1)
+        m.d.comb += [
+            slots_now.eq(Mux(stage_wgs_left < word[GemmWord.SLOTS], stage_wgs_left, word[GemmWord.SLOTS])),
+            stage.payload.slot.eq(slots_now),
+            stage.payload.workgroup.eq(wg_base + stage_wg),
+        ]
+
+        def goes_on(step: str) -> list[Any]:
+            """The stage begins to do `step`."""
+            return [stage.valid.eq(1), stage.payload.kernel.eq(STAGES.index(step))]
 
         m.d.comb += self.busy.eq(1)
         with m.If(advance):
@@ -248,8 +265,13 @@ class GemmEngine(wiring.Component):
                 ]
                 m.next = "READ"
             with m.State("READ"):
+                with m.If(fresh):
+                    m.d.comb += goes_on("read")
+                    m.d.sync += fresh.eq(0)
                 with m.If(reads_sent == word[GemmWord.STAGE_READS]):
                     with m.If(reads_back == word[GemmWord.STAGE_READS]):
+                        m.d.comb += goes_on("compute")
+                        m.d.sync += fresh.eq(1)
                         m.next = "COMPUTE"
                 with m.Elif(advance):
                     m.d.sync += [
@@ -275,6 +297,7 @@ class GemmEngine(wiring.Component):
                     sector.eq(0),
                 ]
                 with m.If(wait >= word[GemmWord.COMPUTE_CYCLES]):
+                    m.d.comb += goes_on("store")
                     m.next = "STORE"
             with m.State("STORE"):
                 offset = Signal(32)
@@ -317,6 +340,7 @@ class GemmEngine(wiring.Component):
                                     tile.eq(stage_tile),
                                 ]
                                 with m.If(last_row):
+                                    m.d.comb += goes_on("over")
                                     m.d.sync += [
                                         stage_wg.eq(stage_wg + slot + 1),
                                         stage_tile.eq(after_tile),

@@ -11,26 +11,32 @@ from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import Configuration
 from hw.link.wire import FlitKind, flit_layout, message_layout
+from hw.messages import RowCommand
 from hw.near_bank import BankGroupUnit
 from hw.node import Node
 from hw.registers.register_file import RegisterFile
 from sim.host.address_space import ARRAY_BASE
+from sim.models.burst_lanes import Gathered
 from sim.models.clock_gates import ClockGated
 from sim.models.far_backing_store import FarBackingStore
 from sim.models.gemm import GemmEngine, SimulationWrite
 from sim.models.hbm import Hbm
+from sim.models.kernel_context import Spans
 from sim.models.link import LinkModel
+from sim.models.recorded_events import SAMPLED, QueueEvent
+from sim.models.recorder import Recorded, recorder
 from sim.models.seeded_bugs import FaultyBankGroup, FaultyNode
 from sim.models.stalls import Stalls
 from sim.models.timing_checker import TimingChecker
-from sim.models.workgroup_engine import Spans, WorkgroupEngine
+from sim.models.workgroup_engine import WaitingFor, WorkgroupEngine
 
 
-def gpu_status(links: int) -> data.StructLayout:
-    """What a GPU with that many link ports reports: cycles from the start of the GEMM to its end and to the end of the
-    collective, WG-launch events, busy cycles of each outgoing link, and of the first at the end of the collective;
-    `spans` of the kernels of a workgroup engine; the most cycles in which a communication request could have been taken
-    and was not; the DRAM timing checker's result, a refused read, a write outside the modelled DRAM; `busy`, `active`:
+def gpu_status(links: int, channels: int) -> data.StructLayout:
+    """What a GPU with that many link ports and channels reports: cycles from the start of the GEMM to its end and to
+    the end of the collective, WG-launch events, busy cycles of each outgoing link, and of the first at the end of the
+    collective; of a workgroup engine `spans` of the kernels, the gate it is `waiting` for, and what was read of a
+    gathered array, by channel; the most cycles in which a communication request could have been taken and was not; the
+    DRAM timing checker's result, a refused read, a write outside the modelled DRAM; `busy`, `active`:
     its GEMM engine does anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
     return data.StructLayout(
         {
@@ -40,6 +46,8 @@ def gpu_status(links: int) -> data.StructLayout:
             "link_busy": data.ArrayLayout(unsigned(32), links),
             "link_busy_done": unsigned(32),
             "spans": Spans,
+            "waiting": WaitingFor,
+            "gathered": data.ArrayLayout(Gathered, channels),
             "communication_wait_peak": unsigned(16),
             "violation_rule": unsigned(8),
             "violation": unsigned(1),
@@ -58,14 +66,23 @@ class Gpu(wiring.Component):
     idle cycle on links and events); `dump` writes the DRAM array out; per link port `out`/`in` flits (valid only) and
     `messages_out`/`messages_in`; `status`."""
 
-    def __init__(self, config: Configuration, storage_sectors: int, source_sectors: int = 0, seeded_bugs: bool = False):
-        """Without `source_sectors` the compute units are a :class:`WorkgroupEngine`, which runs plans, else a
-        :class:`GemmEngine`, which stores an array that was loaded. With `seeded_bugs` a run may switch on one of
+    def __init__(
+        self,
+        config: Configuration,
+        storage_sectors: int,
+        source_sectors: int = 0,
+        seeded_bugs: bool = False,
+        plans: bool = False,
+    ):
+        """With `source_sectors` the compute units store arrays of that size that were loaded; without, numbers that
+        depend on the place. They are a :class:`WorkgroupEngine`, which runs plans, without `source_sectors` or with
+        `plans`, otherwise a :class:`GemmEngine`. With `seeded_bugs` a run may switch on one of
         :data:`sim.models.seeded_bugs.SEEDED_BUGS`."""
         self._config = config
         self._seeded_bugs = seeded_bugs
         self._storage_sectors = storage_sectors
         self._source_sectors = source_sectors
+        self._plans = plans or not source_sectors
         flit = data.StructLayout({"valid": unsigned(1), "flit": flit_layout(config)})
         super().__init__(
             {
@@ -80,25 +97,34 @@ class Gpu(wiring.Component):
                 "link_in": In(flit).array(config.links),
                 "messages_out": Out(message_layout(config)).array(config.links),
                 "messages_in": In(message_layout(config)).array(config.links),
-                "status": Out(gpu_status(config.links)),
+                "status": Out(gpu_status(config.links, config.channels)),
             }
         )
 
     @property
     def stores_arrays(self) -> bool:
-        """Whether the compute units store an array that was loaded, rather than run a plan."""
+        """Whether the compute units store arrays that were loaded."""
         return self._source_sectors != 0
+
+    @property
+    def runs_plans(self) -> bool:
+        """Whether the compute units run plans."""
+        return self._plans
 
     def status_field(self, name: str) -> data.Field:
         """Where `name` lies in `status`."""
-        return gpu_status(self._config.links)[name]
+        return gpu_status(self._config.links, self._config.channels)[name]
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        node = FaultyNode(config) if self._seeded_bugs else Node(config)
+        node = FaultyNode(config) if self._seeded_bugs else Recorded(config)
         m.submodules.node = ClockGated(node)
-        gemm = GemmEngine(config, self._source_sectors) if self._source_sectors else WorkgroupEngine(config, ARRAY_BASE)
+        gemm: GemmEngine | WorkgroupEngine
+        if self._plans:
+            gemm = WorkgroupEngine(config, ARRAY_BASE, self._source_sectors)
+        else:
+            gemm = GemmEngine(config, self._source_sectors)
         m.submodules.gemm = gemm
         m.submodules.stalls = stalls = Stalls(ports=1 + config.links)
         for name, member in RegisterFile.axi_members().items():
@@ -120,6 +146,8 @@ class Gpu(wiring.Component):
                 gemm.arrival.eq(Cat(arrivals).any()),
                 gemm.link_busy.eq(self.status.link_busy[0]),
                 self.status.spans.eq(gemm.spans),
+                self.status.waiting.eq(gemm.waiting),
+                *(port.eq(seen) for port, seen in zip(self.status.gathered, gemm.gathered, strict=True)),
             ]
             self._longest_wait(m, node)
         if config.far_backing_store:
@@ -144,6 +172,8 @@ class Gpu(wiring.Component):
                 checker.column.eq(dram.column),
                 checker.refresh.eq(int(config.timing.refresh)),
             ]
+            if self._plans and self._source_sectors:
+                self._log(m, channel, hbm)
             violations.append(checker.violation)
             rules.append(checker.rule)
             strays.append(hbm.stray != 0)
@@ -172,8 +202,15 @@ class Gpu(wiring.Component):
         done_cycles = Signal(32)
         link_busy_done = Signal(32)
         m.d.comb += node.launches.ready.eq(~stalls.stop[0])
+        if isinstance(gemm, WorkgroupEngine):
+            m.d.comb += [
+                gemm.launches.payload.eq(node.launches.payload),
+                gemm.launches.valid.eq(node.launches.valid & ~stalls.stop[0]),
+                node.launches.ready.eq(gemm.launches.ready & ~stalls.stop[0]),
+            ]
         with m.If(node.launches.valid & node.launches.ready):
             m.d.sync += launches.eq(launches + 1)
+        self._recorder(m, node, gemm)
         self._sampler(m, node, started & ~finished if isinstance(gemm, GemmEngine) else gemm.busy)
         with m.If(self.start):
             m.d.sync += [started.eq(1), finished.eq(0), cycles.eq(0), launches.eq(0)]
@@ -203,6 +240,27 @@ class Gpu(wiring.Component):
         ]
         return m
 
+    def _log(self, m: Module, channel: int, hbm: Hbm) -> None:
+        """Let `command_log.sv` write down the column commands that change what `channel` holds."""
+        row, column = hbm.row, hbm.column
+        m.submodules[f"log_{channel}"] = Instance(
+            "command_log",
+            p_WL=self._config.timing.wl,
+            i_clk=ClockSignal(),
+            i_id=hbm.id,
+            i_activate=row.valid & (row.command == RowCommand.ACT),
+            i_activated_bank=row.bank,
+            i_activated_row=row.row,
+            i_column=column.valid,
+            i_command=column.command.as_value(),
+            i_bank=column.bank,
+            i_place=column.column,
+            i_alu=column.alu.as_value(),
+            i_first=column.first_touch,
+            i_mask=hbm.write_data.mask,
+            i_data=hbm.write_data.data,
+        )
+
     def _sampler(self, m: Module, node: Node, enable: Signal) -> None:
         """Let `sampler.sv` write down what the channels do from the last start on, while `enable`."""
         m.submodules.sampler = Instance(
@@ -216,6 +274,27 @@ class Gpu(wiring.Component):
             i_kind=Cat(Cat(probe.access.as_value(), probe.traffic_class.as_value()) for probe in node.probes),
             i_occupancy=Cat(probe.occupancy for probe in node.probes),
             i_threshold=node.probes[0].threshold.as_value(),
+        )
+
+    def _recorder(self, m: Module, node: Node, gemm: GemmEngine | WorkgroupEngine) -> None:
+        """Let `recorder.sv` write down what happens around the node; :func:`sim.models.recorder.gpu_sources`."""
+        since = Signal(range(SAMPLED))
+        done_before = Signal()
+        m.d.sync += [since.eq(since + 1), done_before.eq(node.done)]
+        queues = []
+        for channel, probe in enumerate(node.probes):
+            queue = Signal(QueueEvent, name=f"recorded_queue_{channel}")
+            m.d.comb += [queue.occupancy.eq(probe.occupancy), queue.threshold.eq(probe.threshold.as_value())]
+            queues.append((since.all() & self.status.busy | (since.all() & ~node.done), queue))
+        m.submodules.recorder = recorder(
+            "gpu",
+            self.rank,
+            [
+                (self.start, Const(0, 64)),
+                (node.done & ~done_before, Const(0, 64)),
+                *queues,
+                *((event.valid, event.payload) for event in gemm.recorded),
+            ],
         )
 
     def _longest_wait(self, m: Module, node: Node) -> None:

@@ -4,7 +4,8 @@
 // group (their sectors differ). The content starts as a hash of the address with tag 0, an epoch that is never armed;
 // reads beyond SECTORS give the same hash, writes beyond are ignored.
 //   sector(a) = {word(a,7), ..., word(a,0)},  word(a,w) = lowbias32(8 a + w)
-// where lowbias32 is C. Wellons' 32-bit mixing function.
+// where lowbias32 is C. Wellons' 32-bit mixing function. At the first clock edge, when `id` is known, what lies in memory
+// before a run is read from "<prefix><id>.hex", prefix from +hbm_initial=<prefix>, if that is given (the tags stay 0).
 // On a rising edge of `dump` the data (the first +hbm_dump_sectors=<number>, else all) is written by $writememh to
 // "<prefix><id>.hex", prefix from +hbm_dump=<prefix>; on a rising edge of `load` it is read from there, prefix from +hbm_load=<prefix> (the tags stay).
 module hbm_array #(
@@ -29,7 +30,7 @@ module hbm_array #(
     localparam INDEX_BITS = $clog2(SECTORS);
     logic [255:0] sectors[SECTORS];
     logic [EPOCH_BITS-1:0] tags[SECTORS];
-    logic load_before = 0, dump_before = 0;
+    logic load_before = 0, dump_before = 0, begun = 0;
     string prefix;
     int dumped;
 
@@ -80,6 +81,10 @@ module hbm_array #(
                 read_data <= content(read_address);
                 read_epoch <= 0;
             end
+        end
+        if (!begun) begin
+            begun <= 1;
+            if ($value$plusargs("hbm_initial=%s", prefix)) $readmemh($sformatf("%s%0d.hex", prefix, id), sectors);
         end
         load_before <= load;
         dump_before <= dump;

@@ -1,9 +1,10 @@
 """What a :class:`sim.models.workgroup_engine.WorkgroupEngine` is told: kernels, their workgroups, and the steps of a
 GEMM.
 
-A plan is a file of 256-bit lines in hexadecimal: :data:`KERNELS` kernel descriptors, then the workgroups of all of
-them. A second file holds, for a GEMM, one 32-bit line per workgroup and step. Addresses, counts and strides are in
-sectors of the simulated channel slice, times in cycles.
+A plan is a file of lines of :data:`PLAN_BITS` in hexadecimal: :data:`KERNELS` kernel descriptors, then the workgroups
+of all of them. A second file holds, for a GEMM, one 32-bit line per workgroup and step. What workgroups wait for is in
+two more: for every wg number the gate that its launch events count up, and which workgroup waits for which gates.
+Addresses, counts and strides are in sectors of the simulated channel slice, times in cycles.
 """
 
 from amaranth.hdl import unsigned
@@ -14,9 +15,13 @@ from hw.messages import TrafficClass
 KERNELS = 3
 """Kernels of one run, in order; one without workgroups is left out."""
 MAX_SLOTS = 256
-"""Workgroups at a time: the width of a request's id."""
+"""Workgroups at a time."""
 MAX_WORKGROUPS = 1 << 14
-PLAN_BITS = 256
+PLAN_BITS = 320
+GATES = 1 << 10
+"""Gates of a run; number 0 is counted up by tiles for which nobody waits."""
+GATE_LINES = 1 << 12
+"""Pairs of a workgroup and a gate that it waits for."""
 
 Kernel = data.StructLayout(
     {
@@ -29,17 +34,24 @@ Kernel = data.StructLayout(
         "active": unsigned(1),
         "after_done": unsigned(1),
         "arrive": unsigned(24),
-        "wfs": unsigned(4),
+        "ports": unsigned(4),
         "rows": unsigned(8),
         "pitch": unsigned(16),
         "wf_stride": unsigned(24),
+        "beside": unsigned(1),
+        "first_wait": unsigned(12),
+        "waits": unsigned(13),
     }
 )
 """A kernel: its workgroups are lines `first` to `first + count - 1`, at most `slots` at a time. Each has `steps`
 steps; with `stepped` the step file says what a step fetches and whom it waits for, else it fetches all. `traffic_class`
 is that of its accesses; `active` raises the node's `kernel_active`; with `after_done` it begins when the node's
 collective is done. It ends when all its stores are taken and `arrive` sectors have come over the link in all. Its tiles
-are `wfs` WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile."""
+are cut into WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile. Its remote stores
+leave by so many `ports`. With
+`beside` the kernels after it do not wait for its end, and run on slots of their own; a second one that says so waits
+for the first. Its workgroups wait for gates as lines `first_wait` to `first_wait + waits - 1` of the file of waits
+say."""
 
 Workgroup = data.StructLayout(
     {
@@ -58,13 +70,21 @@ Workgroup = data.StructLayout(
         "row_sectors": unsigned(8),
         "last_bytes": unsigned(6),
         "remote": unsigned(1),
+        "rows": unsigned(9),
+        "data": unsigned(28),
     }
 )
 """A workgroup: in each step it reads `a_sectors` and `b_sectors` of two operands that lie in order of the steps at
 `a_va`, `b_va` (`a_last`, `b_last` in the last step). It begins `not_before` cycles after its kernel, and not before
 `wait` sectors have come over the link in all; its first step begins `lead_cycles` later at the earliest, a step takes
 `step_cycles`. Its tile, at `store_va`, is output tile `wg`, `row_sectors` to a row, of whose last sector `last_bytes`
-are stored. `remote`: the stores go to the neighbour, at the pace of the link."""
+are stored; it has `rows` rows in all, which fill its WF tiles one after another. `remote`: the stores go to the
+neighbour, at the pace of the link. `data`: distance from where a sector is stored to where its data is taken from: the
+splits of a GEMM store other addends to the same place."""
+
+Wait = data.StructLayout({"workgroup": unsigned(14), "gate": unsigned(10), "launches": unsigned(16)})
+"""Workgroup number `workgroup` of a kernel, and so all after it, does not begin before `launches` launch events have
+counted up `gate`. Lines are in the order of the workgroups."""
 
 Step = data.StructLayout({"fetch_a": 1, "fetch_b": 1, "wait_a": unsigned(14), "wait_b": unsigned(14)})
 """A step of a workgroup: `fetch_a`, `fetch_b`: the operand's block comes from memory, not from the last-level cache;

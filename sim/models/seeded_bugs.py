@@ -13,8 +13,8 @@ from hw.memory_controller.controller import MemoryController
 from hw.memory_controller.payload_store import count_ones
 from hw.messages import Access, ColumnCommand, Messages
 from hw.near_bank import BankGroupUnit, NearBankParameters
-from hw.node import Node
 from hw.primitives import Queue
+from sim.models.recorder import Recorded
 
 SEEDED_BUGS = ("count_at_enqueue", "no_first_touch", "dropped_update", "doubled_trigger")
 DROPPED_UPDATE_PERIOD = 97
@@ -134,7 +134,7 @@ class FaultyController(Faulty):
         return m
 
 
-class FaultyNode(Node):
+class FaultyNode(Recorded):
     """A node whose Tracker and memory controllers are faulty ones."""
 
     def _tracker(self) -> wiring.Component:

@@ -7,27 +7,39 @@ tile by WF tile; as soon as the cache has room for the tile its slot takes the n
 slower, and faster memory does not make it faster than its arithmetic. Which reads go to memory at all was computed
 ahead (:mod:`sim.workloads.last_level_cache`). Reduce-scatter and all-gather kernels are workgroups of one step that
 wait for what arrives over the link and store to the neighbour.
+
+Workgroups begin in the order of the plan. One that has gates waits, and holds up those after it, until launch events
+have opened them (section 7.2). A second kernel may run beside the first, on slots of its own.
 """
 
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from hw.messages import Messages
 from hw.primitives.queue import Queue
-from sim.models.burst_lanes import BurstGenerator, RequestLane, Task
-from sim.models.plan_layout import KERNELS, MAX_SLOTS, MAX_WORKGROUPS, PLAN_BITS, Kernel, Step, Workgroup
+from sim.models.burst_lanes import Gathered, Task
+from sim.models.kernel_context import KernelContext, KernelSequence, Spans
+from sim.models.launch_gates import LAUNCH_BITS, LaunchGates
+from sim.models.memory_lanes import KINDS, MemoryLanes
+from sim.models.plan_layout import (
+    GATE_LINES,
+    GATES,
+    MAX_SLOTS,
+    MAX_WORKGROUPS,
+    PLAN_BITS,
+    Kernel,
+    Step,
+    Wait,
+    Workgroup,
+)
+from sim.models.recorded_events import recorded_workgroups
 
 PLAN_LINES = 1 << 14
 STEP_LINES = 1 << 18
-PACE_BITS = 16
-"""Bits after the point of the pace of remote stores, in sectors a cycle."""
-PACE_BURST = 8
-KINDS = ("reads", "stores", "remote")
-"""Of tasks, bursts and requests: each has a queue of its own."""
 STORE_BUFFER_BYTES = 4 << 20
 """Stores that the whole GPU can have under way: a quarter of its last-level cache, or 128 tiles."""
 
@@ -54,26 +66,29 @@ Slot = data.StructLayout(
 """`workgroup`: number in its kernel; `following`: the step that begins next; `wait_a`, `wait_b`: of that step;
 `deadline`: when it may begin; `late`: it could not; `moved`: sectors asked for so far by this slot."""
 
-Spans = data.StructLayout(
-    {name: data.ArrayLayout(unsigned(32), KERNELS) for name in ("begin", "end", "arrived", "retired", "link_busy")}
-)
-"""Per kernel: cycles from `start` to its begin and its end; by its end, sectors that had arrived; workgroups done;
-during it, busy cycles of the link."""
+WaitingFor = data.StructLayout({"waits": unsigned(1), "gate": range(GATES), "launches": LAUNCH_BITS, "needed": 16})
+"""Whether the workgroup of the first kernel that is to begin next `waits` for a gate, which one, how many launch events
+have counted it up, and how many it needs."""
 
 
 class WorkgroupEngine(wiring.Component):
-    """Ports: `rank`; `start`: run the plan; `node_done`: the node's collective is done; `arrival`: a sector came over
-    the link; `link_busy`: busy cycles of the link so far; `active`: a kernel that says so runs; `busy`; `error`: a
-    read was refused; `spans`; `requests`/`responses` per channel.
+    """Ports: `rank`; `start`: run the plan, once after a reset; `node_done`: the node's collective is done; `arrival`:
+    a sector came over the link; `link_busy`: busy cycles of the link so far; `launches` of the node; `active`: a kernel
+    that says so runs; `busy`; `error`: a read was refused; `spans`; `waiting`: for which gate; `gathered`, by channel:
+    see :class:`sim.models.burst_lanes.RequestLane`, as for `source_sectors`; `requests`/`responses` per channel.
 
-    `base` is the first sector of the output, from which operands are numbered. Files: +plan=<prefix> (one per GPU) and
-    +steps=<prefix>, see :mod:`sim.models.plan_layout`. One slot is looked at per cycle.
+    `base` is the first sector of the output, from which operands are numbered. Files: +plan=<prefix> and
+    +waits=<prefix> (one per GPU), +steps=<prefix> and +gates=<prefix>, see :mod:`sim.models.plan_layout`. One slot is
+    looked at per cycle.
     """
 
-    def __init__(self, config: Configuration, base: int):
+    def __init__(self, config: Configuration, base: int, source_sectors: int = 0):
         self._config = config
         self._base = base
+        self._source_sectors = source_sectors
         messages = Messages(config)
+        self.recorded = recorded_workgroups()
+        """Events for a timeline, no ports: a workgroup begins, one retires, and nothing."""
         super().__init__(
             {
                 "rank": In(6),
@@ -81,10 +96,13 @@ class WorkgroupEngine(wiring.Component):
                 "node_done": In(1),
                 "arrival": In(1),
                 "link_busy": In(32),
+                "launches": In(stream.Signature(messages.launch_event)),
                 "active": Out(1),
                 "busy": Out(1),
                 "error": Out(1),
                 "spans": Out(Spans),
+                "waiting": Out(WaitingFor),
+                "gathered": Out(Gathered).array(config.channels),
                 "requests": Out(stream.Signature(messages.compute_request)).array(config.channels),
                 "responses": In(stream.Signature(messages.compute_response)).array(config.channels),
             }
@@ -95,11 +113,6 @@ class WorkgroupEngine(wiring.Component):
         now = Signal(32)
         arrived = Signal(24)
         m.d.sync += [now.eq(now + 1), arrived.eq(arrived + self.arrival)]
-        kernel = Signal(Kernel)
-        running = Signal()
-        begun_at = Signal(32)
-        launched = Signal(14)
-        retired = Signal(14)
 
         line = Signal(range(PLAN_LINES))
         plan = Signal(PLAN_BITS)
@@ -114,11 +127,34 @@ class WorkgroupEngine(wiring.Component):
             i_address=line,
             o_data=plan,
         )
-        done, lanes_idle = self._lanes(m, kernel)
-        self._kernels(m, kernel, plan, line, running, now, begun_at, launched, retired, arrived, lanes_idle)
+        begun, over_now, _ = self.recorded
+        m.submodules.first = first = KernelContext()
+        m.submodules.second = second = KernelContext()
+        contexts = first, second
+        loading = self._kernels(m, contexts, plan, line, now, arrived)
+        done = self._lanes(m, contexts)
 
-        # One slot a cycle: what it is, what its workgroup needs.
+        # One slot a cycle: what it is, what its workgroup needs. Those of the second kernel are counted from the end.
         slot = Signal(range(MAX_SLOTS))
+        side = Signal()
+        running = Signal()
+        kernel = Signal(Kernel)
+        launched = Signal(14)
+        begun_at = Signal(32)
+        launch = Signal()
+        retire = Signal()
+        m.d.comb += [
+            running.eq(Mux(side, second.running, first.running) & ~loading),
+            kernel.eq(Mux(side, second.kernel, first.kernel)),
+            launched.eq(Mux(side, second.launched, first.launched)),
+            begun_at.eq(Mux(side, second.begun_at, first.begun_at)),
+        ]
+        for number, context in enumerate(contexts):
+            m.d.comb += [
+                context.launch.eq(launch & (side == number)),
+                context.retire.eq(retire & (side == number)),
+                context.storing.eq(done.storing),
+            ]
         m.submodules.slots = slots = Memory(shape=Slot, depth=MAX_SLOTS, init=[])
         slot_read, slot_write = slots.read_port(domain="comb"), slots.write_port()
         old = slot_read.data
@@ -130,15 +166,25 @@ class WorkgroupEngine(wiring.Component):
             new.eq(old),
             done.slot.eq(slot),
         ]
-        with m.If(running):
-            m.d.sync += slot.eq(Mux(slot == kernel.slots - 1, 0, slot + 1))
-        with m.Else():
-            m.d.sync += slot.eq(0)
+        last = Mux(side, slot == MAX_SLOTS - 1, slot == kernel.slots - 1)
+        with m.If(running & ~last):
+            m.d.sync += slot.eq(slot + 1)
+        with m.Elif(~loading):
+            other = second.running & ~(side & first.running)
+            m.d.sync += [side.eq(other), slot.eq(Mux(other, MAX_SLOTS - second.kernel.slots, 0))]
+        gated = self._gates(m, contexts, side, running, launched)
 
         free = Signal()
         number = Signal(14)
         workgroup = data.View(Workgroup, plan[: Workgroup.size])
         m.d.comb += [free.eq(old.state == SlotState.FREE), number.eq(Mux(free, launched, old.workgroup))]
+        for event in (begun, over_now):
+            payload = event.payload
+            m.d.comb += [
+                payload.slot.eq(slot),
+                payload.kernel.eq(Mux(side, second.which, first.which)),
+                payload.workgroup.eq(number),
+            ]
         with m.If(running):
             m.d.comb += line.eq(kernel.first + number)
 
@@ -203,10 +249,10 @@ class WorkgroupEngine(wiring.Component):
 
         task = Signal(Task)
         read_tasks, store_tasks, remote_tasks = (Queue(Task, MAX_SLOTS) for _ in KINDS)
-        for kind, queue, generator in zip(KINDS, (read_tasks, store_tasks, remote_tasks), done.generators, strict=True):
+        for kind, queue, port in zip(KINDS, (read_tasks, store_tasks, remote_tasks), done.tasks, strict=True):
             m.submodules[f"{kind}_tasks"] = queue
             m.d.comb += queue.i.payload.eq(task)
-            connect(m, queue.o, generator.tasks)
+            connect(m, queue.o, port)
         read_a = fetched_a != 0
         a_va, b_va = workgroup.a_va + ahead * workgroup.a_sectors, workgroup.b_va + ahead * workgroup.b_sectors
         m.d.comb += [
@@ -217,6 +263,9 @@ class WorkgroupEngine(wiring.Component):
             task.second_count.eq(Mux(read_a, fetched_b, 0)),
             task.wg.eq(workgroup.wg),
             task.last_bytes.eq(workgroup.last_bytes),
+            task.rows.eq(workgroup.rows),
+            task.data.eq(workgroup.data),
+            task.side.eq(side),
         ]
         issue_reads = Signal()
         with m.If(issue_reads):
@@ -227,7 +276,7 @@ class WorkgroupEngine(wiring.Component):
                 new.wait_b.eq(step.wait_b),
             ]
         tile = Signal(12)
-        m.d.comb += tile.eq(workgroup.row_sectors * kernel.rows * kernel.wfs)
+        m.d.comb += tile.eq(workgroup.row_sectors * workgroup.rows)
         capacity = STORE_BUFFER_BYTES * self._config.channels // (SECTOR_BYTES * TOTAL_CHANNELS)
         over = Signal()
         elapsed = Signal(32)
@@ -237,11 +286,13 @@ class WorkgroupEngine(wiring.Component):
                 with m.Case(SlotState.FREE):
                     with m.If(
                         (launched != kernel.count)
+                        & ~gated
                         & (arrived >= workgroup.wait)
                         & (now - begun_at >= workgroup.not_before)
                     ):
-                        m.d.sync += launched.eq(launched + 1)
                         m.d.comb += [
+                            begun.valid.eq(1),
+                            launch.eq(1),
                             issue_reads.eq(1),
                             slot_write.en.eq(1),
                             new.state.eq(SlotState.RUN),
@@ -256,6 +307,7 @@ class WorkgroupEngine(wiring.Component):
                         with m.If(old.following == kernel.steps):
                             with m.If(done.stores_under_way + tile <= capacity):
                                 m.d.comb += [
+                                    over_now.valid.eq(1),
                                     new.state.eq(SlotState.FREE),
                                     task.store.eq(1),
                                     task.va.eq(workgroup.store_va),
@@ -263,8 +315,8 @@ class WorkgroupEngine(wiring.Component):
                                     done.storing.eq(tile),
                                     store_tasks.i.valid.eq(~workgroup.remote),
                                     remote_tasks.i.valid.eq(workgroup.remote),
+                                    retire.eq(1),
                                 ]
-                                m.d.sync += retired.eq(retired + 1)
                         with m.Elif(back & shared_back):
                             m.d.comb += [
                                 issue_reads.eq(~last_step_begins(old, kernel)),
@@ -276,121 +328,106 @@ class WorkgroupEngine(wiring.Component):
                             m.d.comb += new.late.eq(1)
         return m
 
+    def _gates(
+        self, m: Module, contexts: tuple[KernelContext, KernelContext], side: Signal, running: Signal, launched: Signal
+    ) -> Signal:
+        """Whether the workgroup that is to begin next in the kernel on `side` waits for a gate."""
+        m.submodules.gates = gates = LaunchGates(self._config)
+        connect(m, flipped(self.launches), gates.launches)
+        wait = Signal(Wait)
+        lines = [context.wait_line for context in contexts]
+        m.submodules.waits = Instance(
+            "plan_memory",
+            p_WIDTH=Wait.size,
+            p_LINES=GATE_LINES,
+            p_PER_GPU=1,
+            p_KIND="waits=%s",
+            i_clk=ClockSignal(),
+            i_id=Cat(self.rank, Const(0, 26)),
+            i_address=Mux(side, lines[1], lines[0])[: (GATE_LINES - 1).bit_length()],
+            o_data=wait,
+        )
+        gated, open_ = Signal(), Signal()
+        ends = [context.kernel.first_wait + context.kernel.waits for context in contexts]
+        left = Mux(side, lines[1] != ends[1], lines[0] != ends[0])
+        m.d.comb += [
+            gates.gate.eq(wait.gate),
+            gated.eq(left & (wait.workgroup == launched)),
+            open_.eq(gates.count >= wait.launches),
+        ]
+        for number, context in enumerate(contexts):
+            m.d.comb += context.advance.eq(running & gated & open_ & (side == number))
+        with m.If(running & ~side):
+            m.d.sync += [
+                self.waiting.waits.eq(gated & ~open_),
+                self.waiting.gate.eq(wait.gate),
+                self.waiting.launches.eq(gates.count),
+                self.waiting.needed.eq(wait.launches),
+            ]
+        return gated
+
+    def _lanes(self, m: Module, contexts: tuple[KernelContext, KernelContext]) -> MemoryLanes:
+        """The way to memory, joined to the ports and to the kernels."""
+        m.submodules.lanes = lanes = MemoryLanes(self._config, self._base, self._source_sectors)
+        m.d.comb += [lanes.rank.eq(self.rank)]
+        for number, context in enumerate(contexts):
+            m.d.comb += [lanes.kernels[number].eq(context.kernel), context.stored.eq(lanes.stored[number])]
+        for channel in range(self._config.channels):
+            connect(m, lanes.requests[channel], flipped(self.requests[channel]))
+            connect(m, flipped(self.responses[channel]), lanes.responses[channel])
+            m.d.comb += self.gathered[channel].eq(lanes.gathered[channel])
+        with m.If(lanes.error):
+            m.d.sync += self.error.eq(1)
+        return lanes
+
     def _kernels(
         self,
         m: Module,
-        kernel: data.View,
+        contexts: tuple[KernelContext, KernelContext],
         plan: Signal,
         line: Signal,
-        running: Signal,
         now: Signal,
-        begun_at: Signal,
-        launched: Signal,
-        retired: Signal,
         arrived: Signal,
-        lanes_idle: Signal,
-    ) -> None:
-        """Run the kernels one after the other."""
-        number = Signal(range(KERNELS + 1))
-        started = Signal(32)
-        busy_before = Signal(32)
-        m.d.comb += [self.busy.eq(1), self.active.eq(running & kernel.active)]
-        with m.FSM(name="kernels"):
-            with m.State("IDLE"):
-                m.d.comb += self.busy.eq(0)
-                m.d.sync += number.eq(0)
-                with m.If(self.start):
-                    m.d.sync += started.eq(now)
-                    m.next = "LOAD"
-            with m.State("LOAD"):
-                m.d.comb += line.eq(number)
-                m.d.sync += [kernel.eq(plan[: Kernel.size]), launched.eq(0), retired.eq(0)]
-                m.next = "WAIT"
-                with m.If(number == KERNELS):
-                    m.next = "IDLE"
-            with m.State("WAIT"):
-                m.d.sync += [begun_at.eq(now), busy_before.eq(self.link_busy)]
-                with m.If(kernel.count == 0):
-                    m.d.sync += number.eq(number + 1)
-                    m.next = "LOAD"
-                with m.Elif(~kernel.after_done | self.node_done):
-                    m.d.sync += self.spans.begin[number].eq(now - started)
-                    m.next = "RUN"
-            with m.State("RUN"):
-                m.d.comb += running.eq(1)
-                with m.If((retired == kernel.count) & (arrived >= kernel.arrive) & lanes_idle):
-                    m.d.sync += [
-                        self.spans.end[number].eq(now - started),
-                        self.spans.arrived[number].eq(arrived),
-                        self.spans.retired[number].eq(retired),
-                        self.spans.link_busy[number].eq(self.link_busy - busy_before),
-                        number.eq(number + 1),
-                    ]
-                    m.next = "LOAD"
-
-    def _lanes(self, m: Module, kernel: data.View) -> tuple["_Done", Signal]:
-        """Generators and lanes. Returns the ports through which the slots use them."""
-        config = self._config
-        done = _Done()
-        lanes = []
-        for kind in KINDS:
-            m.submodules[f"{kind}_bursts"] = generator = BurstGenerator(config)
-            m.d.comb += generator.kernel.eq(kernel)
-            done.generators.append(generator)
-        for channel in range(config.channels):
-            m.submodules[f"lane_{channel}"] = lane = RequestLane(config)
-            for kind, generator in zip(KINDS, done.generators, strict=True):
-                connect(m, generator.bursts[channel], getattr(lane, kind))
-            connect(m, lane.requests, wiring.flipped(self.requests[channel]))
-            connect(m, wiring.flipped(self.responses[channel]), lane.responses)
-            lanes.append(lane)
-            counts = Memory(shape=unsigned(16), depth=MAX_SLOTS, init=[])
-            m.submodules[f"moved_{channel}"] = counts
-            look = counts.read_port(domain="comb")
-            m.d.comb += look.addr.eq(done.slot)
-            done.counts.append(look.data)
-            before, after = counts.read_port(domain="comb"), counts.write_port()
-            m.d.comb += [
-                before.addr.eq(lane.got_slot),
-                after.addr.eq(lane.got_slot),
-                after.data.eq(before.data + 1),
-                after.en.eq(lane.got_read),
-            ]
-            with m.If(lane.error):
-                m.d.sync += self.error.eq(1)
-            m.d.comb += [lane.rank.eq(self.rank), lane.base.eq(self._base), lane.traffic_class.eq(kernel.traffic_class)]
-        m.d.comb += done.moved.eq(sum(done.counts[1:], done.counts[0]))
-
-        # Remote stores go at the pace of the link: what waits for it must not stand before the reads behind it.
-        unit = 1 << PACE_BITS
-        rate = round(config.link_bytes_per_cycle / SECTOR_BYTES * unit)
-        full = PACE_BURST * config.channels * unit
-        tokens = Signal(range(full + rate + 1), init=full)
-        spent = sum((lane.remote_sent for lane in lanes[1:]), lanes[0].remote_sent)
-        after = Signal(range(full + rate + 1))
+    ) -> Signal:
+        """Start the kernels one after the other, those beside others without waiting for their end. Returns whether
+        the plan is being read for that."""
+        first, second = contexts
+        m.submodules.sequence = sequence = KernelSequence()
+        number, started = sequence.number, Signal(32)
         m.d.comb += [
-            after.eq(tokens + rate - (spent << PACE_BITS)),
-            *(lane.pace.eq(tokens >= config.channels * unit) for lane in lanes),
+            sequence.start.eq(self.start),
+            sequence.descriptor.eq(plan[: Kernel.size]),
+            sequence.first_ended.eq(first.ended),
+            sequence.second_idle.eq(second.idle),
+            first.load.eq(sequence.load_first),
+            second.load.eq(sequence.load_second),
+            self.busy.eq(sequence.busy),
+            self.active.eq(first.running & first.kernel.active | second.running & second.kernel.active),
         ]
-        m.d.sync += tokens.eq(Mux(after > full, full, after))
-        idle = Signal()
-        taken = sum((lane.sent_store for lane in lanes[1:]), lanes[0].sent_store)
-        m.d.sync += done.stores_under_way.eq(done.stores_under_way + done.storing - taken)
-        m.d.comb += idle.eq(Cat(lane.idle for lane in lanes).all() & (done.stores_under_way == 0))
-        return done, idle
-
-
-class _Done:
-    """Ports of the lanes as the slots see them: `moved`, sectors that came back so far for slot `slot`; generators of
-    bursts by kind; `stores_under_way`: sectors whose store was not yet taken, to which `storing` come."""
-
-    def __init__(self) -> None:
-        self.slot = Signal(range(MAX_SLOTS))
-        self.moved = Signal(16)
-        self.storing = Signal(12)
-        self.stores_under_way = Signal(20)
-        self.counts: list[Signal] = []
-        self.generators: list[BurstGenerator] = []
+        with m.If(self.start & ~sequence.busy):
+            m.d.sync += started.eq(now)
+        with m.If(sequence.loading):
+            m.d.comb += line.eq(number)
+        for context in contexts:
+            m.d.comb += [
+                context.descriptor.eq(sequence.descriptor),
+                context.number.eq(number),
+                context.around.now.eq(now),
+                context.around.started.eq(started),
+                context.around.arrived.eq(arrived),
+                context.around.link_busy.eq(self.link_busy),
+                context.around.node_done.eq(self.node_done),
+            ]
+            with m.If(context.begins):
+                m.d.sync += self.spans.begin[context.which].eq(now - started)
+            with m.If(context.ends):
+                m.d.sync += [
+                    self.spans.end[context.which].eq(now - started),
+                    self.spans.arrived[context.which].eq(arrived),
+                    self.spans.retired[context.which].eq(context.retired),
+                    self.spans.link_busy[context.which].eq(context.link_busy),
+                ]
+        return sequence.loading
 
 
 def last_step_begins(slot: data.View, kernel: data.View) -> Signal:

@@ -1,6 +1,6 @@
 """Figure 17: DRAM traffic over time, by kind, with the occupancy of the DRAM queues beneath."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -15,9 +15,9 @@ PEAK = TOTAL_CHANNELS * SECTOR_BYTES
 SHOWN = ("sequential", "t3", "t3-mca")
 
 
-def traffic_over_time(evaluation: Evaluation) -> Figure | None:
-    """DRAM traffic of one sub-layer in Sequential, T3 and T3-MCA, on one time axis."""
-    runs = {name: run for name in SHOWN if (run := evaluation.result(PAPER.spec(FIG_17_LAYER, name))) is not None}
+def traffic_over_time(evaluation: Evaluation, shown: Sequence[str] = SHOWN) -> Figure | None:
+    """DRAM traffic of one sub-layer in the variants `shown`, on one time axis."""
+    runs = {name: run for name in shown if (run := evaluation.result(PAPER.spec(FIG_17_LAYER, name))) is not None}
     if not runs:
         return None
     drawing, axes = figure(3.0 * len(runs) + 0.6, rows=2 * len(runs), sharex=True, height_ratios=[3, 1] * len(runs))

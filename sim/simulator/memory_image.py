@@ -3,6 +3,7 @@
 A file has one 32-byte sector a line, most significant byte first, as `$readmemh` and `$writememh` use it.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +35,15 @@ def from_sectors(sectors: np.ndarray, rows: int, columns: int, dtype: np.dtype) 
 
 def write_hex(path: Path, sectors: np.ndarray) -> None:
     """Write bytes of shape (sectors, 32) as a file for `$readmemh`."""
+    path.write_bytes(hex_lines(sectors))
+
+
+def hex_lines(sectors: np.ndarray) -> bytes:
+    """Bytes of shape (sectors, 32) as the lines of such a file."""
     digits = np.frombuffer(np.ascontiguousarray(sectors[:, ::-1]).tobytes().hex().encode(), np.uint8)
     lines = np.full((len(sectors), 2 * SECTOR_BYTES + 1), ord("\n"), np.uint8)
     lines[:, :-1] = digits.reshape(len(sectors), 2 * SECTOR_BYTES)
-    path.write_bytes(lines.tobytes())
+    return lines.tobytes()
 
 
 def read_hex(path: Path) -> np.ndarray:
@@ -58,3 +64,29 @@ def gather_channels(dumps: list[np.ndarray], first: int, count: int) -> np.ndarr
     block = address // INTERLEAVE_SECTORS
     local = block // channels * INTERLEAVE_SECTORS + address % INTERLEAVE_SECTORS
     return np.stack(dumps)[block % channels, local]
+
+
+def scatter_channels(
+    images: Iterable[tuple[int, np.ndarray]], base: int, channel: int, channels: int
+) -> list[tuple[int, np.ndarray]]:
+    """The part of `images` (first sector, sectors) that lies in `channel`, by its own addresses, for an address space
+    that is interleaved over channels and whose sector `base` is kept as sector 0."""
+    answer = []
+    for first, sectors in images:
+        address = np.arange(first - base, first - base + len(sectors))
+        block = address // INTERLEAVE_SECTORS
+        mine = block % channels == channel
+        local = (block // channels * INTERLEAVE_SECTORS + address % INTERLEAVE_SECTORS)[mine]
+        # Own addresses of one image follow each other without a gap.
+        if len(local):
+            answer.append((int(local[0]), sectors[mine]))
+    return answer
+
+
+def write_hex_at(path: Path, images: Iterable[tuple[int, np.ndarray]]) -> None:
+    """Write `images` (first sector, bytes of shape (sectors, 32)) as one file for `$readmemh`."""
+    lines = []
+    for first, sectors in images:
+        lines.append(f"@{first:x}\n".encode())
+        lines.append(hex_lines(sectors))
+    path.write_bytes(b"".join(lines))

@@ -1,20 +1,21 @@
 """Runs a built simulator once, in a process of its own."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from cocotb_tools.check_results import get_results
 
 from sim.errors import MachineError, SimulationError
+from sim.simulator.build_folder import FULL
 from sim.simulator.coverage_hook import installed
 from sim.simulator.fast_model import FastVerilator
 from sim.simulator.verilator import BUILD
 
-FULL = 1 << 20
-"""Bytes left on a disk below which it counts as full."""
 KILLED = "error -9"
 """How cocotb's runner names the end of a process that the kernel killed, as it does when memory runs out."""
 NO_MEMORY = "bad_alloc"
+NO_SPACE = "No space left on device"
 
 
 def run_simulator(model: Path, folder: Path, seed: int, plusargs: list[str], waves: bool = False) -> None:
@@ -62,13 +63,15 @@ def record_coverage(model: Path, folder: Path) -> None:
 
 
 def _failure(sentence: str, folder: Path, log: Path) -> SimulationError:
-    text = _tail(log)
-    if shutil.disk_usage(folder).free < FULL:
-        return MachineError(f"{sentence}: the disk of {folder} is full")
+    """What is known of a run that failed, as one sentence; what the simulator said is kept in a file that it names."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    if shutil.disk_usage(folder).free < FULL or NO_SPACE in text:
+        return MachineError(f"{sentence}: the disk of {BUILD} is full")
     if KILLED in sentence or NO_MEMORY in text:
         return MachineError(f"{sentence}: it was killed, or memory ran out")
-    return SimulationError(f"{sentence}\n{text}")
-
-
-def _tail(log: Path, lines: int = 40) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
+    if not text.strip():
+        return SimulationError(f"{sentence}, and the simulator has said nothing")
+    kept = BUILD / "failed.log"
+    with suppress(OSError):
+        kept.write_text(text)
+    return SimulationError(f"{sentence}; {kept} has the simulator's words")

@@ -100,6 +100,8 @@ async def session(dut: HierarchyObject) -> None:
         if job["late_cycles"]:
             await Timer(job["late_cycles"], unit="ns")
             await ring.program("late")
+        if job["doorbells"]:
+            await ring.program("doorbells")
         result["finished"] = await ring.wait("all_done")
     simulated = time.perf_counter()
     # The last rank notes its end in the cycle after it.

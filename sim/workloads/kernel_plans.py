@@ -15,9 +15,19 @@ from sim.collectives.interpret import chunks_sent
 from sim.collectives.program import Program, Via
 from sim.host.address_space import ARRAY_BASE
 from sim.host.range_entries import pack
-from sim.models.plan_layout import KERNELS, MAX_SLOTS, MAX_WORKGROUPS, PLAN_BITS, Kernel, Step, Workgroup
+from sim.models.plan_layout import (
+    GATE_LINES,
+    KERNELS,
+    MAX_SLOTS,
+    MAX_WORKGROUPS,
+    PLAN_BITS,
+    Kernel,
+    Step,
+    Wait,
+    Workgroup,
+)
 from sim.workloads.last_level_cache import Fetches
-from sim.workloads.sublayer import TILE, WFS, SubLayer
+from sim.workloads.sublayer import TILE, SubLayer
 from sim.workloads.tile_order import Dispatch, gemm_fetches, panels, tuned_fetches, tuned_order
 
 PIECE_SECTORS = 32
@@ -36,6 +46,10 @@ class KernelPlan:
     """Lines of the step file, shape (workgroups, steps)."""
     reads: int = 0
     """Sectors that its reads fetch from memory."""
+    waits: tuple[tuple[int, int, int], ...] = ()
+    """Workgroups that wait: number, gate, launch events, in the order of the workgroups."""
+    gathered_reads: int = 0
+    """Those of `reads` that are sectors of the array whose parts it waits for."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +105,7 @@ def gemm_kernel(
             "stepped": 1,
             "traffic_class": TrafficClass.GEMM.value,
             "active": 1,
-            "wfs": WFS,
+            "ports": 1,
             "rows": tiling.wf_rows,
             "pitch": tiling.pitch_sectors,
             "wf_stride": tiling.wf_rows * tiling.pitch_sectors,
@@ -116,6 +130,7 @@ def gemm_kernel(
                 across == tiling.tiles_across - 1, tiling.right_bytes - 32 * (right_sectors - 1), 32
             ),
             "remote": (overlapped & np.isin(chunk, straight)).astype(int),
+            "rows": tiling.tile_rows,
         },
         count=len(order.tile),
         steps=_step_lines(fetches),
@@ -179,7 +194,7 @@ class _Pieces:
                 "traffic_class": traffic_class.value,
                 "after_done": int(after_done),
                 "arrive": self.received + self.arriving * self.layer.chunk_sectors,
-                "wfs": 1,
+                "ports": 1,
                 "rows": 1,
             },
             workgroups={
@@ -194,6 +209,7 @@ class _Pieces:
                 "last_bytes": 32,
                 "store_va": store_va,
                 "remote": remote,
+                "rows": 1,
             },
             count=len(self.step),
             reads=int(a_sectors.sum() + b_sectors.sum()),
@@ -253,23 +269,36 @@ def all_gather_kernel(
 
 
 def plan_texts(rank: int, kernels: Sequence[KernelPlan]) -> dict[str, str]:
-    """File name -> text of the plan of `rank`, plan<rank>.hex, and for rank 0 the steps of its GEMM, steps.hex."""
+    """File name -> text of the plan of `rank`, plan<rank>.hex, what its workgroups wait for, waits<rank>.hex, and for
+    rank 0 the steps of its GEMM, steps.hex. Kernels that run beside others come first."""
     assert len(kernels) <= KERNELS
+    kernels = sorted(kernels, key=lambda plan: -plan.kernel.get("beside", 0))
     lines = []
-    first = KERNELS
+    first, first_wait = KERNELS, 0
     for kernel in kernels:
         assert kernel.count < MAX_WORKGROUPS
         assert kernel.kernel["slots"] <= MAX_SLOTS
-        lines.append(pack("kernel", Kernel, first=first, count=kernel.count, **kernel.kernel))
+        place = {"first": first, "count": kernel.count, "first_wait": first_wait, "waits": len(kernel.waits)}
+        lines.append(pack("kernel", Kernel, **place, **kernel.kernel))
         first += kernel.count
+        first_wait += len(kernel.waits)
+    assert first_wait <= GATE_LINES
     lines += [0] * (KERNELS - len(lines))
     records = [_records(kernel) for kernel in kernels]
     text = "".join(f"{line:0{PLAN_BITS // 4}x}\n" for line in lines)
-    texts = {f"plan{rank}.hex": text + "".join(records)}
+    waits = [wait for kernel in kernels for wait in kernel.waits]
+    texts = {
+        f"plan{rank}.hex": text + "".join(records),
+        f"waits{rank}.hex": "".join(f"{_wait(*wait):x}\n" for wait in waits),
+    }
     if rank == 0:
         steps = [kernel.steps for kernel in kernels if kernel.steps is not None]
         texts["steps.hex"] = "".join(f"{line:x}\n" for part in steps for line in part.ravel().tolist())
     return texts
+
+
+def _wait(workgroup: int, gate: int, launches: int) -> int:
+    return pack("wait", Wait, workgroup=workgroup, gate=gate, launches=launches)
 
 
 def _records(plan: KernelPlan) -> str:

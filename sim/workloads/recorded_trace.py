@@ -11,6 +11,7 @@ Table 2 at TP 8 and 16 (`h200_gemm_traces.json` has their shapes). Up to 264 wor
 
 import json
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def load_trace(source: str, layer: SubLayer) -> RecordedTrace:
     if not file.is_file():
         raise UsageError(f"trace {file} does not exist or is not a file")
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        # Opened here, because numpy leaves the file open when it turns out not to be an archive.
+        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
             keys = list(archive.files)
             chosen = name or keys[0]
             if chosen not in keys or (not name and len(keys) > 1):
@@ -61,7 +63,7 @@ def load_trace(source: str, layer: SubLayer) -> RecordedTrace:
             rows = np.asarray(archive[chosen])
     except UsageError:
         raise
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as error:
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error, AttributeError) as error:
         raise UsageError(f"trace {file} is not a readable npz file") from error
     expected = layer.gpus * layer.workgroups
     if rows.ndim != 2 or rows.shape[1] != 4 or rows.dtype.kind not in "iu":

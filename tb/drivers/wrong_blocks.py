@@ -4,7 +4,21 @@ from amaranth import Module, Signal, Value
 from amaranth.lib.wiring import In
 
 from hw.link.send_table import SendTable
+from hw.range_table import Control, Word
 from hw.tracker.doorbell import Doorbell
+
+
+def _inside(m: Module, outer: Doorbell) -> Doorbell:
+    """A right doorbell with the ports of `outer`; what is assigned to them later counts instead."""
+    m.submodules.right = right = Doorbell(outer._config)
+    for name, member in outer.signature.members.items():
+        if member.is_port:
+            here, there = getattr(outer, name), getattr(right, name)
+            m.d.comb += there.eq(here) if member.flow is In else here.eq(there)
+    for name in ("commits", "faults"):
+        here, there = getattr(outer, name), getattr(right, name)
+        m.d.comb += [here.valid.eq(there.valid), here.payload.eq(there.payload), there.ready.eq(here.ready)]
+    return right
 
 
 class RingsTwice(Doorbell):
@@ -12,19 +26,23 @@ class RingsTwice(Doorbell):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.right = right = Doorbell(self._config)
+        right = _inside(m, self)
         again = Signal()
-        for name, member in self.signature.members.items():
-            if member.is_port:
-                here, there = getattr(self, name), getattr(right, name)
-                m.d.comb += there.eq(here) if member.flow is In else here.eq(there)
-        for name in ("commits", "faults"):
-            here, there = getattr(self, name), getattr(right, name)
-            m.d.comb += [here.valid.eq(there.valid), here.payload.eq(there.payload), there.ready.eq(here.ready)]
         with m.If(self.commits.valid & self.commits.ready):
             m.d.sync += again.eq(~again)
         with m.If(~again):
             m.d.comb += right.commits.ready.eq(0)
+        return m
+
+
+class RingsWhateverIsAsked(Doorbell):
+    """A doorbell for which every range is valid and tracked."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        right = _inside(m, self)
+        with m.If(self.entry.word == Word.CONTROL):
+            m.d.comb += right.entry.data.eq(self.entry.data | Control.const({"valid": 1, "tracked": 1}).as_value())
         return m
 
 

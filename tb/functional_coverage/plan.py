@@ -12,6 +12,8 @@ FLOAT_CLASSES = (
     "signaling NaN",
 )
 INTEGER_CLASSES = ("zero", "one", "positive", "negative", "minus one", "largest", "smallest")
+TILES = {"1": range(1, 2), "2..7": range(2, 8), "8": range(8, 9)}
+"""WF tiles of a workgroup."""
 LENGTHS = {"1": range(1, 2), "2..7": range(2, 8), "8": range(8, 9)}
 """Sectors of a packet."""
 BLOCK_SIZES = {"1": range(1, 2), "2..3": range(2, 4), "4..7": range(4, 8), "8": range(8, 9)}
@@ -106,6 +108,28 @@ TRIGGER = Group(
     action=("none", "DMA", "launch", "both"),
     state=("first of its block", "further", "completes its block", "doubled"),
 )
+DOORBELL = Group(
+    "doorbell.ring",
+    _ARGUED,
+    doorbell=("ready", "not armed", "walking"),
+    range=("tracked", "not tracked", "not valid"),
+    workgroups=("none", "all", "first", "inner", "last", "before the range", "past the range"),
+)
+"""Rings, by what they find: the doorbell's state, and what the range's words and their own workgroups say."""
+DOORBELL_TILE = Group(
+    "doorbell.tile",
+    _ARGUED,
+    edge=("body", "right", "bottom", "corner"),
+    tiles=tuple(TILES),
+    acceptance=("at once", "after waiting"),
+)
+"""WF tiles that are committed, by which threshold is theirs and how many their workgroup has."""
+DOORBELL_END = Group(
+    "doorbell.end",
+    _ARGUED,
+    walk=("completed", "disarmed on a tile", "disarmed between workgroups"),
+    workgroups=("1", "several"),
+)
 SPILL = Group("spill_port.request", _ARGUED, kind=("write", "fetch"), acceptance=("at once", "after waiting"))
 
 DMA = Group(
@@ -153,6 +177,9 @@ GROUPS = (
     TRACKER,
     TRACKER_COMMIT,
     TRIGGER,
+    DOORBELL,
+    DOORBELL_TILE,
+    DOORBELL_END,
     SPILL,
     DMA,
     PACKETIZER,

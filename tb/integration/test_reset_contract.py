@@ -48,9 +48,7 @@ def test_memories_may_start_with_anything(seed: int) -> None:
 
     with quiet():
         expected = run_experiment(SPEC)
-        # What was built from these parameters before is not what is wanted.
-        anew = patch.object(fast_model, "_remembered", lambda recipe, build: build())
-        with anew, patch.object(fast_model, "_gpu_sources", from_garbage):
+        with fast_model.changed_hardware(), patch.object(fast_model, "_gpu_sources", from_garbage):
             result = run_experiment(SPEC)
     assert filled
     assert min(filled) > 20

@@ -15,7 +15,9 @@ class Block:
     mutants: int = 200
 
 
-_CONTROLLER_TESTS = tuple(f"tb/unit/test_controller{name}.py" for name in ("", "_schedule", "_control"))
+_CONTROLLER_TESTS = tuple(
+    f"tb/unit/memory_controller/test_controller{name}.py" for name in ("", "_schedule", "_control")
+)
 
 BLOCKS = {
     "address_map": Block(paths_of("address_map"), ("tb/unit/test_address_map.py",)),
@@ -37,7 +39,7 @@ BLOCKS = {
     "tracker": Block(
         tuple(path for path in paths_of("tracker") if not path.endswith("/direct_select.py")),
         (
-            *(f"tb/unit/test_tracker{name}.py" for name in ("", "_clear", "_homes", "_geometry")),
+            *(f"tb/unit/tracker/test_tracker{name}.py" for name in ("", "_clear", "_backing_store", "_geometry")),
             "-k=not no_tags and not without_tags",
         ),
     ),

@@ -148,7 +148,7 @@ def test_a_compiler_that_fails_is_the_machines_fault(monkeypatch, tmp_path):
     # Verilator's folder comes first then, and this one before the compiler's.
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("CXX", str(tool))
-    with pytest.raises(MachineError, match="failing does not build"):
+    with pytest.raises(MachineError, match="failing could not be built: the disk is full"):
         build_executable("failing", {"failing.sv": text}, ["--cc", "--exe", "--main", "-MAKEFLAGS", f"CXX={tool}"])
 
 

@@ -18,7 +18,7 @@ from sim.experiments.results import Result
 from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome, Simulate
 from sim.experiments.variants import VARIANTS
-from sim.report import metrics
+from sim.report import front_page, metrics
 from sim.report.charts import CHARTS
 from sim.report.evaluation import Evaluation
 from sim.report.page import Run, beside, read_figures, write_report
@@ -37,6 +37,7 @@ from sim.report.style import KINDS
 from sim.report.timelines import bandwidth
 from tb.drivers import point_double
 
+ROOT = Path(__file__).resolve().parents[2]
 ALL = len(VARIANTS)
 """Points of a sub-layer in the section `layers`."""
 
@@ -296,3 +297,16 @@ def test_what_no_report_can_be_made_of_is_refused(
     error = capsys.readouterr().err
     assert error.startswith(f"t3rtl: {said}")
     assert error.count("\n") == 1
+
+
+def test_the_figure_of_the_front_page_is_equal_for_equal_runs(tmp_path):
+    points = [PAPER.spec(FIG_17_LAYER, name) for name in front_page.SHOWN]
+    for name in ("first.png", "second.png"):
+        front_page.draw(evaluated(point_double.analytic, points), tmp_path / name)
+    first, second = ((tmp_path / name).read_bytes() for name in ("first.png", "second.png"))
+    assert first == second and first.startswith(b"\x89PNG")
+    others = [PAPER.spec(LARGE_LAYERS[0], name) for name in front_page.SHOWN]
+    with pytest.raises(AssertionError):
+        front_page.draw(evaluated(point_double.analytic, others), tmp_path / "none.png")
+    assert front_page.FIGURE.read_bytes().startswith(b"\x89PNG")
+    assert f"({front_page.FIGURE.relative_to(ROOT)})" in (ROOT / "README.md").read_text()

@@ -53,6 +53,15 @@ def _lists(statements: Sequence[Statement]) -> int:
     return 1 + sum(1 + sum(_lists(inner) for _, inner, _ in switch.cases) for switch in switches)
 
 
+def _tests(statements: Sequence[Statement]) -> Iterator[Value]:
+    """What the switches in `statements` look at."""
+    for statement in statements:
+        if isinstance(statement, Switch):
+            yield statement.test
+            for _, inner, _ in statement.cases:
+                yield from _tests(inner)
+
+
 def _point(kind: str, location: tuple[str, int], label: str = "") -> Point:
     return Point(kind, location[0], location[1], label)
 
@@ -60,9 +69,10 @@ def _point(kind: str, location: tuple[str, int], label: str = "") -> Point:
 class _Mirror:
     """Mirrors the statements of one fragment; `points[domain]` is what each bit of that domain's vector stands for."""
 
-    def __init__(self, fragment: Fragment, roots: Sequence[Path]):
+    def __init__(self, fragment: Fragment, roots: Sequence[Path], fsms: Sequence[FSM]):
         self._roots = [root.resolve() for root in roots]
-        self._fsms = [fsm for fsm in fragment.generated.values() if isinstance(fsm, FSM) and hasattr(fsm, "state")]
+        tested = {id(test) for statements in fragment.statements.values() for test in _tests(statements)}
+        self._fsms = [fsm for fsm in fsms if id(fsm.state) in tested]
         self._arcs: dict[int, list[Point]] = {index: [] for index in range(len(self._fsms))}
         self._arc_domains: dict[int, str] = {}
         self._taken = [Signal(16, name="source_coverage_arc") for _ in self._fsms]
@@ -177,20 +187,27 @@ def _caller_of_library(src_loc_at: int = 0) -> tuple[str, int]:
 
 
 @contextmanager
-def _located_statements() -> Iterator[None]:
-    """While it lasts, assignments that Amaranth makes of `m.next`, of views and of `connect` have the user's line."""
-    resolve, get_src_loc = FSMNextStatement.resolve, tracer.get_src_loc
+def _located_statements() -> Iterator[list[FSM]]:
+    """While it lasts, assignments that Amaranth makes of `m.next`, of views and of `connect` have the user's line. The
+    list fills with the FSMs that are made: a fragment that an enable was inserted into has forgotten its own."""
+    resolve, get_src_loc, initialize = FSMNextStatement.resolve, tracer.get_src_loc, FSM.__init__
+    made: list[FSM] = []
 
     def resolve_located(statement: FSMNextStatement) -> Statement:
         assignment = resolve(statement)
         assignment.src_loc = statement.src_loc
         return assignment
 
+    def initialize_noted(fsm: FSM, data: dict[str, object]) -> None:
+        initialize(fsm, data)
+        made.append(fsm)
+
     FSMNextStatement.resolve, tracer.get_src_loc = resolve_located, _caller_of_library
+    FSM.__init__ = initialize_noted
     try:
-        yield
+        yield made
     finally:
-        FSMNextStatement.resolve, tracer.get_src_loc = resolve, get_src_loc
+        FSMNextStatement.resolve, tracer.get_src_loc, FSM.__init__ = resolve, get_src_loc, initialize
 
 
 def instrument(
@@ -201,12 +218,12 @@ def instrument(
     Returns the fragment, what the bits stand for, and their vector, bit 0 first. Combinational statements are looked at
     when `clock_domain` of the fragment that holds them ticks.
     """
-    with _located_statements():
+    with _located_statements() as fsms:
         fragment = Fragment.get(component, platform)
     points: list[list[Point]] = []
     vectors: list[Value] = []
     for inner in list(_fragments(fragment)):
-        mirror = _Mirror(inner, roots)
+        mirror = _Mirror(inner, roots, fsms)
         inner.add_statements("comb", mirror.statements)
         for domain, hits in mirror.hits.items():
             clocked = clock_domain if domain == "comb" else domain

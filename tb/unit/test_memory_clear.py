@@ -199,7 +199,43 @@ async def a_clear_called_for_again_misses_nothing(dut):
         assert set(bench.due()) <= set(bench.written())
 
 
-@pytest.mark.parametrize("case", ["what_was_not_cleared_is_cleared", "a_clear_called_for_again_misses_nothing"])
+@cocotb.test()
+async def a_call_counts_in_any_cycle(dut):
+    """An entry that a clear has passed is changed, and one more is called for, at every distance from the end."""
+    bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
+    under_way = set()
+    for wait in range(60):
+        await bench.reset()
+        entry = {"valid": 1, "first_touch": 1, "mapping": Mapping.LOCAL.value, "base": 64, "limit": 72}
+        bench.entries = [dict.fromkeys(bench.entries[0], 0) for _ in bench.entries]
+        bench.entries[0] |= entry
+        await bench.program(0)
+        dut.start.value = 1
+        await RisingEdge(dut.clk)
+        dut.start.value = 0
+        while not any(sink.received for sink in bench.sinks):
+            await RisingEdge(dut.clk)
+        bench.entries[0] |= {"base": 640, "limit": 642}
+        await bench.program(0)
+        await ClockCycles(dut.clk, wait)
+        dut.start.value = 1
+        await ReadOnly()
+        under_way.add(int(dut.finished.value))
+        await RisingEdge(dut.clk)
+        dut.start.value = 0
+        await bench.finished()
+        assert {640, 641} <= set(bench.written()), f"called for {wait} cycles after the change"
+    assert under_way == {0, 1}
+
+
+CASES = (
+    "what_was_not_cleared_is_cleared",
+    "a_clear_called_for_again_misses_nothing",
+    "a_call_counts_in_any_cycle",
+)
+
+
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("size", SIZES)
 def test_memory_clear(size, case):
     simulate(Asleep(MemoryClear(SIZES[size])), "memory_clear", __name__, case, environment={"SIZE": size})

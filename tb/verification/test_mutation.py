@@ -16,12 +16,13 @@ from cocotb.triggers import ReadOnly, RisingEdge, Timer
 import tb.runner
 from hw.export.verilog import to_rtlil
 from tb.mutation import campaign, fork_server
+from tb.mutation.blocks import BLOCKS
 from tb.mutation.campaign import MutantResult
 from tb.mutation.equivalence import is_equivalent
 from tb.mutation.execution import Attempt, Trial, kill, prepared
 from tb.mutation.fork_server import STARVED, STOPPED, stopped_outcome
 from tb.mutation.jobs import SimulationJob, run_apart
-from tb.mutation.netlist import Mutant, apply_mutants, list_mutants
+from tb.mutation.netlist import ROOT, Mutant, apply_mutants, list_mutants
 from tb.mutation.summary import Reason, read_reasons, record_scores, score, summarize, write
 from tb.runner import Simulation, simulate
 
@@ -206,9 +207,16 @@ def test_recorded_scores_of_other_blocks_stay(tmp_path):
     assert len(blocks["limiter"]["date"]) == 10
 
 
-def test_every_reason_is_of_a_block_and_says_something():
-    from tb.mutation.blocks import BLOCKS
+@pytest.mark.parametrize("name", BLOCKS)
+def test_every_block_has_its_files_and_tests(name):
+    block = BLOCKS[name]
+    files = [test for test in block.tests if not test.startswith("-")]
+    assert files and block.sources
+    for path in (*files, *block.sources):
+        assert (ROOT / path).is_file(), path
 
+
+def test_every_reason_is_of_a_block_and_says_something():
     for reason in read_reasons():
         assert reason.block in BLOCKS and len(reason.reason) > 20
 

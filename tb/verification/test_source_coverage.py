@@ -244,6 +244,14 @@ def test_an_inserted_enable_holds_back_what_it_stops():
     assert (line_of("follow"), "") in missing(coverage, "statement")
 
 
+def test_an_fsm_keeps_its_states_and_arcs_behind_an_enable():
+    enable = Signal(init=1)
+    coverage = measure(EnableInserter(enable)(Light()), [{"step": 1}] * 4)
+    assert coverage.count("arc") == (3, 5)
+    assert coverage.count("state") == (3, 3)
+    assert not any(label == IMPLICIT_ELSE and line < line_of("red") for line, label in missing(coverage, "branch"))
+
+
 def test_nothing_counts_in_reset():
     class Held(wiring.Component):
         """Counts whenever it is not reset."""

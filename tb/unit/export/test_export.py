@@ -113,6 +113,18 @@ def test_fusesoc_takes_the_core_of_each_block(exported, name):
     assert core.get_toplevel(lint_flags) == name
 
 
+@pytest.mark.skipif(importlib.util.find_spec("fusesoc") is None, reason="fusesoc is not installed (extra [synth])")
+def test_every_core_depends_on_the_package_of_port_structs(exported):
+    from fusesoc.capi2.coreparser import Core2Parser
+    from fusesoc.core import Core
+
+    cores = {path.stem: Core(Core2Parser(), str(path)) for path in exported.glob("*.core")}
+    package = cores.pop("t3_pkg")
+    assert [item["name"] for item in package.get_files({})] == ["t3_pkg.sv"]
+    for name, core in cores.items():
+        assert [dependency.name for dependency in core.get_depends({"tool": "verilator"})] == ["t3_pkg"], name
+
+
 @pytest.mark.skipif(importlib.util.find_spec("systemrdl") is None, reason="systemrdl-compiler is not installed")
 @pytest.mark.parametrize("name", PRESETS)
 def test_systemrdl_compiles_to_the_same_addresses(name, tmp_path):

@@ -1,19 +1,23 @@
 """The export against a strict front end, slang: the node, which holds every block, at three sizes, and every block as a
 design of its own, without an error."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import cocotb
 import pytest
-from amaranth import Module
+from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+from cocotb.triggers import Timer
 
 from hw.config import PRESETS
 from hw.export.exporter import BLOCKS
 from hw.export.verilog import to_systemverilog
+from tb.runner import simulate
 
 SLANG = """
 import sys
@@ -42,6 +46,56 @@ def errors(folder: Path, text: str, top: str) -> int:
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     print(answer.stderr)
     return int(answer.stdout.rpartition("errors:")[2])
+
+
+class Switched(wiring.Component):
+    """Switches over signals that never change, between others; `number` is what two of them have, in bits 3:2."""
+
+    bit: In(1)
+    out: Out(6)
+
+    def __init__(self, number: int):
+        self._number = number
+        super().__init__()
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        low, high = Signal(), Signal(3)
+        m.d.comb += [low.eq(0), high.eq(self._number)]
+        with m.If(self.bit):
+            m.d.comb += self.out[0].eq(1)
+        with m.If(low):
+            with m.If(self.bit):
+                m.d.comb += self.out[1].eq(1)
+        with m.Else():
+            m.d.comb += self.out[1].eq(~self.bit)
+        with m.Switch(high):
+            with m.Case("00-", 2):
+                m.d.comb += self.out[2:4].eq(1)
+            with m.Case(5):
+                m.d.comb += self.out[2:4].eq(2)
+        with m.If(low):
+            m.d.comb += self.out[4].eq(1)
+        with m.If(self.bit):
+            m.d.comb += self.out[0].eq(0)
+            m.d.comb += self.out[5].eq(1)
+        return m
+
+
+@cocotb.test()
+async def constants_decide(dut):
+    chosen = int(os.environ["CHOSEN"])
+    for bit in (1, 0, 1):
+        dut.bit.value = bit
+        await Timer(1, unit="ns")
+        assert int(dut.out.value) == (1 - bit) << 1 | chosen << 2 | bit << 5
+
+
+@pytest.mark.parametrize(("number", "chosen"), [(0, 1), (1, 1), (2, 1), (5, 2), (7, 0)])
+def test_what_a_constant_decides_is_written_whole(number: int, chosen: int, tmp_path: Path) -> None:
+    """yosys leaves out a line of an `else` whose `if` never holds, when it stands behind another one."""
+    assert errors(tmp_path, to_systemverilog(Switched(number), "switched"), "switched") == 0
+    simulate(Switched(number), "switched", __name__, "constants_decide", environment={"CHOSEN": str(chosen)})
 
 
 @pytest.mark.parametrize(

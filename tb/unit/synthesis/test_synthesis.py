@@ -151,7 +151,7 @@ def test_bad_liberty_is_one_sentence_and_exit_code_two(tmp_path, capsys, content
         (["--block", "trackr"], "unknown block 'trackr'; allowed: address_map; arbiter"),
         (["--preset", "huge"], "unknown preset 'huge'; allowed: paper"),
         (["--processes", "0"], "processes must be from 1 to 64"),
-        (["--record", "--block", "arbiter"], "--record needs all blocks"),
+        (["--record", "--preset", "paper"], "--record needs both default presets"),
     ],
 )
 def test_bad_options(capsys, arguments, sentence):
@@ -192,6 +192,13 @@ def test_the_table_between_the_markers(tmp_path):
     document.write_text("nothing")
     with pytest.raises(ValueError, match="lacks the line"):
         report.write_table([], document)
+
+
+def test_rows_that_were_not_measured_stay():
+    committed = {"paper": {"alu": {"fo4": 1}, "gone": {"fo4": 2}, "node": {"fo4": 3}}, "huge": {"alu": {"fo4": 4}}}
+    merged = report.merge({"paper": {"tracker": {"fo4": 5}, "alu": {"fo4": 6}}}, committed, ("alu", "tracker", "node"))
+    assert list(merged["paper"].items()) == [("alu", {"fo4": 6}), ("tracker", {"fo4": 5}), ("node", {"fo4": 3})]
+    assert list(merged) == ["paper"]
 
 
 def test_the_page_shows_the_committed_figures():

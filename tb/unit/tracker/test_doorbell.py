@@ -4,6 +4,7 @@ import os
 import random
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import cocotb
 import pytest
@@ -19,7 +20,9 @@ from sim.host.range_entries import range_words
 from sim.host.tiling import Tiling
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, never, stalls
-from tb.drivers.wrong_blocks import RingsTwice
+from tb.drivers.wrong_blocks import RingsTwice, RingsWhateverIsAsked
+from tb.functional_coverage.collection import observe
+from tb.functional_coverage.doorbell import watch_doorbell
 from tb.golden.tiles import count_tiles
 from tb.runner import simulate
 
@@ -45,10 +48,12 @@ class Area:
 def random_area() -> Area:
     """A range with up to three tile rows and five tile columns, ragged or not."""
     element = random.choice((2, 4))
-    wfs = random.randint(1, 8)
-    tile_rows = wfs * random.randint(1, 3)
+    wfs = random.choice((1, random.randint(2, 7), 8))
+    wf_rows = random.randint(1, 3)
+    tile_rows = wfs * wf_rows
     tile_columns = 32 // element * random.randint(1, 2)
-    rows = random.randint(1, 3 * tile_rows)
+    cut_off = random.choice((random.randrange(wf_rows), random.randrange(tile_rows)))
+    rows = random.randint(1, 3) * tile_rows - cut_off
     columns = random.choice((tile_columns * random.randint(1, 5), random.randint(1, 5 * tile_columns)))
     pitch = -(-columns * element // 32) + random.choice((0, 0, 1, 7))
     tiling = Tiling(rows, columns, tile_rows, tile_columns, wfs, element, pitch)
@@ -108,6 +113,7 @@ class Bench:
         await ClockCycles(self.dut.clk, 2)
         self.dut.rst.value = 0
         cocotb.start_soon(self._count())
+        observe(watch_doorbell, self.dut, CONFIG)
         self.arm(random.randrange(1, 256))
         return self
 
@@ -174,6 +180,60 @@ async def every_tile_is_committed_once(dut):
             assert bench.tiles == seen and not bench.refused()
 
 
+PARTS = ("none", "all", "first", "inner", "last", "before the range", "past the range")
+"""Of the workgroups of a range."""
+
+
+def draw(part: str) -> tuple[Area, int, int]:
+    """A range, and first and number of workgroups that are this part of it."""
+    while True:
+        area = random_area()
+        total = area.tiling.workgroups
+        first = random.randrange(total) if part != "all" else 0
+        count = {"none": 0, "all": total, "last": total - first}.get(part, random.randint(1, total))
+        if part == "before the range":
+            first = -random.randint(1, 3)
+        elif part == "past the range":
+            count = total - first + random.randint(1, 300)
+        elif part == "first":
+            first = 0
+        start = area.wg_base + first
+        inside = {"inner": 0 < first < first + count < total, "first": count < total, "last": first > 0}
+        if 0 <= start < 1 << 16 and inside.get(part, True):
+            return area, start, count
+
+
+@cocotb.test()
+async def every_ring_has_its_answer(dut):
+    """Whatever it asks for, of any range, of a doorbell that is ready, not armed, or walking: the walk or the record
+    that the contract names, and nothing of the other."""
+    bench = await Bench(dut).start()
+    cases = list(product(("ready", "not armed", "walking"), (0, 1 << 10, 1), PARTS))
+    random.shuffle(cases)
+    for state, cleared, part in cases:
+        bench.arm(random.randrange(1, 256))
+        wanted = []
+        if state == "walking":
+            area, first, count = draw("all")
+            bench.commits.stall = lambda: True
+            await bench.ring(area.index, area.words, first, count)
+            await ClockCycles(dut.clk, 12)
+            wanted = expected(area, 0, count, bench.epoch)
+        dut.armed.value = int(state != "not armed")
+        area, first, count = draw(part)
+        words = {**area.words, Word.CONTROL: area.words[Word.CONTROL] & ~cleared}
+        await bench.ring(area.index, words, first, count)
+        bench.commits.stall = never
+        await bench.settle()
+        refused = part in ("before the range", "past the range") or cleared
+        fault = {"walking": Fault.BUSY, "not armed": Fault.NOT_ARMED}.get(state, Fault.TILE if refused else None)
+        if fault is None:
+            wanted = expected(area, first - area.wg_base, count, bench.epoch)
+        case = (state, cleared, part, area, first, count)
+        assert bench.refused() == ([(fault.value, first)] if fault else []), case
+        assert bench.taken() == wanted, case
+
+
 @cocotb.test()
 async def what_cannot_be_rung_is_refused(dut):
     """Not armed, not tracked, not valid, workgroups that the range does not have: a fault, and no commit."""
@@ -201,6 +261,25 @@ async def what_cannot_be_rung_is_refused(dut):
         await bench.ring(area.index, area.words, first, total)
         await bench.settle()
         assert bench.taken() == expected(area, 0, total, bench.epoch) and not bench.refused()
+
+
+@cocotb.test()
+async def a_record_that_waits_is_kept(dut):
+    """Of refusals while nobody takes the first one's record, that one is left; the next after it is recorded again."""
+    bench = await Bench(dut).start()
+    dut.armed.value = 0
+    bench.faults.stall = lambda: True
+    firsts = random.sample(range(1 << 16), 4)
+    for first in firsts[:3]:
+        area = random_area()
+        await bench.ring(area.index, area.words, first, 1)
+        await bench.settle()
+    bench.faults.stall = never
+    await ClockCycles(dut.clk, 5)
+    assert bench.refused() == [(Fault.NOT_ARMED.value, firsts[0])]
+    await bench.ring(area.index, area.words, firsts[3], 1)
+    await bench.settle()
+    assert bench.refused() == [(Fault.NOT_ARMED.value, firsts[3])] and not bench.taken()
 
 
 @cocotb.test()
@@ -276,7 +355,9 @@ async def a_tile_a_cycle_and_one_more_for_a_workgroup(dut):
 
 CASES = (
     "every_tile_is_committed_once",
+    "every_ring_has_its_answer",
     "what_cannot_be_rung_is_refused",
+    "a_record_that_waits_is_kept",
     "a_second_ring_does_not_disturb_the_first",
     "a_walk_ends_with_its_epoch",
     "a_tile_a_cycle_and_one_more_for_a_workgroup",
@@ -290,6 +371,11 @@ def test_doorbell(case):
 
 def test_stalled():
     simulate(doorbell(CONFIG), "doorbell", __name__, CASES[0], environment={"T3_STALLS": "60"})
+
+
+def test_a_doorbell_that_does_not_look_at_the_range_is_caught():
+    with pytest.raises(SimulationError, match="AssertionError"):
+        simulate(RingsWhateverIsAsked(CONFIG), "doorbell_unlooked", __name__, CASES[1], environment={"T3_STALLS": "0"})
 
 
 def test_a_doorbell_that_rings_twice_is_caught():

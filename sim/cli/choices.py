@@ -1,0 +1,53 @@
+"""Options of commands that choose among the variants of a program."""
+
+from typing import Annotated, Any
+
+import typer
+
+from sim.cli.terminal import refuse
+from sim.collectives.known import PROGRAMS
+from sim.errors import UsageError
+
+GATES = {"coarse": False, "fine": True}
+"""Whether a workgroup waits for its tile row only."""
+SET_BY_OPTION = {
+    "direction": "direction",
+    "pieces": "pieces",
+    "splits": "splits",
+    "residual": "residual",
+    "gates": "fine",
+    "root": "root",
+}
+"""Parameter of a command -> option of a program."""
+
+Pieces = Annotated[
+    int | None, typer.Option(help="Into how many pieces, that follow each other, it is cut.", metavar="Q")
+]
+Splits = Annotated[int | None, typer.Option(help="Addends of a split-K GEMM.", metavar="S")]
+Residual = Annotated[bool, typer.Option("--residual", help="A kernel adds a residual before the gather.")]
+Gates = Annotated[
+    str | None,
+    typer.Option(help="Workgroups wait for a chunk, or for their tile row: coarse or fine.", metavar="NAME"),
+]
+Root = Annotated[int | None, typer.Option(help="The rank that has what is broadcast.", metavar="R")]
+
+
+def chosen(context: typer.Context, name: str, **values: Any) -> dict[str, Any]:
+    """Options of program `name` from the parameters of the command that runs in `context`: `values` that are not None.
+    What the program does not know is refused."""
+    if name not in PROGRAMS:
+        raise UsageError(f"collective must be one of {', '.join(PROGRAMS)}; got {name!r}")
+    for parameter in values:
+        if SET_BY_OPTION[parameter] not in PROGRAMS[name].options:
+            refuse(context, f"{name} has no such choice", parameter)
+    if values.get("gates") is not None:
+        values["gates"] = named("gates", values["gates"], GATES)
+    said = {SET_BY_OPTION[parameter]: value for parameter, value in values.items()}
+    return {option: value for option, value in said.items() if value is not None}
+
+
+def named(option: str, value: str, allowed: dict[str, Any]) -> Any:
+    """What `value` stands for."""
+    if value not in allowed:
+        raise UsageError(f"{option} must be one of {', '.join(allowed)}; got {value!r}")
+    return allowed[value]

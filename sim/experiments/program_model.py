@@ -1,0 +1,352 @@
+"""Compute model `program`: any collective on any topology that can be built, its kernels tile by tile, with real data.
+
+What the kernels store and what lies in memory are files; what a GEMM reads of a gathered array is compared with what
+its owners wrote, at every read (`sim/models/gathered_checker.sv`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
+from sim.collectives.check import depends_on_order
+from sim.collectives.compiler import NodeProgram, backing_sectors, needs, workgroup_numbers
+from sim.collectives.cut import Cut
+from sim.collectives.inputs import Given, given
+from sim.collectives.program import Part, Program
+from sim.errors import UsageError
+from sim.experiments.array_model import INPUT_BASE, INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
+from sim.experiments.hardware import EARLY_GATE, configuration, with_room
+from sim.experiments.job import Build, Held, Job, compiled, laid_out, program_of
+from sim.experiments.spec import Spec
+from sim.experiments.tensors import tensors_of
+from sim.experiments.variants import POLICIES, THRESHOLDS
+from sim.golden.arithmetic import pattern_type, to_float64
+from sim.golden.matmul import partial_products, patterns_of
+from sim.host.address_space import ARRAY_BASE
+from sim.host.program import host_program
+from sim.host.register_writes import arbiter_writes, register_write
+from sim.host.tiling import Tiling
+from sim.simulator.memory_image import scatter_channels, to_sectors, write_hex, write_hex_at
+from sim.topologies.known import topology
+from sim.topologies.topology import Topology
+from sim.workloads.kernel_plans import KernelPlan, plan_texts
+from sim.workloads.program_plans import Laid, Operands, gate_text, gates_of, program_kernel
+
+RANGES = 32
+"""Of the range table: as many as every program on 8 GPUs needs, so that one build serves all."""
+PLAIN_RANGES = 2
+
+
+@dataclass(frozen=True)
+class ProgramWork:
+    """`program` with its arrays cut as `tilings` says. By rank: `inputs`, as `program.golden` takes them; `given`: the
+    same by chunk; `outputs`, what kernels with gates store, by number of the kernel and part; `kernels`, their plans.
+    `gates`: tile rows by number; `laid`: where the arrays lie."""
+
+    program: Program
+    tilings: Mapping[str, Tiling]
+    laid: Mapping[str, Laid]
+    inputs: tuple[np.ndarray, ...]
+    given: tuple[Given, ...]
+    outputs: tuple[Mapping[tuple[int, Part], np.ndarray], ...]
+    kernels: tuple[tuple[KernelPlan, ...], ...]
+    gates: Mapping[int, tuple[Part, int]]
+
+    @property
+    def gathered(self) -> str | None:
+        """The array for parts of which kernels wait."""
+        return next((part.array for part, _ in self.gates.values()), None)
+
+    def held(self, rank: int) -> tuple[Part, ...]:
+        """What is compared of `rank`: what the program leaves it with, and what its GEMM made of that."""
+        return (*self.program.result(rank), *(part for _, part in sorted(self.outputs[rank])))
+
+    def place(self, part: Part) -> Held:
+        """Where a part lies."""
+        laid = self.laid[part.array]
+        return Held(laid.chunk(part.chunk) - ARRAY_BASE, laid.tiling)
+
+    def cuts(self, block_wfs: int) -> dict[str, Cut]:
+        """The tilings as programs know them."""
+        return {
+            name: Cut(
+                tiling.rows,
+                tiling.columns,
+                tiling.tile_rows,
+                tiling.tile_columns,
+                tiling.wfs,
+                block_wfs,
+                tiling.dtype_bytes,
+            )
+            for name, tiling in self.tilings.items()
+        }
+
+
+def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
+    """How one chunk of each array is cut: M rows in all, N columns; K columns of what a GEMM reads."""
+    rows, columns, depth = spec.shape
+    waited = {gate.array for kernel in program.kernels(0) for gates in kernel.gates.values() for gate in gates}
+    tilings = {}
+    for array in program.arrays:
+        if rows % array.chunks:
+            raise UsageError(f"shape M must be a multiple of the {array.chunks} chunks of {array.name}, got {rows}")
+        if array.name in waited and not depth:
+            raise UsageError(f"shape K must be at least 1: {array.name} has K columns")
+        tilings[array.name] = spec.tiling(rows // array.chunks, depth if array.name in waited else columns)
+    return tilings
+
+
+def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Configuration:
+    """The hardware, with as many ranges and trigger-table entries as the program needs, and as many link ports as the
+    topology has."""
+    config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus, links=topology(spec.topology, 2).ports)
+    needed = needs(program, config, laid_out(program, tilings), spec.dma_block or spec.wfs)
+    config = with_room(config, needed, PLAIN_RANGES, least=RANGES)
+    return replace(config, gpus=config.ranges // 2)
+
+
+def program_work(spec: Spec) -> ProgramWork:
+    """What the GPUs of `spec` do."""
+    program = program_of(spec)
+    tilings = tilings_of(spec, program)
+    config = node_of(spec, program, tilings)
+    places = laid_out(program, tilings)
+    numbers, _ = workgroup_numbers(program, config, places)
+    laid = {
+        array.name: Laid(
+            places[array.name].base,
+            tilings[array.name],
+            [numbers[Part(array.name, chunk)] for chunk in range(array.chunks)],
+        )
+        for array in program.arrays
+    }
+    work = ProgramWork(program, tilings, laid, (), (), (), (), {})
+    cuts = work.cuts(spec.dma_block or spec.wfs)
+    rng = np.random.default_rng(spec.seed)
+    ranks = range(program.gpus)
+    x = tensors_of(spec.inputs, spec.dtype, spec.collective).inputs() if spec.inputs else None
+    inputs = [_random(spec, program, rank, tilings, rng) if x is None else x[rank] for rank in ranks]
+    pieces = tuple(given(program, rank, inputs[rank], cuts) for rank in ranks)
+    gates = gates_of(program, laid)
+    return ProgramWork(
+        program,
+        tilings,
+        laid,
+        tuple(inputs),
+        pieces,
+        tuple(_outputs(spec, program, rank, pieces, tilings, rng) for rank in ranks),
+        tuple(_plans(spec, config, program, rank, laid) for rank in ranks),
+        {number: row for row, number in gates.items()},
+    )
+
+
+def _random(spec: Spec, program: Program, rank: int, tilings: Mapping[str, Tiling], rng: np.random.Generator) -> Any:
+    """Inputs of a rank: products of random matrices for what kernels store, random numbers for what lies in memory."""
+    pieces = []
+    for kernel in program.kernels(rank):
+        if not kernel.gates:
+            depth = max(spec.shape[2] // kernel.splits, 1)
+            for _ in range(kernel.splits):
+                for part in sorted(kernel.parts):
+                    tiling = tilings[part.array]
+                    product = partial_products(1, tiling.rows, tiling.columns, depth, spec.dtype, rng)
+                    pieces.append(product.ravel())
+    for part in program.lies(rank):
+        tiling = tilings[part.array]
+        shape = tiling.rows * tiling.columns
+        values = rng.integers(-128, 128, shape) if spec.dtype == "int32" else rng.standard_normal(shape)
+        pieces.append(patterns_of(spec.dtype, values))
+    return np.concatenate(pieces) if pieces else np.zeros(0, pattern_type(spec.dtype))
+
+
+def _outputs(
+    spec: Spec,
+    program: Program,
+    rank: int,
+    pieces: Sequence[Given],
+    tilings: Mapping[str, Tiling],
+    rng: np.random.Generator,
+) -> dict[tuple[int, Part], np.ndarray]:
+    """What kernels with gates store: the product of the chunk that a part waits for, as its owner has it, and of a
+    matrix of the rank's own."""
+    everywhere = {part: piece for rank_given in pieces for part, piece in rank_given.lies.items()}
+    found = {}
+    for number, kernel in enumerate(program.kernels(rank)):
+        if not kernel.gates:
+            continue
+        weights = rng.integers(-8, 8, (spec.shape[2], spec.shape[1])).astype(np.float64)
+        for part in kernel.parts:
+            (waited,) = kernel.gates[part]
+            chunk = everywhere[waited]
+            a = chunk.view(np.int32).astype(np.float64) if spec.dtype == "int32" else to_float64(spec.dtype, chunk)
+            found[number, part] = patterns_of(spec.dtype, a @ weights)
+    return found
+
+
+def data_sets(program: Program, rank: int) -> dict[tuple[int, int], int]:
+    """For each kernel and split the number of the set of arrays in the file of what the rank stores."""
+    keys = [(number, split) for number, kernel in enumerate(program.kernels(rank)) for split in range(kernel.splits)]
+    return {key: index for index, key in enumerate(keys)}
+
+
+def span_of(work_laid: Mapping[str, Laid], program: Program) -> int:
+    """Sectors of all arrays."""
+    return sum(array.chunks * work_laid[array.name].tiling.sectors for array in program.arrays)
+
+
+def _plans(
+    spec: Spec, config: Configuration, program: Program, rank: int, laid: Mapping[str, Laid]
+) -> tuple[KernelPlan, ...]:
+    span, sets = span_of(laid, program), data_sets(program, rank)
+    rows, columns = spec.tile
+    depth = spec.shape[2]
+    # As on all compute units of machine PAPER, one of which the workgroup has, for the channels that are simulated.
+    seconds = 2 * rows * columns * (depth + 200) / PEAK_FLOPS * WORKGROUP_SLOTS if depth else 0
+    cycles = round(seconds * 1e9 * TOTAL_CHANNELS / config.channels)
+    return tuple(
+        program_kernel(
+            program,
+            rank,
+            number,
+            laid,
+            Operands(depth, INPUT_BASE, INPUT_SECTORS, cycles),
+            slots=WORKGROUP_SLOTS,
+            order=spec.tile_order or "rows",
+            block_wfs=spec.dma_block or spec.wfs,
+            data_span=span,
+            first_data=sets[number, 0] * span,
+            early=int(spec.bug == EARLY_GATE),
+        )
+        for number in range(len(program.kernels(rank)))
+    )
+
+
+def program_job(spec: Spec, work: ProgramWork) -> Job:
+    """The run of `work`."""
+    program, gpus = work.program, spec.gpus
+    config = node_of(spec, program, work.tilings)
+    places = laid_out(program, work.tilings)
+    span = span_of(work.laid, program)
+    backing = ARRAY_BASE + -(-span // 8) * 8
+    wiring = topology(spec.topology, gpus)
+    if not isinstance(wiring, Topology):
+        raise UsageError(f"the {spec.topology} cannot be simulated")
+    nodes = compiled(spec, program, config, wiring, places, gpus, (INPUT_BASE, INPUT_SECTORS), backing)
+    setup = [[*node.writes, register_write(config, "control", clear_counters=1)] for node in nodes]
+    before = [
+        *arbiter_writes(
+            config, POLICIES[spec.variant.policy], THRESHOLDS[spec.variant.threshold], spec.starvation_limit
+        ),
+        register_write(config, "interrupt_enable", fault=1),
+    ]
+    late = [spec.late_rank] if spec.late_cycles else []
+    doorbells = [node.doorbells for node in nodes]
+    phases, commands = host_program(config, [{}] * gpus, [before] * gpus, setup, late, doorbells)
+    link = program.moves().egress * max(t.sectors for t in work.tilings.values()) * SECTOR_BYTES
+    link = int(link / config.link_bytes_per_cycle) * gpus
+    compute = max((_cycles(plan) for plans in work.kernels for plan in plans), default=0)
+    sources = max(len(data_sets(program, rank)) for rank in range(gpus)) * span
+    needed = (span + backing_sectors(program, config, places)) // config.channels + 8
+    return Job(
+        build=Build(
+            config,
+            gpus,
+            storage_sectors=max(STORAGE_SECTORS, 1 << needed.bit_length()),
+            source_sectors=max(STORAGE_SECTORS, 1 << (sources - 1).bit_length()),
+            plans=True,
+            topology=wiring,
+        ),
+        session={
+            "fill": False,
+            "alone": False,
+            "stall": round(spec.stalls / 100 * 256),
+            "timeout": int((2 * compute + 3 * link + 60 * span + 200_000) * (1 + 12 * spec.stalls / 100)),
+            "late_cycles": spec.late_cycles,
+            "doorbells": any(doorbells),
+            "phases": phases,
+        },
+        program=tuple(commands),
+        plusargs={
+            "plan": Path("plan"),
+            "waits": Path("waits"),
+            "gates": Path("gates"),
+            "source": Path("source"),
+            "hbm_initial": Path("initial"),
+            **_gathered(work),
+        },
+        write_inputs=partial(_write, work, config, nodes),
+        window=1 << max(4, int(compute + link).bit_length() - 8),
+        seed=spec.seed,
+        results=tuple(tuple(map(work.place, work.held(rank))) for rank in range(gpus)),
+        pattern=pattern_type(spec.dtype),
+        log=depends_on_order(program),
+    )
+
+
+def _cycles(plan: KernelPlan) -> int:
+    """Of a kernel's arithmetic, and of its reads one by one."""
+    turns = -(-plan.count // plan.kernel["slots"])
+    return turns * plan.kernel["steps"] * int(np.max(plan.workgroups["step_cycles"])) + 4 * plan.reads
+
+
+def _gathered(work: ProgramWork) -> dict[str, str | int | Path]:
+    """What the checker of reads is told."""
+    if work.gathered is None:
+        return {}
+    laid = work.laid[work.gathered]
+    tiling = laid.tiling
+    return {
+        "gathered": Path("gathered.hex"),
+        "gathered_first": laid.base,
+        "gathered_sectors": work.program.array(work.gathered).chunks * tiling.sectors,
+        "gathered_pitch": tiling.pitch_sectors,
+        "gathered_last": tiling.columns * tiling.dtype_bytes - SECTOR_BYTES * (tiling.pitch_sectors - 1),
+    }
+
+
+def _write(work: ProgramWork, config: Configuration, nodes: Sequence[NodeProgram], folder: Path) -> None:
+    program, span = work.program, span_of(work.laid, work.program)
+    for rank, plans in enumerate(work.kernels):
+        for name, text in plan_texts(rank, plans).items():
+            (folder / name).write_text(text)
+        write_hex(folder / f"source{rank}.hex", _source(work, rank, span))
+        _write_initial(work, config, nodes[rank], folder)
+    (folder / "gates.hex").write_text(gate_text({row: gate for gate, row in work.gates.items()}, work.laid))
+    if work.gathered is not None:
+        owners = {part: piece for each in work.given for part, piece in each.lies.items()}
+        chunks = range(program.array(work.gathered).chunks)
+        pitch = work.tilings[work.gathered].pitch_sectors
+        owned = [to_sectors(owners[Part(work.gathered, chunk)], pitch) for chunk in chunks]
+        write_hex(folder / "gathered.hex", np.concatenate(owned))
+
+
+def _source(work: ProgramWork, rank: int, span: int) -> np.ndarray:
+    """The sectors that the kernels of `rank` store, set after set."""
+    sets = data_sets(work.program, rank)
+    image = np.zeros((max(1, len(sets)) * span, SECTOR_BYTES), np.uint8)
+    stored = dict(work.given[rank].stores)
+    stored |= {(number, part, 0): piece for (number, part), piece in work.outputs[rank].items()}
+    for (number, part, split), piece in stored.items():
+        laid = work.laid[part.array]
+        first = sets[number, split] * span + laid.chunk(part.chunk) - ARRAY_BASE
+        image[first : first + laid.tiling.sectors] = to_sectors(piece, laid.tiling.pitch_sectors)
+    return image
+
+
+def _write_initial(work: ProgramWork, config: Configuration, node: NodeProgram, folder: Path) -> None:
+    """What lies in the memory of a rank before it starts: data, and the element that tracked regions begin with."""
+    images = [
+        (work.laid[part.array].chunk(part.chunk), to_sectors(piece, work.tilings[part.array].pitch_sectors))
+        for part, piece in work.given[node.rank].lies.items()
+    ]
+    kind = pattern_type(work.program.arrays[0].dtype)
+    filled = np.full(SECTOR_BYTES // np.dtype(kind).itemsize, node.fill_element, kind).view(np.uint8)
+    images += [(first, np.tile(filled, (sectors, 1))) for first, sectors in node.fill]
+    for channel in range(config.channels):
+        path = folder / f"initial{node.rank * config.channels + channel}.hex"
+        write_hex_at(path, scatter_channels(images, ARRAY_BASE, channel, config.channels))

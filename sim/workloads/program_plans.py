@@ -1,0 +1,227 @@
+"""Plans of the kernels of any program (:mod:`sim.collectives`), of arrays that are kept as they are.
+
+A workgroup of a kernel stores one tile, once for each split of the depth; it reads rows of A and columns of B before.
+A kernel with gates reads its rows of A from the array that its gates wait for; the others, and all columns of B, come
+from plain memory whose content does not matter. The order of the tiles is free within what the program says.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hw.messages import TrafficClass
+from sim.collectives.program import Kernel, Part, Program, ProgramError, Via
+from sim.host.tiling import Tiling
+from sim.models.plan_layout import GATES
+from sim.workloads.kernel_plans import KernelPlan
+
+LARGEST_READ = 255
+"""Sectors of an operand that a step can read."""
+FEWEST_STEPS = 4
+TILE_ORDERS = ("rows", "interleaved", "shifted", "swizzled")
+"""`rows`: chunk after chunk, tiles row by row. `interleaved`: the first tile of every chunk, then the second of each.
+`shifted`: chunk after chunk, rank r of N beginning r / N of the way through each (FLUX). `swizzled`: chunk after chunk,
+down the columns of bands of :data:`BAND` tile rows, so that few panels of A are in use at a time."""
+BAND = 2
+
+
+@dataclass(frozen=True)
+class Laid:
+    """Where an array lies: chunks of `tiling` one after another from sector `base` on, whose tiles are numbered from
+    `numbers[chunk]` on."""
+
+    base: int
+    tiling: Tiling
+    numbers: Sequence[int]
+
+    def chunk(self, index: int) -> int:
+        """First sector of a chunk."""
+        return self.base + index * self.tiling.sectors
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What a workgroup reads and how long it computes: `depth` of the whole GEMM; `inputs`, first sector of plain
+    memory with `input_sectors`; `cycles` of a workgroup for the whole depth."""
+
+    depth: int
+    inputs: int
+    input_sectors: int
+    cycles: int
+
+
+def gates_of(program: Program, arrays: Mapping[str, Laid]) -> dict[tuple[Part, int], int]:
+    """The gate of each tile row of each part that a kernel waits for, on any rank, numbered from 1."""
+    parts = {
+        part
+        for rank in range(program.gpus)
+        for kernel in program.kernels(rank)
+        for waited in kernel.gates.values()
+        for part in waited
+    }
+    rows = [(part, row) for part in sorted(parts) for row in range(arrays[part.array].tiling.tiles_down)]
+    if len(rows) >= GATES:
+        raise ProgramError(f"{program.name} needs {len(rows)} gates, a GPU has {GATES - 1}")
+    return {row: number for number, row in enumerate(rows, 1)}
+
+
+def gate_text(gates: Mapping[tuple[Part, int], int], arrays: Mapping[str, Laid]) -> str:
+    """The file that says which gate the launch events of each tile count up."""
+    lines: dict[int, int] = {}
+    for (part, row), gate in gates.items():
+        laid = arrays[part.array]
+        across = laid.tiling.tiles_across
+        first = laid.numbers[part.chunk] + row * across
+        lines |= dict.fromkeys(range(first, first + across), gate)
+    return "".join(f"{lines.get(number, 0):x}\n" for number in range(max(lines, default=-1) + 1))
+
+
+def launches_of(tiling: Tiling, row: int, block_wfs: int) -> int:
+    """Launch events of tile row `row` of a chunk: one for each DMA block."""
+    wfs = tiling.bottom_wfs if row == tiling.tiles_down - 1 else tiling.wfs
+    return tiling.tiles_across * -(-wfs // block_wfs)
+
+
+def program_kernel(
+    program: Program,
+    rank: int,
+    number: int,
+    arrays: Mapping[str, Laid],
+    operands: Operands,
+    *,
+    slots: int,
+    order: str,
+    block_wfs: int,
+    data_span: int,
+    first_data: int,
+    early: int = 0,
+) -> KernelPlan:
+    """Kernel `number` of `rank`. Its data is taken from `first_data`, each split `data_span` sectors after the one
+    before. `early`: gates open so many launch events before they should, the seeded fault."""
+    kernel = program.kernels(rank)[number]
+    tiles = list(_tiles(kernel, arrays, order, rank, program.gpus))
+    tilings = [arrays[part.array].tiling for part, _, _ in tiles]
+    straight = {region.part for region in program.regions(rank) if region.via is Via.STORE}
+    down, across = np.array([divmod(tile, tiling.tiles_across) for (_, tile, _), tiling in zip(tiles, tilings)]).T
+    if len({(tiling.pitch_sectors, tiling.wf_rows) for tiling in tilings}) > 1:
+        raise ProgramError(f"kernel {kernel.name} of {program.name} stores arrays that are cut in different ways")
+    tiling = tilings[0]
+    right = across == tiling.tiles_across - 1
+    rows = np.where(down == tiling.tiles_down - 1, tiling.bottom_rows, tiling.tile_rows)
+    row_bytes = np.where(right, tiling.right_bytes, tiling.body_bytes)
+    row_sectors = -(-row_bytes // 32)
+    chunk = np.array([arrays[part.array].chunk(part.chunk) for part, _, _ in tiles])
+    place = chunk + down * tiling.tile_rows * tiling.pitch_sectors + across * (tiling.body_bytes // 32)
+    a_va, a_all = _rows_of_a(kernel, tiles, arrays, operands, rows, tiling.dtype_bytes)
+    depth = operands.depth // kernel.splits
+    b_all = -(-depth * row_bytes // 32)
+    largest = int(max(a_all.max(), b_all.max()))
+    steps = max(FEWEST_STEPS if operands.depth else 1, -(-2 * largest // LARGEST_READ))
+    return KernelPlan(
+        kernel={
+            "slots": min(slots, len(tiles)),
+            "steps": steps,
+            "traffic_class": TrafficClass.GEMM.value,
+            "active": 1,
+            "ports": max(1, _ports(program, rank, straight)),
+            "rows": tiling.wf_rows,
+            "pitch": tiling.pitch_sectors,
+            "wf_stride": tiling.wf_rows * tiling.pitch_sectors,
+            "beside": int(number > 0),
+        },
+        workgroups={
+            "a_va": a_va,
+            "b_va": operands.inputs + across * (operands.input_sectors // 2 // tiling.tiles_across),
+            "store_va": place,
+            "step_cycles": operands.cycles // kernel.splits // steps,
+            "wg": np.array([arrays[part.array].numbers[part.chunk] + tile for part, tile, _ in tiles]),
+            "a_sectors": a_all // steps,
+            "a_last": a_all - a_all // steps * (steps - 1),
+            "b_sectors": b_all // steps,
+            "b_last": b_all - b_all // steps * (steps - 1),
+            "row_sectors": row_sectors,
+            "last_bytes": row_bytes - 32 * (row_sectors - 1),
+            "remote": np.array([part in straight for part, _, _ in tiles]).astype(int),
+            "rows": rows,
+            "data": np.array([first_data + split * data_span for _, _, split in tiles]),
+        },
+        count=len(tiles),
+        waits=tuple(_waits(program, kernel, tiles, arrays, block_wfs, early)),
+        reads=int(a_all.sum() + b_all.sum()),
+        gathered_reads=int(a_all.sum()) if kernel.gates else 0,
+    )
+
+
+def _ports(program: Program, rank: int, straight: set[Part]) -> int:
+    """Ports that stores of a rank leave by: each peer has one."""
+    return len({send.peer for region in program.regions(rank) if region.part in straight for send in region.sends})
+
+
+def _rows_of_a(
+    kernel: Kernel,
+    tiles: Sequence[tuple[Part, int, int]],
+    arrays: Mapping[str, Laid],
+    operands: Operands,
+    rows: np.ndarray,
+    element_bytes: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """First sector, and sectors, of the rows of A that each workgroup reads: all of a tile row of what it waits for."""
+    if not kernel.gates:
+        plain = -(-(operands.depth // kernel.splits) * rows * element_bytes // 32)
+        return np.full(len(tiles), operands.inputs + operands.input_sectors // 2), plain
+    places, sectors = [], []
+    for (part, tile, _), count in zip(tiles, rows, strict=True):
+        (waited,) = kernel.gates[part]
+        laid = arrays[waited.array]
+        row = tile // arrays[part.array].tiling.tiles_across
+        places.append(laid.chunk(waited.chunk) + row * laid.tiling.tile_rows * laid.tiling.pitch_sectors)
+        sectors.append(count * laid.tiling.pitch_sectors)
+    return np.array(places), np.array(sectors)
+
+
+def _tiles(
+    kernel: Kernel, arrays: Mapping[str, Laid], order: str, rank: int, gpus: int
+) -> Iterator[tuple[Part, int, int]]:
+    """Part, tile and split of each workgroup, in the order in which they begin."""
+    chunks = [(part, _in_chunk(arrays[part.array].tiling, order, rank, gpus)) for part in kernel.parts]
+    splits = range(kernel.splits)
+    if order == "interleaved":
+        for turn in range(max(len(tiles) for _, tiles in chunks)):
+            yield from ((part, tiles[turn], split) for split in splits for part, tiles in chunks if turn < len(tiles))
+        return
+    for part, tiles in chunks:
+        yield from ((part, tile, split) for split in splits for tile in tiles)
+
+
+def _in_chunk(tiling: Tiling, order: str, rank: int, gpus: int) -> list[int]:
+    tiles = list(range(tiling.workgroups))
+    if order == "shifted":
+        begin = rank * len(tiles) // gpus
+        return tiles[begin:] + tiles[:begin]
+    if order == "swizzled":
+        across = tiling.tiles_across
+        return sorted(tiles, key=lambda tile: (tile // across // BAND, tile % across, tile // across))
+    return tiles
+
+
+def _waits(
+    program: Program,
+    kernel: Kernel,
+    tiles: Sequence[tuple[Part, int, int]],
+    arrays: Mapping[str, Laid],
+    block_wfs: int,
+    early: int,
+) -> Iterator[tuple[int, int, int]]:
+    """Workgroup, gate and launch events: for each gate the first workgroup that waits for it, since no later one begins
+    before."""
+    gates = gates_of(program, arrays)
+    waited = set()
+    for number, (part, tile, _) in enumerate(tiles):
+        row = tile // arrays[part.array].tiling.tiles_across
+        for gate in kernel.gates.get(part, ()):
+            tiling = arrays[gate.array].tiling
+            for down in [row] if kernel.fine else range(tiling.tiles_down):
+                if (gate, down) not in waited:
+                    waited.add((gate, down))
+                    yield number, gates[gate, down], launches_of(tiling, down, block_wfs) - early

@@ -1,0 +1,171 @@
+"""The timeline of a run, read back from the file for Perfetto: what it must show of any run, and that it is off by
+default."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+from hw.config import SECTOR_BYTES
+from sim.experiments.catalogue import shape
+from sim.experiments.experiment import run_with_output
+from sim.experiments.regression import quiet
+from sim.experiments.results import Result
+from sim.experiments.timeline import Timeline
+from sim.report.perfetto_trace import BEFORE, write_perfetto
+from sim.report.timeline_page import page
+
+GPUS, TILES, STEPS = 3, 8, 2
+"""WF tiles of a chunk, and steps around the ring."""
+SPEC = shape(name="timeline", gpus=GPUS, shape=(96, 64, 32), tile=(16, 32), wfs=2, alone=True)
+
+
+@dataclass
+class Slice:
+    """A slice or a moment of the file: in which process, on which track, when, and its arrows."""
+
+    rank: int
+    track: str
+    name: str
+    begin: int
+    end: int
+    details: dict[str, int]
+    effects: list[int] = field(default_factory=list)
+    causes: list[int] = field(default_factory=list)
+
+
+def read_back(path: Path) -> tuple[list[Slice], dict[tuple[int, str], list[tuple[int, float]]]]:
+    """Slices and counters of a file, by the rules of the format and nothing else."""
+    trace = Trace()
+    trace.ParseFromString(path.read_bytes())
+    ranks, tracks = {}, {}
+    for packet in trace.packet:
+        if packet.HasField("track_descriptor"):
+            described = packet.track_descriptor
+            if described.HasField("process"):
+                ranks[described.uuid] = described.process.pid - 1
+            else:
+                tracks[described.uuid] = (ranks[described.parent_uuid], described.name)
+    slices: list[Slice] = []
+    open_slices: dict[int, list[Slice]] = defaultdict(list)
+    counters: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
+    for packet in trace.packet:
+        if not packet.HasField("track_event"):
+            continue
+        event, at = packet.track_event, packet.timestamp - BEFORE
+        rank, track = tracks[event.track_uuid]
+        if event.type == TrackEvent.TYPE_COUNTER:
+            counters[rank, track].append((at, event.counter_value))
+        elif event.type == TrackEvent.TYPE_SLICE_END:
+            open_slices[event.track_uuid].pop().end = at
+        else:
+            details = {item.name: item.int_value for item in event.debug_annotations}
+            arrows = (list(event.flow_ids), list(event.terminating_flow_ids))
+            slices.append(Slice(rank, track.partition(" #")[0], event.name, at, at, details, *arrows))
+            if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+                open_slices[event.track_uuid].append(slices[-1])
+    assert not any(open_slices.values())
+    return slices, counters
+
+
+def wrong_blocks(slices: list[Slice]) -> list[str]:
+    """DMA blocks that lack an arrow from one of their tiles, or begin before a tile's last commit."""
+    causes = {number: item for item in slices for number in item.effects}
+    answer = []
+    for block in (item for item in slices if item.track == "DMA blocks"):
+        tiles = [causes[number] for number in block.causes]
+        if len(tiles) != SPEC.wfs or any(tile.rank != block.rank or tile.track != "last commits" for tile in tiles):
+            answer.append(f"{block.name} of GPU {block.rank} comes from {tiles}")
+        if any(tile.end > block.begin for tile in tiles):
+            answer.append(f"{block.name} of GPU {block.rank} begins before its tiles are complete")
+    return answer
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, Timeline]:
+    path = tmp_path_factory.mktemp("timeline") / "run.pftrace"
+    kept = []
+
+    def write(timeline: Timeline, result: Result) -> None:
+        kept.append(timeline)
+        write_perfetto(path, timeline, "a run")
+
+    with quiet():
+        result, _ = run_with_output(SPEC, record=write)
+    assert result["errors"] == []
+    return path, result, kept[0]
+
+
+def test_a_block_begins_after_its_tiles_and_arrives_at_the_neighbour(recorded) -> None:
+    slices, _ = read_back(recorded[0])
+    blocks = [item for item in slices if item.track == "DMA blocks"]
+    assert len(blocks) == GPUS * (STEPS - 1) * TILES // SPEC.wfs
+    assert wrong_blocks(slices) == []
+    effects = {number: item for item in slices for number in item.causes}
+    for block in blocks:
+        arrived = [effects[number] for number in block.effects]
+        assert len(arrived) == SPEC.wfs
+        assert {tile.rank for tile in arrived} == {(block.rank + 1) % GPUS}
+        assert all(tile.end > block.begin and tile.details["wg"] == block.details["wg"] for tile in arrived)
+
+
+def test_a_block_that_begins_too_early_is_found(recorded) -> None:
+    slices, _ = read_back(recorded[0])
+    block = next(item for item in slices if item.track == "DMA blocks")
+    block.begin = -1
+    assert len(wrong_blocks(slices)) == 1
+
+
+def test_what_is_drawn_is_what_the_counters_counted(recorded) -> None:
+    path, result, _ = recorded
+    slices, counters = read_back(path)
+    for rank, counted in enumerate(result["counters"]):
+        own = [item for item in slices if item.rank == rank]
+        assert sum(item.track == "last commits" for item in own) == counted["tracker_triggers"]
+        assert sum(item.track == "DMA blocks" for item in own) == counted["dma_blocks"]
+        # The GEMM alone, before the measured run, sends nothing.
+        for port in range(2):
+            sent = [item for item in own if item.track == f"link {port} out"]
+            assert len(sent) == counted[f"link{port}_sent_packets"]
+            received = [item for item in own if item.track == f"link {port} in"]
+            assert len(received) == counted[f"link{port}_received_packets"]
+        sectors = sum(item.details["sectors"] for item in own if item.track == "last commits")
+        assert sectors == counted["tracker_accesses"]
+        queue = counters[rank, "DRAM queue 0"]
+        assert 0 < max(value for _, value in queue) <= counted["occupancy_peak"]
+        assert [item.begin for item in own if item.name == "measured run begins"] == [0]
+    bits = SPEC.shape[0] * SPEC.shape[1] * 2
+    assert sectors * SECTOR_BYTES == 2 * bits * STEPS // GPUS
+
+
+def test_workgroups_fill_slots_and_stages_follow_one_another(recorded) -> None:
+    slices, _ = read_back(recorded[0])
+    for rank in range(GPUS):
+        own = [item for item in slices if item.rank == rank]
+        workgroups = [item for item in own if item.track.startswith("slot ")]
+        assert len({item.details["workgroup"] for item in workgroups}) == GPUS * TILES // SPEC.wfs
+        stages = [item for item in own if item.track == "stages"]
+        assert [item.name for item in stages[:3]] == ["read", "compute", "store"]
+        assert all(one.end <= other.begin for one, other in pairwise(stages))
+
+
+def test_a_run_that_is_not_recorded_writes_nothing_and_takes_the_same_cycles(recorded) -> None:
+    with quiet():
+        plain, _ = run_with_output(SPEC)
+    assert {name: plain[name] for name in ("cycles", "counters", "dram_sectors")} == {
+        name: recorded[1][name] for name in ("cycles", "counters", "dram_sectors")
+    }
+
+
+def test_the_page_shows_every_gpu_without_a_script(recorded) -> None:
+    text = page(recorded[2], recorded[1])
+    assert 'name="viewport"' in text
+    assert "<script" not in text
+    assert text.count("<svg") == 3
+    for rank in range(GPUS):
+        assert f">GPU {rank}</text>" in text
+    for title in ("Space and time", "Bandwidth of GPU 0", "Requests in the DRAM queues"):
+        assert f"<h2>{title}</h2>" in text

@@ -1,0 +1,113 @@
+"""What is built is built once, and anew when it is not whole; a build that fails leaves its log and one sentence; some
+paths are make's trouble and nobody else's."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sim.errors import MachineError
+from sim.experiments.run import remove_stale
+from sim.simulator import build_folder as folders
+from sim.simulator import machine, plain_paths
+from sim.simulator.build_folder import LOG, build_failure, build_folder, remembered, whole
+from sim.simulator.plain_paths import build_place, is_plain, linked
+
+
+def built(kind: Path, content: str = "product") -> tuple[Path, bool]:
+    with build_folder(kind, "sources", ["simulator"]) as (folder, new):
+        if new:
+            assert not list(folder.iterdir())
+            (folder / "simulator").write_text(content)
+    return folder, new
+
+
+def test_a_build_is_made_once_and_anew_when_it_was_damaged(tmp_path):
+    folder, new = built(tmp_path / "kind")
+    assert new
+    assert whole(folder)
+    assert built(tmp_path / "kind") == (folder, False)
+    for damage in (
+        lambda: (folder / "simulator").write_text("pro"),
+        lambda: (folder / "simulator").unlink(),
+        lambda: (folder / "complete").write_text(""),
+        lambda: (folder / "complete").write_bytes(b"\xff{"),
+        lambda: ((folder / "complete").unlink(), (folder / "half.o").write_text("left by a build that was killed")),
+    ):
+        damage()
+        assert not whole(folder)
+        assert built(tmp_path / "kind") == (folder, True)
+        assert (folder / "simulator").read_text() == "product"
+
+
+def test_a_build_that_fails_leaves_its_log_only(tmp_path):
+    def fail() -> None:
+        with build_folder(tmp_path / "kind", "sources", ["simulator"]) as (folder, _):
+            (folder / "half.o").write_text("half")
+            (folder / LOG).write_text("g++: fatal error: No space left on device\n")
+            raise build_failure("the simulator", folder / LOG)
+
+    with pytest.raises(MachineError, match="could not be built: the disk is full"):
+        fail()
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert [path.name for path in folder.iterdir()] == [LOG]
+
+
+@pytest.mark.parametrize("note", ["", "/nowhere", "\0\0\0", "\udcff broken", "x" * 5000])
+def test_a_damaged_note_is_written_anew(tmp_path, note):
+    noted, folder = tmp_path / "notes" / "one", built(tmp_path / "kind")[0]
+    noted.parent.mkdir()
+    noted.write_text(note, errors="surrogateescape")
+    assert remembered(noted, lambda: folder) == folder
+    assert noted.read_text() == str(folder)
+    assert remembered(noted, lambda: pytest.fail("built again")) == folder
+
+
+def test_folders_of_processes_that_are_gone_are_removed(tmp_path):
+    gone = next(number for number in range(4_000_000, 2, -1) if not Path("/proc", str(number)).exists())
+    for name in (f"{gone}-1", f"{os.getpid()}-2", "notes"):
+        (tmp_path / name).mkdir()
+    remove_stale(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"{os.getpid()}-2", "notes"])
+
+
+def test_paths_that_make_does_not_take_are_gone_round(tmp_path, monkeypatch):
+    bad, good = tmp_path / "a b (c)" / "tool", tmp_path / "tool"
+    bad.mkdir(parents=True)
+    assert not is_plain(bad)
+    assert linked(good) == build_place(good) == good
+    monkeypatch.setattr(plain_paths.tempfile, "gettempdir", lambda: str(tmp_path))
+    link = linked(bad)
+    assert is_plain(link)
+    assert link.resolve() == bad
+    assert linked(bad) == link
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert build_place(bad).parent == tmp_path / "cache" / "t3rtl"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
+    assert is_plain(build_place(bad))
+
+
+@pytest.mark.parametrize(
+    ("slowness", "parts", "said"),
+    [
+        (1.0, ("top",), "about 5 seconds"),
+        (1.0, ("runtime", "gpu", "top"), "about 1 minute"),
+        (4.0, ("gpu",), "minutes"),
+    ],
+)
+def test_a_build_says_how_long_it_takes_here(monkeypatch, slowness, parts, said):
+    monkeypatch.setattr(machine, "slowness", lambda: slowness)
+    monkeypatch.setattr(machine, "processors", lambda: 2)
+    assert said in machine.build_minutes(*parts)
+
+
+def test_the_speed_is_measured_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "BUILD", tmp_path)
+    monkeypatch.setattr(machine, "compile_seconds", lambda: 2 * machine.REFERENCE_SECONDS)
+    assert machine.slowness() == 2
+    monkeypatch.setattr(machine, "compile_seconds", lambda: pytest.fail("measured again"))
+    assert machine.slowness() == 2
+    (tmp_path / "machine.json").write_text("half")
+    monkeypatch.setattr(machine, "compile_seconds", lambda: float("inf"))
+    assert machine.slowness() == float("inf")
+    assert folders.BUILDING

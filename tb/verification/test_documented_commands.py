@@ -1,0 +1,86 @@
+"""Every command that README, tutorial and site show: run by `.ci/run`, or read by the option parser of its program."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tb.site import commands
+from tb.site.commands import ROOT, RUN_BY_TESTS, Block, blocks, documents, error_of, inline
+from tb.site.reference import commands_page
+from tb.verification.test_testplan import named_tests
+
+UNSAID = ("Missing ", "requires an argument")
+"""What a command that the text only names may lack."""
+
+
+@pytest.mark.parametrize("file", documents())
+def test_every_command_is_one_that_its_program_accepts(file: str) -> None:
+    shown = [words for block in blocks(file) for words in block.commands() if not block.run]
+    assert {" ".join(words): error_of(words) for words in shown if error_of(words)} == {}
+    named = {" ".join(words): error_of(words) for words in inline(file)}
+    assert {text: error for text, error in named.items() if error and not any(map(error.__contains__, UNSAID))} == {}
+
+
+def test_every_example_of_the_help_texts_is_accepted() -> None:
+    examples = re.findall(r"^Examples?: `(.*)`$", commands_page(), re.MULTILINE)
+    assert len(examples) > 8
+    lines = [line for text in examples for line in re.split(r"; |, (?=t3rtl)", text)]
+    for block in (Block("", line, False) for line in lines if line.startswith("t3rtl")):
+        for words in block.commands():
+            assert error_of(words) == "", words
+
+
+@pytest.mark.parametrize("file", documents())
+def test_what_is_run_can_be_run(file: str) -> None:
+    """bash understands each block, and every `t3rtl` in it is one that `t3rtl` accepts."""
+    for block in blocks(file):
+        done = subprocess.run(["bash", "-n", "-c", block.text], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        for line in block.text.replace("\\\n", " ").splitlines():
+            command = re.match(r"(t3rtl .*?)(?: (?:&&|\|\|) .*)?$", line)
+            if block.run and command:
+                assert error_of(next(Block("", command[1], True).commands())) == "", line
+
+
+def test_ci_runs_the_tutorial_and_readme_last() -> None:
+    run = (ROOT / ".ci" / "run").read_text()
+    assert "commands=$(.venv/bin/python -m tb.site.commands)" in run
+    script = commands.script()
+    assert script.rstrip().endswith("make test")
+    assert script.index("tutorial/first_run.md") < script.index("tutorial/own_soc.md") < script.index("README.md")
+    assert script.count("# tb/site/pages/tutorial/") >= 7
+
+
+def test_the_programs_of_others_are_run_by_tests() -> None:
+    for test in RUN_BY_TESTS.values():
+        file, _, function = test.partition("::")
+        assert function in named_tests(file)
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("t3rtl run shape --gpu 4", "No such option"),
+        ("t3rtl run shape --gpus four", "valid integer"),
+        ("t3rtl run", "does nothing by itself"),
+        ("t3rtl walk", "No such command"),
+        ("t3rtl run gemm --tp 8", "Missing option"),
+        ("make coffee", "no target coffee"),
+        ("make synth LIBRARY=a.lib", "no variable LIBRARY"),
+        ("python examples/no_such.py", "no file"),
+        ("python -m tb.formal --onyl NAME", "No such option"),
+        ("python -m pytest -q tb/no_such.py", "no file"),
+        ("t4rtl list", "no program"),
+    ],
+)
+def test_a_wrong_command_is_found(command: str, error: str) -> None:
+    found = error_of(command.split())
+    assert error.lower() in found.lower(), found
+
+
+def test_a_command_in_the_text_is_found(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("Say `t3rtl walk\n--far`, `t3rtl run USE`, or\n```sh\nt3rtl list\n```\n")
+    assert inline("page.md", tmp_path) == [["t3rtl", "walk", "--far"]]
+    assert [list(block.commands()) for block in blocks("page.md", tmp_path)] == [[["t3rtl", "list"]]]
