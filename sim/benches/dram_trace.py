@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hw.config import Configuration
+from hw.config import SECTOR_BYTES, Configuration
 from hw.export.verilog import to_systemverilog
 from hw.messages import ArbiterControl, Policy, Threshold
 from sim.benches.dram_channel import DramChannel, TraceFigures
@@ -62,6 +62,8 @@ class TraceResult:
             "passed": self.passed,
             "result": self.result,
             "row_hit_rate": self.row_hit_rate,
+            "gigabytes_per_second": self.gigabytes_per_second,
+            "peak_share": self.peak_share,
             "occupancy_mean": self.figures["occupancy_sum"] / self.figures["cycles"],
             "wall_seconds": self.seconds,
             "processor_seconds": self.processor_seconds,
@@ -76,6 +78,7 @@ class TraceResult:
         lines = [
             ("cycles", f"{self.cycles:,}"),
             ("cycles per request", f"{self.cycles / self.requests:.4f}"),
+            ("bandwidth", f"{self.gigabytes_per_second:.2f} GB/s, {100 * self.peak_share:.1f} % of the channel's peak"),
             ("requests a second", f"{self.requests_per_second:,.0f}"),
             ("simulation speed", f"{self.kilocycles_per_second:,.0f} kcycles/s"),
             ("row hits", f"{figures['row_hits']:,} ({100 * self.row_hit_rate:.1f} %)"),
@@ -90,6 +93,16 @@ class TraceResult:
         if not self.passed:
             lines.append(("result", "FAIL: a timing rule was violated, or not every request was served"))
         return lines
+
+    @property
+    def peak_share(self) -> float:
+        """Of the cycles until the last request: a channel's column bus moves a sector a cycle."""
+        return self.requests / self.cycles if self.cycles else 0.0
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """Read and written until the last request, at 1 GHz."""
+        return self.peak_share * SECTOR_BYTES
 
     @property
     def requests_per_second(self) -> float:

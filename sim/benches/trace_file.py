@@ -1,4 +1,8 @@
-"""DRAM request traces: text lines `0xADDR READ|WRITE|UPDATE CYCLE`, and the three that a controller is measured by."""
+"""DRAM request traces: text lines `0xADDR READ|WRITE|UPDATE CYCLE`, and the three that a controller is measured by.
+
+DRAMsim3's traces are such lines. Ramulator's are read too: `0xADDR R` or `0xADDR W`, and those of Ramulator 2,
+`LD ADDR` and `ST ADDR`; they say no cycle, which is 0: as soon as can be.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +18,7 @@ from sim.models.hbm import SECTOR_ADDRESS_BITS
 CHANNEL_BYTES = 1 << (SECTOR_ADDRESS_BITS + SECTOR_BITS)
 """A channel holds 1 GiB; bits of a byte address from the bottom: 5 offset, 2 bank group, 6 column, 2 bank, 15 row."""
 ACCESSES = {"READ": Access.READ, "WRITE": Access.STORE, "UPDATE": Access.UPDATE}
+RAMULATOR = {"R": Access.READ, "W": Access.STORE, "LD": Access.READ, "ST": Access.STORE}
 CYCLES = 1 << 48
 KINDS = ("sequential-read", "sequential-write", "random-read")
 _RECORD = np.dtype([("cycle", "<u8"), ("what", "<u8")])
@@ -54,18 +59,18 @@ def read_trace(path: Path) -> Trace:
     access: list[int] = []
     address: list[int] = []
     cycle: list[int] = []
-    codes = {name: code.value for name, code in ACCESSES.items()}
+    codes = {name: code.value for name, code in (ACCESSES | RAMULATOR).items()}
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             words = line.split("#", 1)[0].split()
             if not words:
                 continue
             try:
-                where, what, when = words
+                where, what, when = words if len(words) == 3 else _ramulator(*words)
                 address.append(int(where, 16))
                 access.append(codes[what])
                 cycle.append(int(when))
-            except (ValueError, KeyError):
+            except (ValueError, KeyError, TypeError):
                 raise UsageError(
                     f"line {number} of {path} must be `0xADDR READ|WRITE|UPDATE CYCLE`, got {line.strip()[:80]!r}"
                 ) from None
@@ -79,6 +84,15 @@ def read_trace(path: Path) -> Trace:
     if not access:
         raise UsageError(f"{path} holds no requests")
     return Trace(*(np.array(values, np.uint64) for values in (access, address, cycle)))
+
+
+def _ramulator(one: str, other: str) -> tuple[str, str, str]:
+    """(Address, access, cycle) of a line of Ramulator's, `0xADDR R`, or of Ramulator 2's, `LD ADDR`."""
+    if one in ("LD", "ST"):
+        return (other if other.startswith("0x") else f"{int(other):x}"), one, "0"
+    if other not in ("R", "W"):
+        raise ValueError(other)
+    return one, other, "0"
 
 
 def generate(kind: str, requests: int, seed: int) -> Trace:

@@ -28,7 +28,11 @@ CHANNEL_SETTINGS = (
 def dram_trace(
     context: typer.Context,
     file: Annotated[
-        Path, typer.Argument(help="Trace: lines 0xADDR READ|WRITE|UPDATE CYCLE, cycle 0 for at once.", metavar="FILE")
+        Path,
+        typer.Argument(
+            help="Trace: lines 0xADDR READ|WRITE|UPDATE CYCLE, cycle 0 for at once; or those of Ramulator.",
+            metavar="FILE",
+        ),
     ],
     communication: Annotated[
         Path | None,

@@ -59,6 +59,9 @@ Waves = Annotated[
 Timeline = Annotated[
     Path | None, typer.Option(help="Write what happened to this file, for ui.perfetto.dev.", metavar="FILE.pftrace")
 ]
+Baseline = Annotated[
+    bool, typer.Option(help="Run Sequential too, to compare with, unless that was done before.", show_default=True)
+]
 Html = Annotated[
     Path | None,
     typer.Option(help="Draw what happened on this page: space-time, bandwidth, queues.", metavar="FILE.html"),

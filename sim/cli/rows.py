@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hw.config import PRESETS, SECTOR_BYTES, TOTAL_CHANNELS
 from sim.experiments.results import Result
 from sim.experiments.spec import KERNELS, TRACE, Spec
 
@@ -76,6 +77,7 @@ def figure_lines(result: Result) -> list[str]:
         "cycles": f"{result['cycles']:,}",
         "phases": ", ".join(f"{name} {begin:,} to {end:,}" for name, (begin, end) in phases.items()),
         **_beside(result),
+        "DRAM bandwidth": _bandwidth(result),
         "DRAM sectors per GPU": ", ".join(f"{kind} {count:,}" for kind, count in sectors.items()),
         "closed forms": f"{sum(form['matches'] for form in forms.values())} of {len(forms)} exact",
         "data": wrong,
@@ -83,12 +85,21 @@ def figure_lines(result: Result) -> list[str]:
         "link utilisation": "-" if result["link_utilisation"] is None else f"{100 * result['link_utilisation']:.1f} %",
         "Tracker": f"{tracker['hits']:,} hits, {tracker['evictions']:,} evictions, {tracker['refetches']:,} refetches, "
         f"peak {tracker['peak_occupancy']:,} entries, {tracker['triggers']:,} triggers",
-        "trigger latency": f"at most {latency} cycles" if latency else "no trigger",
+        "trigger latency": f"at most {latency} cycles" if latency else "n/a: nothing was sent by DMA",
         "arbiter": ", ".join(f"{name} {value}" for name, value in result["arbiter"].items()),
         "seconds": f"{seconds['total']:.1f} and build {seconds['build']:.1f} "
         f"({result['kilocycles_per_second']:,.0f} kcycles/s, Python {100 * seconds['python_share']:.1f} %)",
     }
     return [f"  {name:<22}{text}" for name, text in figures.items()]
+
+
+def _bandwidth(result: Result) -> str:
+    """Mean over the run, of the whole GPU, and of the most that its column bus moves: a sector a cycle and channel."""
+    spec = Spec.from_json(result["spec"])
+    channels = spec.channels or PRESETS[spec.preset].channels
+    sectors = sum(sum(counts.values()) for counts in result["dram_sectors"].values())
+    share = sectors / max(result["cycles"], 1) / channels
+    return f"{share * SECTOR_BYTES * TOTAL_CHANNELS:,.0f} GB/s of the GPU, {100 * share:.1f} % of the peak"
 
 
 def _beside(result: Result) -> dict[str, str]:

@@ -9,8 +9,10 @@ import typer
 from typer.core import TyperGroup
 
 from sim.cli import choices, options
+from sim.cli.baseline import compared
 from sim.cli.recorded import NOT_RECORDED, Recorded, check_distinct
 from sim.cli.rows import figure_lines, format_row, header
+from sim.cli.sweep import STORE
 from sim.cli.terminal import keep_results, leave, show_errors, stages
 from sim.experiments import catalogue
 from sim.experiments.spec import ARRAY, PROGRAM, TOPOLOGIES, Spec, label
@@ -54,9 +56,11 @@ def execute(
     waves: Path | None = None,
     others: tuple[Path, ...] = (),
     recorded: Recorded = NOT_RECORDED,
+    baseline: bool = False,
 ) -> tuple[Any, Any]:
     """Run `spec`, show its figures, write them to `results`; the result, and what the ranks hold of the data. `others`
-    are further files that the command will write, `recorded` those of its timeline."""
+    are further files that the command will write, `recorded` those of its timeline. With
+    `baseline`, what it is compared with is run too if that was not done before."""
     require_simulator()
     check_distinct(results, waves, *others, *recorded.files)
     for path in (results, *others, *recorded.files):
@@ -77,6 +81,10 @@ def execute(
         typer.echo(line)
     show_errors([result])
     keep_results(results, [result])
+    with stages(title) as progress, quiet():
+        gained = compared(result, STORE, baseline, progress)
+    if gained is not None:
+        typer.echo(f"  {'speedup':<22}{gained}")
     typer.echo(f"results: {results}")
     if waves is not None:
         typer.echo(f"waves: {waves}, a view of them for GTKWave: {waves.with_suffix('.gtkw')}")
@@ -226,6 +234,7 @@ def _shared(
     settings: options.Set = None,
     timeline: options.Timeline = None,
     html: options.Html = None,
+    baseline: options.Baseline = True,
     out: options.Results = OUT,
 ) -> None:
     """The options of every use at full size. All but `settings` and files are fields of the spec, or its variant."""
@@ -236,9 +245,16 @@ def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
     own = [item for item in signature(use).parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
     parameters = [*own, *signature(_shared).parameters.values()]
 
-    def command(settings: list[str] | None, timeline: Path | None, html: Path | None, out: Path, **fields: Any) -> None:
+    def command(
+        settings: list[str] | None,
+        timeline: Path | None,
+        html: Path | None,
+        baseline: bool,
+        out: Path,
+        **fields: Any,
+    ) -> None:
         spec = use(settings=catalogue.settings(settings), **fields)
-        result, _ = execute(spec, out, recorded=Recorded(timeline, html))
+        result, _ = execute(spec, out, recorded=Recorded(timeline, html), baseline=baseline)
         leave(0 if result["passed"] else 1)
 
     command.__name__, command.__doc__ = use.__name__, use.__doc__

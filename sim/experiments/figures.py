@@ -170,7 +170,7 @@ def figures(spec: Spec, job: Job, work: Work, outcome: Outcome) -> dict[str, Any
             "communication_wait_peak": max(status["communication_wait_peak"] for status in statuses),
             "threshold": _threshold(spec, job, outcome, phases["gemm"]),
         },
-        "trigger_latency": peak["trigger_latency_peak"] if overlapped else None,
+        "trigger_latency": peak["trigger_latency_peak"] if overlapped and total["dma_reads"] else None,
         "occupancy_mean": round(total["occupancy_sum"] / counted, 3) if counted else None,
         "occupancy_peak": peak["occupancy_peak"],
         "totals": {name: total[name] for name in TOTALS}

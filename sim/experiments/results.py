@@ -79,7 +79,9 @@ FIGURES = {
         _CYCLES, "most cycles in which one communication request could have been taken and was not"
     ),
     "arbiter.threshold": Figure("", "threshold in force on rank 0 when the GEMM ends; null without MCA"),
-    "trigger_latency": Figure(_CYCLES, "longest time from a block's last commit to its first DMA read"),
+    "trigger_latency": Figure(
+        _CYCLES, "longest time from a block's last commit to its first DMA read; null where DMA sends none"
+    ),
     "occupancy_mean": Figure("requests", "in a channel's DRAM queue, over all cycles"),
     "occupancy_peak": Figure("requests", "the same, the most"),
     "totals.*": Figure("", "hardware counters summed over all GPUs: Tracker, cycles held back, DRAM sectors"),

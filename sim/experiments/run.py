@@ -18,7 +18,7 @@ from sim.simulator.command_log import read_log
 from sim.simulator.fast_model import build_system
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.process import record_coverage, run_simulator
-from sim.simulator.recording import Recording, read_recording
+from sim.simulator.recording import Recording, begin_of, read_recording
 from sim.simulator.samples import read_samples
 from sim.simulator.session_result import read_result
 from sim.simulator.wave_view import write_view
@@ -91,7 +91,7 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None, re
     try:
         progress("writing what the GPUs compute")
         arguments = _write_inputs(job, folder)
-        if recorded:
+        if recorded or waves is not None:
             arguments.append(f"+timeline={folder / RECORDED}")
         progress("simulating")
         started = time.perf_counter()
@@ -109,7 +109,7 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None, re
         logs = [read_log(folder, rank, channels) for rank in range(build.nodes)] if job.log else None
         if waves is not None:
             shutil.move(folder / "dump.fst", waves)
-            write_view(waves, build.config, build.nodes)
+            write_view(waves, build.config, build.nodes, begin_of(folder, RECORDED, build.config))
     finally:
         if not os.environ.get("T3_KEEP_RUNS"):
             shutil.rmtree(folder, ignore_errors=True)

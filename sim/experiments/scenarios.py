@@ -134,10 +134,13 @@ def _program(collective: str, gpus: int, rows: int, columns: int = 40, depth: in
 
 
 FINE = {"fine": True}
-# All on one hardware, that of `paper` with more ranges, whose GPUs run plans.
+# All on one hardware, that of `paper` with more ranges, whose GPUs run plans. Some are what a published system does, as
+# far as a ring goes: FLUX takes tiles rank-shifted, with gates for each tile row; Pallas' collective matmul waits for
+# whole shards; ConCCL sends by doorbell beside a GEMM that has nothing to do with it.
 _PROGRAM_RUNS = (
-    _program("ring-all-gather-gemm", 4, 20, 40, 40, choices=FINE, dtype="int32", tile_order="shifted", label="-fine"),
-    _program("ring-all-gather-gemm", 2, 24, 40, 40, dtype="int32"),
+    _program("ring-all-gather-gemm", 4, 20, 40, 40, choices=FINE, dtype="int32", tile_order="shifted", label="-flux"),
+    _program("ring-reduce-scatter", 4, 20, 40, 32, tile_order="shifted", label="-flux"),
+    _program("ring-all-gather-gemm", 2, 24, 40, 40, dtype="int32", label="-pallas"),
     _program("ring-all-gather-gemm", 3, 20, 40, 40, tile_order="interleaved"),
     _program("ring-all-gather-gemm", 3, 20, 40, 40, choices=FINE, stalls=20, label="-stalls"),
     _program("split-k-reduce-scatter", 3, 20, 40, 32, dtype="int32", tile_order="swizzled"),
@@ -148,7 +151,7 @@ _PROGRAM_RUNS = (
     _program("broadcast-chain", 3, 20, choices={"pieces": 3, "root": 1}),
     _program("all-to-all", 3, 20, dtype="fp32"),
     _program("all-to-all-dma", 3, 20),
-    _program("all-to-all-dma", 2, 20, depth=32, independent=True, label="-beside-gemm"),
+    _program("all-to-all-dma", 2, 20, depth=32, independent=True, label="-conccl"),
 )
 
 SCENARIOS: tuple[Spec, ...] = (

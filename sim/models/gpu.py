@@ -22,13 +22,14 @@ from sim.models.far_backing_store import FarBackingStore
 from sim.models.gemm import GemmEngine, SimulationWrite
 from sim.models.hbm import Hbm
 from sim.models.kernel_context import Spans
+from sim.models.launch_gates import WaitingFor
 from sim.models.link import LinkModel
 from sim.models.recorded_events import SAMPLED, QueueEvent
 from sim.models.recorder import Recorded, recorder
 from sim.models.seeded_bugs import FaultyBankGroup, FaultyNode
 from sim.models.stalls import Stalls
 from sim.models.timing_checker import TimingChecker
-from sim.models.workgroup_engine import WaitingFor, WorkgroupEngine
+from sim.models.workgroup_engine import WorkgroupEngine
 
 
 def gpu_status(links: int, channels: int) -> data.StructLayout:

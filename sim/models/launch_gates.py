@@ -1,13 +1,17 @@
 """Gates that launch events open: a counter for each group of tiles that workgroups wait for (T3 section 7.2)."""
 
-from amaranth import ClockSignal, Const, Instance, Module, Mux, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal
+from amaranth.hdl import unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.messages import MessageParameters, Messages
-from sim.models.plan_layout import GATES
+from sim.models.plan_layout import GATE_LINES, GATES, Wait
 
 LAUNCH_BITS = 16
+WaitingFor = data.StructLayout({"waits": unsigned(1), "gate": range(GATES), "launches": LAUNCH_BITS, "needed": 16})
+"""Whether the workgroup of the first kernel that is to begin next `waits` for a gate, which one, how many launch events
+have counted it up, and how many it needs."""
 
 
 class LaunchGates(wiring.Component):
@@ -60,4 +64,65 @@ class LaunchGates(wiring.Component):
             o_read_data_1=self.count,
         )
         m.d.comb += self.launches.ready.eq(~sweeping)
+        return m
+
+
+class GateWaits(wiring.Component):
+    """Which workgroups wait. Ports: `rank`; `launches` of the node; while `looking`, the kernel on `side` is looked at,
+    whose workgroup `launched` begins next, and whose waits are the lines from `lines` to before `ends` of its side;
+    `gated`: that workgroup must wait, `advance`: its line is not needed any more; `waiting`, of side 0.
+
+    File: +waits=<prefix>, one per GPU, see :data:`sim.models.plan_layout.Wait`.
+    """
+
+    def __init__(self, config: MessageParameters):
+        self._config = config
+        super().__init__(
+            {
+                "rank": In(6),
+                "launches": In(stream.Signature(Messages(config).launch_event)),
+                "looking": In(1),
+                "side": In(1),
+                "launched": In(14),
+                "lines": In(13).array(2),
+                "ends": In(13).array(2),
+                "gated": Out(1),
+                "advance": Out(1),
+                "waiting": Out(WaitingFor),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.gates = gates = LaunchGates(self._config)
+        connect(m, flipped(self.launches), gates.launches)
+        wait = Signal(Wait)
+        line, end = Signal(13), Signal(13)
+        open_ = Signal()
+        m.submodules.waits = Instance(
+            "plan_memory",
+            p_WIDTH=Wait.size,
+            p_LINES=GATE_LINES,
+            p_PER_GPU=1,
+            p_KIND="waits=%s",
+            i_clk=ClockSignal(),
+            i_id=Cat(self.rank, Const(0, 26)),
+            i_address=line[: (GATE_LINES - 1).bit_length()],
+            o_data=wait,
+        )
+        m.d.comb += [
+            line.eq(Mux(self.side, self.lines[1], self.lines[0])),
+            end.eq(Mux(self.side, self.ends[1], self.ends[0])),
+            gates.gate.eq(wait.gate),
+            open_.eq(gates.count >= wait.launches),
+            self.gated.eq((line != end) & (wait.workgroup == self.launched)),
+            self.advance.eq(self.looking & self.gated & open_),
+        ]
+        with m.If(self.looking & ~self.side):
+            m.d.sync += [
+                self.waiting.waits.eq(self.gated & ~open_),
+                self.waiting.gate.eq(wait.gate),
+                self.waiting.launches.eq(gates.count),
+                self.waiting.needed.eq(wait.launches),
+            ]
         return m

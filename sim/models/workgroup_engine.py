@@ -23,17 +23,14 @@ from hw.messages import Messages
 from hw.primitives.queue import Queue
 from sim.models.burst_lanes import Gathered, Task
 from sim.models.kernel_context import KernelContext, KernelSequence, Spans
-from sim.models.launch_gates import LAUNCH_BITS, LaunchGates
+from sim.models.launch_gates import GateWaits, WaitingFor
 from sim.models.memory_lanes import KINDS, MemoryLanes
 from sim.models.plan_layout import (
-    GATE_LINES,
-    GATES,
     MAX_SLOTS,
     MAX_WORKGROUPS,
     PLAN_BITS,
     Kernel,
     Step,
-    Wait,
     Workgroup,
 )
 from sim.models.recorded_events import recorded_workgroups
@@ -65,10 +62,6 @@ Slot = data.StructLayout(
 )
 """`workgroup`: number in its kernel; `following`: the step that begins next; `wait_a`, `wait_b`: of that step;
 `deadline`: when it may begin; `late`: it could not; `moved`: sectors asked for so far by this slot."""
-
-WaitingFor = data.StructLayout({"waits": unsigned(1), "gate": range(GATES), "launches": LAUNCH_BITS, "needed": 16})
-"""Whether the workgroup of the first kernel that is to begin next `waits` for a gate, which one, how many launch events
-have counted it up, and how many it needs."""
 
 
 class WorkgroupEngine(wiring.Component):
@@ -332,39 +325,22 @@ class WorkgroupEngine(wiring.Component):
         self, m: Module, contexts: tuple[KernelContext, KernelContext], side: Signal, running: Signal, launched: Signal
     ) -> Signal:
         """Whether the workgroup that is to begin next in the kernel on `side` waits for a gate."""
-        m.submodules.gates = gates = LaunchGates(self._config)
+        m.submodules.gates = gates = GateWaits(self._config)
         connect(m, flipped(self.launches), gates.launches)
-        wait = Signal(Wait)
-        lines = [context.wait_line for context in contexts]
-        m.submodules.waits = Instance(
-            "plan_memory",
-            p_WIDTH=Wait.size,
-            p_LINES=GATE_LINES,
-            p_PER_GPU=1,
-            p_KIND="waits=%s",
-            i_clk=ClockSignal(),
-            i_id=Cat(self.rank, Const(0, 26)),
-            i_address=Mux(side, lines[1], lines[0])[: (GATE_LINES - 1).bit_length()],
-            o_data=wait,
-        )
-        gated, open_ = Signal(), Signal()
-        ends = [context.kernel.first_wait + context.kernel.waits for context in contexts]
-        left = Mux(side, lines[1] != ends[1], lines[0] != ends[0])
         m.d.comb += [
-            gates.gate.eq(wait.gate),
-            gated.eq(left & (wait.workgroup == launched)),
-            open_.eq(gates.count >= wait.launches),
+            gates.rank.eq(self.rank),
+            gates.looking.eq(running),
+            gates.side.eq(side),
+            gates.launched.eq(launched),
+            self.waiting.eq(gates.waiting),
         ]
         for number, context in enumerate(contexts):
-            m.d.comb += context.advance.eq(running & gated & open_ & (side == number))
-        with m.If(running & ~side):
-            m.d.sync += [
-                self.waiting.waits.eq(gated & ~open_),
-                self.waiting.gate.eq(wait.gate),
-                self.waiting.launches.eq(gates.count),
-                self.waiting.needed.eq(wait.launches),
+            m.d.comb += [
+                gates.lines[number].eq(context.wait_line),
+                gates.ends[number].eq(context.kernel.first_wait + context.kernel.waits),
+                context.advance.eq(gates.advance & (side == number)),
             ]
-        return gated
+        return gates.gated
 
     def _lanes(self, m: Module, contexts: tuple[KernelContext, KernelContext]) -> MemoryLanes:
         """The way to memory, joined to the ports and to the kernels."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 import matplotlib as mpl
+from matplotlib.figure import Figure
 
 from sim.errors import UsageError
 from sim.experiments.spec import label
@@ -19,11 +20,16 @@ from sim.report import metrics
 from sim.report.charts import CHARTS
 from sim.report.evaluation import AGREEMENT, Evaluation
 from sim.report.markdown import results
-from sim.report.plan import LARGE_LAYERS, MACHINES, MAIN_LAYERS, PAPER, Machine
+from sim.report.plan import HALF_TRILLION, LARGE_LAYERS, MACHINES, MAIN_LAYERS, PAPER, Machine
 from sim.report.style import DPI, NAMES, SETTINGS
 
 HERE = Path(__file__).resolve().parent
 DASH = "\N{EN DASH}"
+HEADLINES = {machine.name: len(MAIN_LAYERS) for machine in MACHINES} | {
+    "tp32": len(LARGE_LAYERS),
+    "palm-mt-nlg": len(HALF_TRILLION),
+}
+"""Headline -> the sub-layers that the paper's is over."""
 NOTICED = 0.03
 """A difference from the paper's number, as a share or of a ratio, from which on the page asks for its reason."""
 
@@ -44,7 +50,8 @@ def write_report(folder: Path, evaluation: Evaluation, run: Run) -> dict[str, An
     """
     summary = {"sources": run.version, "points_asked": run.asked} | evaluation.summary()
     with mpl.rc_context(SETTINGS):
-        images = {name: _png(draw(evaluation)) for name, draw in CHARTS.items()}
+        titles = {figure["name"]: figure["title"] for figure in read_figures()}
+        images = {name: _png(_titled(draw(evaluation), titles[name])) for name, draw in CHARTS.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -67,10 +74,20 @@ def write_report(folder: Path, evaluation: Evaluation, run: Run) -> dict[str, An
     return summary
 
 
+def _titled(drawing: Figure | None, title: str) -> Figure | None:
+    """`drawing` with its title in it: a PNG is also seen without the page."""
+    if drawing is not None:
+        drawing.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    return drawing
+
+
 def described(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What :func:`read_figures` holds, ours beside the paper's numbers."""
+    # A mean over some sub-layers says nothing beside the paper's over all of them.
     numbers = {
-        "headline": summary["headline"],
+        "headline": {
+            name: found for name, found in summary["headline"].items() if found["sub_layers"] == HEADLINES[name]
+        },
         "layer": {layer["workload"]: layer for layer in evaluation.layers(PAPER)},
     }
     return [
@@ -101,6 +118,7 @@ def render(
         summary=summary,
         figures=[{**figure, "image": _embedded(images[figure["name"]])} for figure in figures],
         machines=machines,
+        whole=HEADLINES["paper"],
         failures=[item | {"name": label(item["spec"])} for item in evaluation.failures()],
         names=NAMES,
         overlapped=metrics.OVERLAPPED,

@@ -49,14 +49,23 @@ def read_recording(folder: Path, prefix: str, rank: int, config: Configuration) 
     found: Recording = {}
     parts = {"gpu": gpu_sources(config), "node": node_sources(config)}
     records = {part: _read(folder / f"{prefix}{rank}.{part}") for part in parts}
-    starts = records["gpu"]["cycle"][records["gpu"]["source"] == parts["gpu"].index("start")]
-    began = int(starts[-1]) if len(starts) else 0
+    began = _begin(records["gpu"], config)
     for part, names in parts.items():
         measured = records[part][records[part]["cycle"] >= began]
         for number, name in enumerate(names):
             own = measured[measured["source"] == number]
             found[name] = Events(own["cycle"].astype(np.int64) - began, _fields(name, own["payload"]))
     return found
+
+
+def begin_of(folder: Path, prefix: str, config: Configuration) -> int:
+    """The cycle, from the simulation's first on, in which the measured run begins on rank 0."""
+    return _begin(_read(folder / f"{prefix}0.gpu"), config)
+
+
+def _begin(records: np.ndarray, config: Configuration) -> int:
+    starts = records["cycle"][records["source"] == gpu_sources(config).index("start")]
+    return int(starts[-1]) if len(starts) else 0
 
 
 def _read(path: Path) -> np.ndarray:

@@ -76,18 +76,30 @@ def shared_runtime(folder: Path, *arguments: str) -> Iterator[list[str]]:
     later = time.time() + 3600
     for item in kept.glob("verilated*"):
         os.utime(shutil.copy(item, folder), (later, later))
-    yield ["-CFLAGS", f"-include {kept / 'model.h.fast'}"] if kept.exists() else []
-    if not kept.exists():
+    header = kept / "model.h.fast"
+    known, compiled = kept.exists(), header.with_name(f"{header.name}.gch").exists()
+    yield ["-CFLAGS", f"-include {header}"] if compiled else []
+    if not known:
         draft = kept.with_suffix(f".{os.getpid()}")
         draft.mkdir(parents=True)
         for item in folder.glob("verilated*.[od]"):
             shutil.copy2(item, draft)
         # The compiler reads the header itself when there is none compiled, or by another version.
-        for header in ("model.h", "model.h.fast"):
-            (draft / header).write_text(MODEL_HEADERS)
-        (makefile,) = folder.glob("V*_classes.mk")
-        command = ["make", "-C", str(folder), "-f", makefile.name.replace("_classes", ""), f"{draft}/model.h.fast.gch"]
-        subprocess.run(command, capture_output=True, check=False)
+        for name in ("model.h", header.name):
+            (draft / name).write_text(MODEL_HEADERS)
         with suppress(OSError):  # another process was first
             draft.rename(kept)
         shutil.rmtree(draft, ignore_errors=True)
+    elif not compiled:
+        # Not with the first build, which someone waits for: it pays from the third on.
+        (makefile,) = folder.glob("V*_classes.mk")
+        draft = kept / f"{os.getpid()}.h"
+        draft.with_name(f"{draft.name}.fast").write_text(MODEL_HEADERS)
+        draft.write_text(MODEL_HEADERS)
+        made = draft.with_name(f"{draft.name}.fast.gch")
+        command = ["make", "-C", str(folder), "-f", makefile.name.replace("_classes", ""), str(made)]
+        subprocess.run(command, capture_output=True, check=False)
+        with suppress(OSError):
+            made.rename(header.with_name(f"{header.name}.gch"))
+        for item in kept.glob(f"{draft.name}*"):
+            item.unlink()

@@ -12,12 +12,17 @@ from amaranth.lib.data import StructLayout
 
 from hw.config import ROW_BITS, Configuration
 from hw.link.wire import flit_layout
-from hw.messages import Messages
+from hw.messages import ColumnCommand, Messages, RowCommand
 
 _GPU = "ring_top.gpus[{rank}].slot.shell.gpu."
 _FIELDS = ("va", "wg", "wf")
 """Fields of a payload that name the sector and its tile."""
-_HEXADECIMAL, _COMMENT = "@22", "@200"
+_HEXADECIMAL, _COMMENT, _TRANSLATED = "@22", "@200", "@2022"
+_NAMED_MARKERS, _ZOOM = 26, -20.0
+_PICOSECONDS = 1000
+"""Units of time in a cycle; the clock rises in the middle of one."""
+_ENUMS = {"row.command": RowCommand, "column.command": ColumnCommand}
+"""End of a signal's name -> what its values are called."""
 
 
 def _vector(name: str, width: int) -> str:
@@ -77,13 +82,33 @@ def _sections(config: Configuration) -> Iterator[tuple[str, list[str]]]:
         yield f"link {link}", [f"link_out__{link}.valid", *flit]
 
 
-def write_view(waves: Path, config: Configuration, gpus: int) -> Path:
-    """Write the view of `waves` beside it, as `<name>.gtkw`; returns the file."""
-    lines = [f'[dumpfile] "{waves.resolve()}"', "[timestart] 0", _HEXADECIMAL, "$rootio.clk"]
+def _shown(signal: str, prefix: str, folder: Path) -> list[str]:
+    """Lines for `signal`; one whose values have names is translated by a file in `folder`."""
+    plain = signal.partition("[")[0]
+    kind = next((name for name in _ENUMS if plain.endswith(name)), None)
+    if kind is None:
+        return [prefix + signal]
+    return [_TRANSLATED, f"^1 {folder.resolve() / kind}.txt", prefix + signal, _HEXADECIMAL]
+
+
+def write_view(waves: Path, config: Configuration, gpus: int, begins: int | None = None) -> Path:
+    """Write the view of `waves` beside it, as `<name>.gtkw`, and what its enumerations' values are called in a folder
+    `<name>.enums`; returns the file. A marker stands where the measured run `begins`, in cycles."""
+    folder = waves.with_suffix(".enums")
+    folder.mkdir(exist_ok=True)
+    for name, members in _ENUMS.items():
+        (folder / f"{name}.txt").write_text("".join(f"{item.value:x} {item.name}\n" for item in members))
+    lines = [f'[dumpfile] "{waves.resolve()}"', "[timestart] 0"]
+    if begins is not None:
+        at = begins * _PICOSECONDS + _PICOSECONDS // 2
+        # The primary marker and the one called A.
+        lines.append(" ".join([f"*{_ZOOM:f}", str(at), str(at), *["-1"] * (_NAMED_MARKERS - 1)]))
+    lines += [_HEXADECIMAL, "$rootio.clk"]
     for rank in range(gpus):
         prefix = _GPU.format(rank=rank)
         for title, signals in _sections(config):
-            lines += [_COMMENT, f"-GPU {rank}: {title}", _HEXADECIMAL, *(prefix + signal for signal in signals)]
+            lines += [_COMMENT, f"-GPU {rank}: {title}", _HEXADECIMAL]
+            lines += [line for signal in signals for line in _shown(signal, prefix, folder)]
     view = waves.with_suffix(".gtkw")
     view.write_text("\n".join(lines) + "\n")
     return view

@@ -283,6 +283,9 @@ def plan_texts(rank: int, kernels: Sequence[KernelPlan]) -> dict[str, str]:
         first += kernel.count
         first_wait += len(kernel.waits)
     assert first_wait <= GATE_LINES
+    beside = [plan.kernel["slots"] for plan in kernels if plan.kernel.get("beside")]
+    if beside:
+        assert max(beside) + max((plan.kernel["slots"] for plan in kernels[len(beside) :]), default=0) <= MAX_SLOTS
     lines += [0] * (KERNELS - len(lines))
     records = [_records(kernel) for kernel in kernels]
     text = "".join(f"{line:0{PLAN_BITS // 4}x}\n" for line in lines)

@@ -38,7 +38,7 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES
     page = PageWriter(found, blocks, coverage, ROOT, commit()).write()
     for name in ("tests", "functional", "statement", "branch", "fsm_arc", "toggle", "expression", "mutation"):
         figure = found.overall.figures.get(name)
-        text = "not run"
+        text = "not measured"
         if figure is not None:
             text = f"{figure.percent} % ({figure.done} of {figure.total})" if figure.total else "none"
         print(f"{name:12} {text}")

@@ -1,6 +1,6 @@
 """Results that other commands leave in build/: tests, functional coverage, proofs, mutants, and the testplan.
 
-Each reader returns None when its file is missing or cannot be understood, which the page shows as "not run".
+Each reader returns None when its file is missing or cannot be understood, which the page shows as "not measured".
 """
 
 import json

@@ -1,5 +1,6 @@
 """The static HTML page: an overview, a page per block, a page per source file."""
 
+import ast
 import html
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ SHOWN_BITS = 12
 
 def _percent(figure: Figure | None) -> str:
     if figure is None:
-        return "not run"
+        return "not measured"
     if figure.percent is None:
         return "none"
     return "100 %" if figure.done == figure.total else f"{figure.percent:.2f} %"
@@ -42,7 +43,7 @@ def _cell(row: Row, name: str) -> dict[str, Any]:
     """What a cell of the overview shows: text, fine print, a share for the bar and a class for its colour."""
     if name == "proofs":
         if row.proofs is None:
-            return {"text": "not run", "kind": "absent"}
+            return {"text": "not measured", "kind": "absent"}
         if not row.proofs:
             return {"text": "none", "kind": "none"}
         proved = sum(proof.status in ("proved", "passed", "pass") for proof in row.proofs)
@@ -108,6 +109,21 @@ def _annotation(points: Sequence[tuple[Point, bool]], excluded: Sequence[tuple[P
     elif any(point.kind not in ("toggle", "expression") for point, _ in excluded):
         kind = "out"
     return {"kind": kind, "notes": notes, "fine": fine, "reasons": list(reasons)}
+
+
+def unmeasured(text: str, measured: set[int]) -> list[int]:
+    """Lines of a source `text` that make hardware, none of whose lines is `measured`: no run has elaborated them, so
+    that a share of what was measured says nothing of them."""
+    answer = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.AugAssign) or not isinstance(node.target, ast.Attribute):
+            continue
+        inner = node.target.value
+        if isinstance(inner, ast.Attribute) and inner.attr == "d" and isinstance(inner.value, ast.Name):
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if inner.value.id == "m" and not measured & set(lines):
+                answer.append(node.lineno)
+    return sorted(answer)
 
 
 class PageWriter:
@@ -177,15 +193,22 @@ class PageWriter:
             coverage = self._results.counted.of_files([file])
             missing = [point for point in coverage.missing() if point.kind not in ("toggle", "expression")]
             kinds = ("statement", "branch", "arc", "toggle", "expression")
+            lacking = self._unmeasured(file)
             answer.append(
                 {
                     "file": file,
                     "page": _page_of(file),
                     "figures": [Figure(*coverage.count(kind)) for kind in kinds],
                     "missing": missing,
+                    "unmeasured": lacking,
                 }
             )
         return answer
+
+    def _unmeasured(self, file: str) -> list[int]:
+        points = (*self._results.counted.covered, *self._results.excluded.points)
+        source = {point.line for point in points if point.file == file and point.kind == "statement"}
+        return unmeasured((self._root / file).read_text(), source)
 
     def _plan(self, row: Row) -> list[dict[str, Any]]:
         """Entries of the testplan that name tests of this block."""
@@ -210,10 +233,13 @@ class PageWriter:
             if point.file == file:
                 excluded[point.line].append((point, entry))
         text = (self._root / file).read_text().splitlines()
-        return [
+        lines = [
             {"number": number, "text": line, **_annotation(points.get(number, []), excluded.get(number, []))}
             for number, line in enumerate(text, 1)
         ]
+        for number in self._unmeasured(file):
+            lines[number - 1]["notes"] = ["not measured: no run has elaborated it", *lines[number - 1]["notes"]]
+        return lines
 
 
 def _by_entry(points: dict[Point, Exclusion]) -> list[tuple[Exclusion, list[Point]]]:

@@ -200,6 +200,12 @@ def test_every_program_that_a_ring_serves_runs(gpus: int, name: str) -> None:
     assert checked.errors == ()
 
 
+@pytest.mark.parametrize("name", ["direct-all-gather", "direct-all-reduce", "direct-all-gather-gemm", "broadcast-tree"])
+def test_direct_programs_run_where_a_block_has_one_destination(name: str) -> None:
+    _, _, checked = run(spec_of(name, 2, dtype="int32"))
+    assert checked.errors == ()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ring-all-reduce", "ring-all-gather", "ring-reduce-scatter-both", "broadcast-chain"])
 def test_programs_of_eight_gpus_run(name: str) -> None:

@@ -32,7 +32,7 @@ def test_a_build_is_made_once_and_anew_when_it_was_damaged(tmp_path):
         lambda: (folder / "simulator").unlink(),
         lambda: (folder / "complete").write_text(""),
         lambda: (folder / "complete").write_bytes(b"\xff{"),
-        lambda: ((folder / "complete").unlink(), (folder / "half.o").write_text("left by a build that was killed")),
+        lambda: (folder / "complete").rename(folder / "left by a build that was killed"),
     ):
         damage()
         assert not whole(folder)

@@ -150,6 +150,9 @@ def test_a_simulator_that_breaks_down_is_noticed(tmp_path):
     ("line", "sentence"),
     [
         ("0x20 READ", "line 3 of {} must be `0xADDR READ|WRITE|UPDATE CYCLE`, got '0x20 READ'"),
+        ("0x20 X", "got '0x20 X'"),
+        ("LD 0y20", "got 'LD 0y20'"),
+        ("0x20", "got '0x20'"),
         ("0x20 FETCH 0", "got '0x20 FETCH 0'"),
         ("READ 0x20 0", "got 'READ 0x20 0'"),
         ("0x20 READ soon", "got '0x20 READ soon'"),
@@ -191,6 +194,15 @@ def test_bad_options_write_nothing(capsys, monkeypatch, tmp_path, arguments, sen
     assert not list(tmp_path.iterdir())
 
 
+def test_traces_of_other_simulators_are_read(tmp_path):
+    path = tmp_path / "trace"
+    for text in ("0x40 READ 0\n0x80 WRITE 7\n", "0x40 R\n0x80 W\n", "LD 64\nST 0x80\n"):
+        path.write_text(text)
+        found = read_trace(path)
+        assert (found.address.tolist(), found.reads) == ([0x40, 0x80], 1)
+        assert found.cycle.tolist() == [0, 7 if "7" in text else 0]
+
+
 def test_generated_traces_are_what_they_say(tmp_path):
     drawn = generate("random-read", 5000, 7)
     assert (drawn.address == generate("random-read", 5000, 7).address).all()
@@ -220,7 +232,16 @@ def test_the_command_writes_trace_and_results(capsys, tmp_path):
     assert report["requests"] == 2000
     assert report["requests_per_second"] > 0
     text = capsys.readouterr().out
-    for name in ("cycles", "requests a second", "simulation speed", "row hits", "timing checker", "no violation"):
+    for name in (
+        "cycles",
+        "bandwidth",
+        "GB/s",
+        "requests a second",
+        "simulation speed",
+        "row hits",
+        "timing checker",
+        "no violation",
+    ):
         assert name in text
     again = ["dram-trace", str(file), "--out", str(out), "--communication", str(file)]
     assert cli.command_line(again) == 0

@@ -21,7 +21,7 @@ from sim.experiments.variants import VARIANTS
 from sim.report import front_page, metrics
 from sim.report.charts import CHARTS
 from sim.report.evaluation import Evaluation
-from sim.report.page import Run, beside, read_figures, write_report
+from sim.report.page import Run, beside, described, read_figures, write_report
 from sim.report.plan import (
     FIG_17_LAYER,
     LARGE_LAYERS,
@@ -218,7 +218,7 @@ def test_page_holds_every_figure_and_stands_alone(complete: Evaluation, tmp_path
 def test_page_gives_the_reason_where_ours_differs_or_asks_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluation = evaluated(changed({"t3": {"cycles": 10**9}}), needed_points(["layers"], only=["t-nlg/*/tp8"]))
+    evaluation = evaluated(changed({"t3": {"cycles": 10**9}}), needed_points(["layers"]))
     write_report(tmp_path, evaluation, Run("0123", len(evaluation.outcomes), 0.0))
     page, tables = ((tmp_path / name).read_text() for name in ("index.html", "results.md"))
     command = next(figure for figure in read_figures() if figure["name"] == "speedups")["found"][0]["command"]
@@ -230,6 +230,20 @@ def test_page_gives_the_reason_where_ours_differs_or_asks_for_it(
     monkeypatch.setattr(sim.report.page, "read_figures", lambda: figures)
     write_report(tmp_path, evaluation, Run("0123", len(evaluation.outcomes), 0.0))
     assert "No experiment has shown the reason yet." in (tmp_path / "index.html").read_text()
+
+
+def test_some_sub_layers_are_not_compared_with_the_papers_sixteen(complete: Evaluation, tmp_path: Path) -> None:
+    evaluation = evaluated(point_double.analytic, needed_points(["layers"], only=["t-nlg/*/tp8"]))
+    for found, folder in ((evaluation, "some"), (complete, "all")):
+        write_report(tmp_path / folder, found, Run("0123", len(found.outcomes), 0.0))
+    some, whole = ((tmp_path / folder / "index.html").read_text() for folder in ("some", "all"))
+    assert "These are 4 of 16 sub-layers: means over them are not compared" in some
+    assert "paper: 20 %, at most 39 %" in whole
+    assert "paper: 20 %, at most 39 %" not in some
+    assert "means over them are not compared" not in whole
+    stated = [item for figure in read_figures() for item in figure.get("paper", [])]
+    rows = [row for figure in described(evaluation, evaluation.summary()) for row in figure["paper"]]
+    assert all(row["ours"] is None for row, item in zip(rows, stated, strict=True) if item["ours"][0] == "headline")
 
 
 def test_every_number_of_the_paper_finds_ours(complete: Evaluation) -> None:

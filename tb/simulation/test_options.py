@@ -42,6 +42,9 @@ LAYER = {
     "--tracker-ways": ["4"],
     "--seed": ["2"],
     "--set": ["dma_packets=64"],
+    "--timeline": ["run.pftrace"],
+    "--html": ["run.html"],
+    "--no-baseline": [],
     "--out": ["other.json"],
 }
 SHAPE = {
@@ -54,6 +57,8 @@ SHAPE = {
     "--bug": ["no_first_touch"],
     "--set": ["tracker_ways=1"],
     "--waves": ["waves.fst"],
+    "--timeline": ["run.pftrace"],
+    "--html": ["run.html"],
     "--out": ["other.json"],
 }
 SWEPT = {"--processes": ["3"], "--scheduler": ["tcp://nowhere:1"], "--store": ["elsewhere"], "--out": ["other"]}
@@ -291,7 +296,7 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
         rows = spec.shape[0] // (1 if spec.compute == "program" else spec.gpus)
         return result_of(spec), np.zeros((spec.gpus, rows, spec.shape[1]), np.uint16)
 
-    def run_all(specs: list[Spec], processes: int, *others: Any) -> Iterator[Any]:
+    def run_all(specs: list[Spec], processes: int, *others: Any, **options: Any) -> Iterator[Any]:
         yield from ((index, result_of(spec)) for index, spec in enumerate(specs))
 
     def run_points(specs: list[Spec], *others: Any) -> Iterator[Any]:
@@ -303,15 +308,18 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
     for module in (alternatives, blocks, calibrate, dram_trace, regress, report, run, sweep):
         monkeypatch.setattr(module, "require_simulator", lambda: None, raising=False)
     monkeypatch.setattr(run, "require_waves", lambda: None)
-    headline: dict[str, dict] = {"headline": {"paper": {"speedup_geomean": {}, "speedup_maximum": {}}}}
+    headline: dict[str, dict] = {
+        "headline": {"paper": {"speedup_geomean": {}, "speedup_maximum": {}, "sub_layers": 16}}
+    }
     played = SimpleNamespace(summary=dict, lines=list, passed=True)
     for owner, name, answer in (
         (sim.experiments.experiment, "run_with_output", experiment),
+        (sim.experiments.experiment, "run_experiment", lambda spec, *others: result_of(spec)),
         (sim.experiments.experiment, "simulate", simulated),
         (sim.experiments.regression, "run_all", run_all),
         (sim.experiments.sweep, "run_points", run_points),
         (sim.report.page, "write_report", lambda *arguments: headline),
-        (sim.benches.dram_trace, "build", lambda config: Path("simulator")),
+        (sim.benches.dram_trace, "build", lambda *arguments: Path("simulator")),
         (sim.benches.dram_trace, "play", lambda *arguments: played),
         (sim.benches.vectors, "run_vectors", lambda *arguments: (1, [])),
         (hw.export.exporter, "export", lambda *arguments: []),

@@ -126,7 +126,7 @@ INPUTS: list[tuple[Callable[[Path], None], tuple[str, ...], str]] = [
     (npz("x.npz", x=np.zeros((2, 2, 2), np.uint16)), ARRAYS, "must have shape (N, elements)"),
     (npz("x.npz", x=np.zeros((2, 7), np.uint16)), ARRAYS, "positive multiple of the 2 GPUs"),
     (npz("x.npz", x=np.zeros((0, 8), np.uint16)), ARRAYS, "the number of GPUs"),
-    (npz("x.npz", x=np.float16(1)), ARRAYS, "must have shape (N, elements)"),
+    (npz("x.npz", x=np.array(1, np.float16)), ARRAYS, "must have shape (N, elements)"),
     (GOOD, (*ARRAYS, "--dtype", "fp64"), "dtype must be one of"),
     (GOOD, (*ARRAYS, "--op", "mean"), "op must be one of"),
     # Recorded traces.

@@ -35,7 +35,7 @@ class ClearBench:
         self.dut, self.config, self.messages = dut, config, Messages(config)
         Clock(dut.clk, 1, unit="ns").start()
         self.sinks = [StreamSink(dut, f"memory__{c}", dut.clk, stalls(30)) for c in range(config.channels)]
-        names = ("valid", "first_touch", "tracked", "mapping", "base", "limit", "wg", "count")
+        names = ("valid", "first_touch", "tracked", "mapping", "base", "limit", "wg", "count", "unused")
         self.entries = [dict.fromkeys(names, 0) for _ in range(config.ranges)]
         self.backing = 0
         self.tags: set[tuple[int, int, int]] = set()
@@ -66,9 +66,9 @@ class ClearBench:
         if random.random() < 0.5:
             base = random.randrange(1 << self.config.va_sector_bits - 1)
             entry |= {"base": base, "limit": base + random.choice([0, 1, 7, 8, 9, random.randrange(200)])}
-            entry |= {"wg": random.randrange(200), "count": random.randrange(12)}
+            entry |= {"wg": random.randrange(200), "count": random.randrange(12), "unused": random.getrandbits(16)}
         else:
-            name = random.choice(list(entry))
+            name = random.choice([name for name in entry if name != "unused"])
             flip = 1 << random.randrange(6) if name in ("base", "limit", "wg", "count") else 1
             entry[name] ^= flip
             entry["limit"] = min(entry["limit"], entry["base"] + 300)
@@ -78,7 +78,9 @@ class ClearBench:
     async def program(self, index: int) -> None:
         entry = self.entries[index]
         fields = {name: entry[name] for name in ("valid", "mapping", "first_touch", "tracked")}
-        bounds = {Word.BASE_LOW: entry["base"], Word.LIMIT_LOW: entry["limit"]}
+        # Bits beyond an address: they say nothing, and stay as long as the bounds.
+        unused = entry["unused"] << self.config.va_sector_bits
+        bounds = {Word.BASE_LOW: entry["base"] | unused, Word.LIMIT_LOW: entry["limit"] | unused}
         await self.write(index, Word.CONTROL, 0)
         for word, value in bounds.items():
             await self.write(index, word, value & 0xFFFFFFFF)
@@ -228,7 +230,29 @@ async def a_call_counts_in_any_cycle(dut):
     assert under_way == {0, 1}
 
 
+@cocotb.test()
+async def a_long_range_is_not_cut_short(dut):
+    """The first turns of ranges of any length, to the longest: the clear goes on, sector by sector."""
+    bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
+    of_turn = 8 * bench.config.channels
+    turn_bits = bench.config.va_sector_bits - (of_turn - 1).bit_length()
+    for turns in (1 << bit | extra for bit in range(2, turn_bits) for extra in (0, 1)):
+        await bench.reset()
+        bench.entries = [dict.fromkeys(bench.entries[0], 0) for _ in bench.entries]
+        bench.entries[0] |= {"valid": 1, "first_touch": 1, "mapping": Mapping.LOCAL.value, "limit": turns * of_turn + 1}
+        await bench.program(0)
+        dut.start.value = 1
+        await RisingEdge(dut.clk)
+        dut.start.value = 0
+        while len(bench.sinks[0].received) < 3 * 8 + 1:
+            await ReadOnly()
+            assert not int(dut.finished.value), f"over after less than {turns} turns"
+            await RisingEdge(dut.clk)
+        assert set(range(3 * of_turn)) <= set(bench.written())
+
+
 CASES = (
+    "a_long_range_is_not_cut_short",
     "what_was_not_cleared_is_cleared",
     "a_clear_called_for_again_misses_nothing",
     "a_call_counts_in_any_cycle",

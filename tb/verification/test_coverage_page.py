@@ -15,6 +15,7 @@ pytest.importorskip("jinja2", reason="needs the packages of the extra [coverage]
 from tb.coverage_page.__main__ import write_page
 from tb.coverage_page.blocks import read_blocks
 from tb.coverage_page.inputs import Figure, read_proofs, read_testplan
+from tb.coverage_page.page import unmeasured
 from tb.coverage_runs import COVERAGE, read_counts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -128,7 +129,7 @@ def test_what_was_not_run_is_not_counted_as_passed(tmp_path):
             assert part[name] is None
         assert part["proofs"] is None
     text = (tmp_path / "coverage" / "index.html").read_text()
-    assert "not run" in text
+    assert "not measured" in text
     assert "100 %</td>" not in text
 
 
@@ -195,6 +196,23 @@ def test_counts_of_verilator(tmp_path):
     path.write_text("# SystemC::Coverage-3\nC 'a 1'h0' 7\nC 'b' 0\n")
     keys, counts = read_counts(path)
     assert (keys, counts.tolist()) == (["a 1'h0", "b"], [7, 0])
+
+
+def test_hardware_that_no_run_has_elaborated_is_not_measured():
+    text = """
+def elaborate(self, platform):
+    m.d.comb += self.o.eq(1)
+    with m.If(self.i):
+        m.d.sync += [
+            self.a.eq(1),
+            self.b.eq(2),
+        ]
+    m.d.sync += self.c.eq(3)
+    total += 1
+"""
+    assert unmeasured(text, {3, 6}) == [9]
+    assert unmeasured(text, {3, 6, 9}) == []
+    assert unmeasured(text, set()) == [3, 5, 9]
 
 
 def test_a_percentage_of_100_means_all():

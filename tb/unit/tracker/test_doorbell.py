@@ -11,13 +11,14 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
-from hw.config import preset
+from hw.config import Configuration, preset
 from hw.messages import Access, DataType, Fault, Messages
 from hw.range_table import RangeWrite, Word
 from hw.tracker.doorbell import Doorbell
 from sim.errors import SimulationError
 from sim.host.range_entries import range_words
 from sim.host.tiling import Tiling
+from tb.drivers.asleep import Asleep
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, never, stalls
 from tb.drivers.wrong_blocks import RingsTwice, RingsWhateverIsAsked
@@ -26,7 +27,12 @@ from tb.functional_coverage.doorbell import watch_doorbell
 from tb.golden.tiles import count_tiles
 from tb.runner import simulate
 
-doorbell = cache(Doorbell)
+
+@cache
+def doorbell(config: Configuration) -> Asleep:
+    """As the node holds it."""
+    return Asleep(Doorbell(config))
+
 
 CONFIG = preset("paper")
 RANGES = 12
@@ -147,6 +153,9 @@ class Bench:
         else:
             raise AssertionError("the walk does not end")
         await ClockCycles(self.dut.clk, 20)
+        await ReadOnly()
+        assert not int(self.dut.wake.value) or self.dut.faults__valid.value, "awake with nothing to do"
+        await RisingEdge(self.dut.clk)
 
     def taken(self) -> list[dict[str, int]]:
         """The commits since the last time."""
@@ -204,6 +213,21 @@ def draw(part: str) -> tuple[Area, int, int]:
 
 
 @cocotb.test()
+async def many_workgroups_are_walked(dut):
+    """More than fit into the low bits of their number."""
+    bench = await Bench(dut).start()
+    for total in (257, 700):
+        tiling = Tiling(rows=3, columns=16 * total, tile_rows=3, tile_columns=16, wfs=1)
+        wg_base = random.randrange(1000)
+        words = range_words(CONFIG, base=64, tiling=tiling, tracked=True, wg_base=wg_base)
+        area = Area(5, 64, tiling, wg_base, 1, words)
+        for first, count in ((0, total), (total // 2, total // 2), (total - 2, 2)):
+            await bench.ring(area.index, area.words, wg_base + first, count)
+            await bench.settle()
+            assert bench.taken() == expected(area, first, count, bench.epoch) and not bench.refused()
+
+
+@cocotb.test()
 async def every_ring_has_its_answer(dut):
     """Whatever it asks for, of any range, of a doorbell that is ready, not armed, or walking: the walk or the record
     that the contract names, and nothing of the other."""
@@ -247,11 +271,13 @@ async def what_cannot_be_rung_is_refused(dut):
             (area.words, first + total, 1, Fault.TILE),
             (area.words, first - 1, 1, Fault.TILE),
             (area.words, first, 0xFFFF, Fault.TILE),
+            # The smallest distance from the end of the numbers that is one before the range as well.
+            (area.words, first + total & 0xFFFF, 0, Fault.TILE if first + total == 1 << 16 else None),
             ({**area.words, Word.CONTROL: control & ~1}, first, 1, Fault.TILE),
             ({**area.words, Word.CONTROL: control & ~(1 << 10)}, first, 1, Fault.TILE),
             (area.words, first, total, Fault.NOT_ARMED),
         ):
-            if not 0 <= start < 1 << 16:
+            if not 0 <= start < 1 << 16 or fault is None:
                 continue
             dut.armed.value = int(fault is not Fault.NOT_ARMED)
             await bench.ring(area.index, words, start, count)
@@ -356,6 +382,7 @@ async def a_tile_a_cycle_and_one_more_for_a_workgroup(dut):
 CASES = (
     "every_tile_is_committed_once",
     "every_ring_has_its_answer",
+    "many_workgroups_are_walked",
     "what_cannot_be_rung_is_refused",
     "a_record_that_waits_is_kept",
     "a_second_ring_does_not_disturb_the_first",
