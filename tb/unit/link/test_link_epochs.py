@@ -16,7 +16,7 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from hw.link.egress import DMA, STORES
 from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
-from hw.link.wire import FlitKind, flit_layout, header_layout, state_layout
+from hw.link.wire import FlitKind, flit_layout, header_layout, message_layout, state_layout
 from hw.messages import Fault
 from sim.errors import SimulationError
 from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair
@@ -37,10 +37,20 @@ PACKETS = 12
 CHECK_BITS = 24
 
 
+@cache
+def effects(bits: int) -> tuple[int, list[int]]:
+    """The check of no message bits, and what each of `bits` changes of it: it is linear."""
+    none = flit_check(0, bits)
+    return none, [flit_check(1 << place, bits) ^ none for place in range(bits)]
+
+
 def sealed(word: int, bits: int) -> int:
     """A word of the wire with the check that belongs to the rest of it."""
     body = word & (1 << bits - CHECK_BITS) - 1
-    return body | flit_check(body, bits - CHECK_BITS) << bits - CHECK_BITS
+    check, changes = effects(bits - CHECK_BITS)
+    for place, change in enumerate(changes):
+        check ^= change if body >> place & 1 else 0
+    return body | check << bits - CHECK_BITS
 
 
 class ForgingWire(LossyWire):
@@ -240,26 +250,31 @@ async def a_neighbour_lies(dut):
 
 @cocotb.test()
 async def a_neighbour_floods(dut):
-    """A neighbour that keeps a port's wire full of clean flits of any kind, session and sequence: nothing of them is
-    written, and the other ports receive, and all ports send, as ever."""
+    """A neighbour that keeps a port's wire full of clean flits, of any kind, session and sequence, and of packets that
+    come in their turn: nothing of them is written, and the other ports receive, and all ports send, as ever."""
     bench = EpochBench.of(dut)
     await bench.reset()
     for side in SIDES:
         await bench.up(side)
     await bench.program(list(range(bench.parameters.links)))
-    flit = flit_layout(bench.parameters)
-    body = flit.size - CHECK_BITS
-    session = flit["session"]
+    flit, message = flit_layout(bench.parameters), message_layout(bench.parameters)
     wire = bench.flits["a", 0]
     stop = False
 
     async def flood() -> None:
+        said = {"session": 0, "expected": 0}
+        begun = False
         while not stop:
             await RisingEdge(dut.clk)
-            word = random.getrandbits(body)
+            heard = int(dut.b_rx_messages.value) & (1 << message.size) - 1
+            if heard & 1:
+                said = unpack(state_layout(bench.parameters), heard >> message["state"].offset)
+            word = random.getrandbits(flit.size)
             if random.random() < 0.8:
-                mask = (1 << session.width) - 1 << session.offset
-                word = word & ~mask | random.randrange(1, 4) << session.offset
+                kind = FlitKind.DATA if begun else FlitKind.HEADER
+                begun = not begun
+                packet = {"kind": kind, "last": 1, "place": 0, "sequence": said["expected"], "session": said["session"]}
+                word = pack(flit, **packet, data=random.getrandbits(256))
             if len(wire.under_way) < wire.latency:
                 wire.put(bench.now, sealed(word, flit.size))
 
