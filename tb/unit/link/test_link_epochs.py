@@ -342,21 +342,24 @@ async def all_left_means_on_the_wire(dut):
         while True:
             await RisingEdge(dut.clk)
             await ReadOnly()
-            if int(dut.a_all_left.value):
-                assert due <= on_wire, f"has not left: {sorted(due - on_wire)[:5]}"
-                early += not int(dut.a_empty.value)
-            for _, side, port, word in bench.sent_log[seen:]:
+            # What happened before this cycle.
+            while seen < len(bench.sent_log) and bench.sent_log[seen][0] < bench.now:
+                _, side, port, word = bench.sent_log[seen]
+                seen += 1
                 fields = unpack(flit, word)
                 if side == "a" and fields["kind"] == FlitKind.HEADER.value:
                     wg = unpack(header, fields["data"])["wg"]
                     begun[port, fields["sequence"]] = (wg & (1 << IDS) - 1, wg >> IDS)
                 elif side == "a" and fields["last"]:
                     on_wire.add(begun[port, fields["sequence"]])
-            seen = len(bench.sent_log)
-            for _, side, number in bench.closings[closed:]:
+            while closed < len(bench.closings) and bench.closings[closed][0] < bench.now:
+                _, side, number = bench.closings[closed]
+                closed += 1
                 if side == "a":
                     due.update((number, send) for send in bench.packets["a"][number].sends)
-            closed = len(bench.closings)
+            if int(dut.a_all_left.value):
+                assert due <= on_wire, f"has not left: {sorted(due - on_wire)[:5]}"
+                early += not int(dut.a_empty.value)
 
     cocotb.start_soon(watch())
     for _ in range(30):
