@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from hw.config import PRESETS
-from hw.link.wire import LaneParameters, flit_layout, state_layout
+from hw.link.wire import flit_layout, state_layout
 from tb.golden.flit_check import syndromes
 
 CHECK_BITS = 24
@@ -68,8 +68,7 @@ def word_lengths() -> dict[str, int]:
     """Bits of each word on the wire that carries the check, check included; the same for all presets' widths."""
     found: dict[str, int] = {}
     for config in PRESETS.values():
-        parameters = LaneParameters(config)
-        found |= {"flit": flit_layout(parameters).size, "state message": state_layout(parameters).size}
+        found |= {"flit": flit_layout(config).size, "state message": state_layout(config).size}
     return found
 
 

@@ -43,18 +43,18 @@ class DmaBench:
         self.closing = closing_layout(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.latency = latency
-        self.late = None
+        self.late: int | None = None
         """Sectors of this id, which is a place in a packet buffer, take LATE cycles per channel more."""
-        self.memory = {}
-        self.reads = []
-        self.read_cycles = []
-        self.waiting_cycles = []
-        self.closed_cycles = []
+        self.memory: dict[int, int] = {}
+        self.reads: list[tuple[int, ...]] = []
+        self.read_cycles: list[int] = []
+        self.waiting_cycles: list[int] = []
+        self.closed_cycles: list[int] = []
         self.arrived: dict[tuple[int, int, int], int] = {}
         """Sectors by bank, slot and place."""
-        self.block_cycles = []
+        self.block_cycles: list[int] = []
         self.cycle = 0
-        self.controls = {}
+        self.controls: dict[int, tuple[Tile, int, int]] = {}
         self.sends = random.sample(range(config.sends), config.sends)
         """The send of each range."""
         dut.ranges.value = 0
@@ -68,7 +68,7 @@ class DmaBench:
         self.dut.freed.value = 0
         self.dut.block_sent.value = 0
         self.call(random.getrandbits(config.epoch_bits))
-        self.event_cycles = Counter()
+        self.event_cycles: Counter[int] = Counter()
         """Cycles by what the engine did in them."""
         self.blocks = StreamSource(dut, "blocks", dut.clk, stalls(stall))
         self.packets: list[SlotPacket] = []
@@ -247,7 +247,7 @@ class DmaBench:
     def check(self, expected_blocks):
         """`expected_blocks`: (index, wg, wf, va, bottom, right) in order; those of a port come in theirs."""
         packets = {port: [p for p in self.packets if self.ports[p.attributes["first"]] == port] for port in self.ports}
-        expected_reads = Counter()
+        expected_reads: Counter[tuple[int, ...]] = Counter()
         for index, wg, wf, va, bottom, right in expected_blocks:
             tile, count, traffic_class = self.controls[index]
             expected = [
@@ -273,7 +273,7 @@ class DmaBench:
                     assert sent.sectors[number] == self.memory[address], f"data of sector {address:#x}"
         assert not any(packets.values()), "packets too many"
         assert Counter(self.reads) == expected_reads
-        counted = Counter()
+        counted: Counter[str] = Counter()
         for events, cycles in self.event_cycles.items():
             event = unpack(DmaEvents, events)
             counted.update({name: value * cycles for name, value in event.items()})

@@ -68,6 +68,7 @@ class LanePair(wiring.Component):
                 f"{side}_faults": Out(stream.Signature(messages.fault_record)),
                 f"{side}_events": Out(data.ArrayLayout(LinkEvents, links)),
                 f"{side}_block_sent": Out(1),
+                f"{side}_discarded": Out(1),
                 f"{side}_all_left": Out(1),
                 f"{side}_empty": Out(1),
             }
@@ -85,7 +86,7 @@ class LanePair(wiring.Component):
             m.d.comb += lane.ranges.eq(self.ranges)
             for name in ("sends", "timers", "rank", "epoch", "armed"):
                 m.d.comb += getattr(lane, name).eq(port(name))
-            for name in ("block_sent", "all_left", "empty"):
+            for name in ("block_sent", "discarded", "all_left", "empty"):
                 m.d.comb += port(name).eq(getattr(lane, name))
             m.d.comb += [
                 *(peer.eq(port("peer")) for peer in lane.peers),
@@ -173,6 +174,7 @@ class LaneBench:
         self.epoch = dict.fromkeys(SIDES, 1)
         self.events: Counter[str] = Counter()
         self.blocks: Counter[str] = Counter()
+        self.discarded: Counter[str] = Counter()
         self.sent_log: list[tuple[int, str, int, int]] = []
         self.keep_log = False
         self.closings: list[tuple[int, str, int]] = []
@@ -377,6 +379,7 @@ class LaneBench:
                 self.events[f"{side}{port}.{name}"] += value
                 self.events[name] += value
         self.blocks[side] += int(self.signal(side, "block_sent").value)
+        self.discarded[side] += int(self.signal(side, "discarded").value)
         for sink in self.sinks[side]:
             while sink.received:
                 self._arrives(SIDES[side], side, unpack(self.messages.memory_request, sink.received.popleft()))

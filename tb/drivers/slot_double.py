@@ -32,8 +32,8 @@ def freed_layout(parameters: LinkParameters) -> data.StructLayout:
 
 class EngineWithSlots(wiring.Component):
     """The engine, asleep whenever it does not ask to be awake, with its ports but `slots`; instead of them `closed`,
-    `freed`, and `standing`: there is no slot for packets whose first send has its bit set. The sends of a packet must have been
-    `upcoming` in the cycle before: `unannounced` is high in the cycle after one whose were not."""
+    `freed`, and `standing`: there is no slot for packets whose first send has its bit set. The sends of a packet must
+    have been `upcoming` in the cycle before: `unannounced` is high in the cycle after one whose were not."""
 
     def __init__(self, engine: DmaEngine, parameters: LinkParameters):
         self._engine = engine

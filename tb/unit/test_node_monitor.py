@@ -111,7 +111,8 @@ async def commands_at_any_time(dut):
     """`arm` and `disarm` in any cycle, both at once included: the last of them counts, with the number that came with
     it; a clear only when drained after the last epoch ended, armed only when swept after that."""
     await start(dut, INPUTS)
-    armed, wanted, current = False, None, 0
+    armed, current = False, 0
+    wanted: int | None = None
     clears = swept = was_drained = may_arm = False
     for _ in range(6000):
         arm, disarm = random.random() < 0.03, random.random() < 0.03
@@ -121,7 +122,7 @@ async def commands_at_any_time(dut):
         tell(dut, arm=arm, disarm=disarm, number=number, drained=drained, cleared=cleared)
         await ReadOnly()
         if int(dut.armed.value) and not armed:
-            assert may_arm
+            assert may_arm and wanted is not None
             armed, current, wanted, clears = True, wanted, None, False
         assert (int(dut.armed.value), int(dut.epoch.value)) == (armed, current)
         assert int(dut.arming.value) == (wanted is not None)

@@ -68,7 +68,7 @@ async def random_blocks(dut):
     bench.lead([random.randrange(config.links) for _ in range(config.sends)])
     for index in range(config.ranges):
         await bench.program(index, random_tile(), random.choice([0, 8, random.getrandbits(43)]))
-    blocks = []
+    blocks: list[tuple[int, ...]] = []
     for number in range(30):
         if number in (10, 20):
             await bench.finish(number)

@@ -68,7 +68,8 @@ class PacketizerBench:
 
     async def _slots(self):
         """Give slots for the sends that were asked for in the cycle before; take the packets that are closed."""
-        asked, room, slot = None, False, 0
+        asked: dict[str, int] | None = None
+        room, slot = False, 0
         sectors: dict[int, int] = {}
         while True:
             stands = asked is None or asked["first"] % self.config.links in self.standing
@@ -82,7 +83,9 @@ class PacketizerBench:
                 sectors[arrival["index"]] = arrival["data"]
             if int(self.dut.slots__close.value):
                 packet = unpack(packet_layout(self.config), int(self.dut.slots__packet.value))
-                assert room and {name: packet[name] for name in asked} == asked, "a slot was had for other sends"
+                assert asked and room and {name: packet[name] for name in asked} == asked, (
+                    "a slot was had for other sends"
+                )
                 self._closed(packet, sectors)
                 sectors, room = {}, False
                 slot = random.randrange(self.config.store_packets)
