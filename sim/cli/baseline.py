@@ -7,7 +7,7 @@ from pathlib import Path
 from sim.errors import UsageError
 from sim.experiments.results import Result
 from sim.experiments.run import Progress
-from sim.experiments.spec import ARRAY, Spec
+from sim.experiments.spec import ARRAY, PROGRAM, Spec
 from sim.experiments.variants import VARIANTS
 from sim.report.metrics import BASELINE, ideal_speedup, percent_of_ideal
 
@@ -16,7 +16,7 @@ PHASES = ("gemm", "rs", "ag")
 
 def baseline_of(spec: Spec) -> Spec | None:
     """The run that `spec` is compared with; None when there is no such thing, or it is that itself."""
-    if spec.compute == ARRAY or not spec.variant.overlapped:
+    if spec.compute in (ARRAY, PROGRAM) or not spec.variant.overlapped:
         return None
     return replace(spec, variant=VARIANTS[BASELINE])
 
@@ -38,7 +38,7 @@ def compared(result: Result, store: Path, run: bool, progress: Progress) -> str 
     from sim.experiments.store import PointStore
 
     spec = Spec.from_json(result["spec"])
-    if spec.compute == ARRAY:
+    if spec.compute in (ARRAY, PROGRAM):
         return None
     kept = PointStore(store, source_version())
     if result["passed"]:

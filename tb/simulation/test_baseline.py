@@ -8,7 +8,7 @@ import sim.experiments.experiment
 from sim.cli import run as run_command
 from sim.cli.baseline import baseline_of, gain
 from sim.cli.main import command_line
-from sim.experiments.catalogue import layer, shape
+from sim.experiments.catalogue import collective, layer, shape
 from sim.experiments.spec import Spec
 from tb.drivers import point_double
 from tb.drivers.result_double import result_of
@@ -20,6 +20,7 @@ def test_the_baseline_differs_in_the_variant_only():
     assert baseline_of(layer("t-nlg/op/tp8", "sequential")) is None
     assert baseline_of(layer("t-nlg/op/tp8", "gemm")) is None
     assert baseline_of(shape()) is None
+    assert baseline_of(collective("ring-all-gather", 4, shape=(384, 128, 64))) is None
 
 
 def test_the_gain_by_hand():
