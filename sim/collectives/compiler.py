@@ -106,9 +106,8 @@ def limits_of(config: Configuration) -> Limits:
     )
 
 
-def _cuts(placements: Mapping[str, Placement], block_wfs: int) -> dict[str, Cut]:
-    """The tilings of the arrays as :mod:`sim.collectives.limits` knows them."""
-    tilings = {name: place.tiling for name, place in placements.items()}
+def cuts(tilings: Mapping[str, Tiling], block_wfs: int) -> dict[str, Cut]:
+    """The tilings of arrays, with `block_wfs` WF tiles to a DMA block, as programs know them."""
     return {
         name: Cut(
             tiling.rows,
@@ -177,7 +176,12 @@ def compile_program(
     """
     check(program)
     _check_fields(config, program.gpus, rank, epoch)
-    check_limits(program, limits_of(config), topology, _cuts(placements, block_wfs))
+    check_limits(
+        program,
+        limits_of(config),
+        topology,
+        cuts({name: place.tiling for name, place in placements.items()}, block_wfs),
+    )
     table = backing_sectors(program, config, placements)
     plain = [*plain, *([] if backing is None else [(backing, table)])]
     regions = regions_of(program, rank)

@@ -14,7 +14,7 @@ import numpy as np
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.check import depends_on_order
-from sim.collectives.compiler import NodeProgram, backing_sectors, needs, workgroup_numbers
+from sim.collectives.compiler import NodeProgram, backing_sectors, cuts, needs, workgroup_numbers
 from sim.collectives.cut import Cut
 from sim.collectives.inputs import Given, given
 from sim.collectives.program import Part, Program
@@ -73,18 +73,7 @@ class ProgramWork:
 
     def cuts(self, block_wfs: int) -> dict[str, Cut]:
         """The tilings as programs know them."""
-        return {
-            name: Cut(
-                tiling.rows,
-                tiling.columns,
-                tiling.tile_rows,
-                tiling.tile_columns,
-                tiling.wfs,
-                block_wfs,
-                tiling.dtype_bytes,
-            )
-            for name, tiling in self.tilings.items()
-        }
+        return cuts(self.tilings, block_wfs)
 
 
 def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
