@@ -156,7 +156,9 @@ def look(folder: Path, pages: Sequence[str], widths: Sequence[int] = (PHONE, DES
     program = browser()
     assert program is not None
     jobs = [[f"/{page}", width] for page in pages for width in widths]
-    with _serving(folder, LOOKER.replace("JOBS", json.dumps(jobs))) as server, tempfile.TemporaryDirectory() as profile:
+    # The browser's own children may write to its profile for a moment after it ended.
+    profiles = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with _serving(folder, LOOKER.replace("JOBS", json.dumps(jobs))) as server, profiles as profile:
         origin = f"http://127.0.0.1:{server.server_address[1]}"
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions"]
         options += [
