@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 from .counters import total
 from .messages import Access, DataType, Fault, Mapping, MessageParameters, Messages, Source
 from .range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
-from .send_table import WG_OFFSET_BITS, SendTable, SendWrite
+from .send_table import SendControls, SendWrite
 
 SLOTS = 4
 """Accesses in flight: three pipeline stages and the cycle of the hand-over at one access a cycle."""
@@ -75,7 +75,9 @@ def decision_layout(parameters: AddressMapParameters) -> data.StructLayout:
             "first_touch": 1,
             "tracked": 1,
             "traffic_class": 2,
-            "peer": 6,
+            "first_send": parameters.send_bits,
+            "sends": 6,
+            "port": 4,
             "range": parameters.range_bits,
             "wg": messages.wg,
             "wf": messages.wf,
@@ -103,15 +105,16 @@ class LookedUp(NamedTuple):
 class AddressMap(wiring.Component):
     """The address map of one channel.
 
-    Ports: `ranges`, `sends`, the programming buses; `epoch`, the armed collective's number, which an access keeps from
-    its decision on; `armed`; `holding`, an access that only an armed node accepts, or a first touch, was accepted and
-    has not left; `requests`, accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for a peer
-    (`va` and `wg` moved, access, reduction and accounting class as the first send of the range says); `refused_reads`,
-    answers with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access.
+    Ports: `ranges`, `sends`, the programming buses; `port_of`, the link port of each send; `epoch`, the armed
+    collective's number, which an access keeps from its decision on; `armed`; `holding`, an access that only an armed
+    node accepts, or a first touch, was accepted and has not left; `requests`, accesses of the GPU; `local`, accesses to
+    this GPU's memory; `remote`, stores for peers; `refused_reads`, answers with `error` and data 0; `faults`, the
+    record of a refused access; `refused`, one pulse per refused access.
 
     Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
-    the range does not have: TILE. Empty mask, or an update of parts of an element: MASK.
+    the range does not have: TILE. Empty mask, or an update of parts of an element (as the range says, or its first
+    send): MASK.
 
     Timing: an access taken in cycle c is offered in c + 3, one a cycle, in order. `requests.ready` depends on registers
     only. `faults` never holds traffic back: while a record waits, further ones are lost and only counted by `refused`.
@@ -128,6 +131,7 @@ class AddressMap(wiring.Component):
             {
                 "ranges": In(RangeWrite),
                 "sends": In(SendWrite),
+                "port_of": In(4).array(config.sends),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
                 "holding": Out(1),
@@ -240,8 +244,8 @@ class AddressMap(wiring.Component):
     def _decide(self, m: Module, looked_up: LookedUp, decision_write: WritePort) -> Signal:
         """Cycle c + 2: decide, by the rules in the order of the class's description. Returns "an accepted write that
         only an armed node accepts, or a first touch"."""
-        m.submodules.send_table = send_table = SendTable(self._config)
-        send = send_table.send
+        m.submodules.sends = sends = SendControls(self._config)
+        send = sends.control
         matched, found, hit, index, control, relative, workgroups, wfs = looked_up
         read = Signal()
         remote = Signal()
@@ -253,14 +257,17 @@ class AddressMap(wiring.Component):
         refuse = Signal()
         fault = Signal(Fault)
         m.d.comb += [
-            send_table.write.eq(self.sends),
-            send_table.index.eq(control.first_send),
+            sends.write.eq(self.sends),
+            sends.index.eq(control.first_send),
             read.eq(found.access == Access.READ),
             remote.eq(control.mapping == Mapping.REMOTE),
+            # What a remote-mapped store does at the peer is for its send to say.
             update.eq(
-                (found.access == Access.UPDATE)
-                | (remote & (send.access == Access.UPDATE))
-                | (~remote & (control.access == Access.UPDATE))
+                Mux(
+                    remote,
+                    send.access == Access.UPDATE,
+                    (found.access == Access.UPDATE) | (control.access == Access.UPDATE),
+                )
             ),
             counted.eq(remote | control.tracked),
             foreign.eq((relative < 0) | (relative >= workgroups) | (found.wf >= wfs)),
@@ -282,15 +289,23 @@ class AddressMap(wiring.Component):
         m.d.comb += [
             decision_write.addr.eq(found.slot),
             decision_write.en.eq(matched),
-            decision.alu.eq(Mux(remote, send.alu.as_value(), control.alu.as_value())),
-            decision.dtype.eq(dtype.as_value()),
+            decision.alu.eq(control.alu.as_value()),
+            decision.dtype.eq(control.dtype.as_value()),
             decision.first_touch.eq(control.first_touch & ~read),
             decision.tracked.eq(control.tracked & ~read),
-            decision.peer.eq(send.peer),
+            decision.first_send.eq(control.first_send),
+            decision.sends.eq(control.sends),
+            decision.va.eq(found.va),
+            decision.wg.eq(found.wg),
+            decision.traffic_class.eq(found.traffic_class),
             decision.range.eq(index),
             decision.wf.eq(found.wf),
             decision.epoch.eq(self.epoch),
         ]
+        with m.Switch(control.first_send[: self._config.send_bits]):
+            for number, port in enumerate(self.port_of):
+                with m.Case(number):
+                    m.d.comb += decision.port.eq(port)
         with m.If(read):
             m.d.comb += decision.access.eq(Access.READ)
         with m.Elif(update):
@@ -303,18 +318,6 @@ class AddressMap(wiring.Component):
             m.d.comb += decision.destination.eq(Destination.REMOTE)
         with m.Else():
             m.d.comb += decision.destination.eq(Destination.LOCAL)
-        with m.If(remote):
-            m.d.comb += [
-                decision.va.eq(found.va + send.offset),
-                decision.wg.eq((found.wg + send.wg_offset)[:WG_OFFSET_BITS]),
-                decision.traffic_class.eq(send.traffic_class.as_value()),
-            ]
-        with m.Else():
-            m.d.comb += [
-                decision.va.eq(found.va),
-                decision.wg.eq(found.wg),
-                decision.traffic_class.eq(found.traffic_class),
-            ]
         self._record(m, found, matched & refuse, fault)
         belongs = Signal()
         m.d.comb += belongs.eq(matched & ~refuse & ~read & (counted | control.first_touch))
@@ -364,19 +367,20 @@ class AddressMap(wiring.Component):
             self.local.payload.range.eq(chosen.range),
             self.local.payload.first_touch.eq(chosen.first_touch),
             self.local.payload.tracked.eq(chosen.tracked),
-            self.local.payload.epoch.eq(chosen.epoch),
-            self.remote.payload.peer.eq(chosen.peer),
-            self.remote.payload.epoch.eq(chosen.epoch),
+            self.local.payload.access.eq(chosen.access),
+            self.local.payload.alu.as_value().eq(chosen.alu),
+            self.local.payload.dtype.as_value().eq(chosen.dtype),
+            self.local.payload.traffic_class.as_value().eq(chosen.traffic_class),
+            self.remote.payload.first_send.eq(chosen.first_send),
+            self.remote.payload.sends.eq(chosen.sends),
+            self.remote.payload.port.eq(chosen.port),
             self.refused_reads.payload.id.eq(carried.id),
             self.refused_reads.payload.error.eq(1),
             self.refused_reads.payload.data.eq(0),
         ]
         for output in (self.local.payload, self.remote.payload):
             m.d.comb += [
-                output.access.eq(chosen.access),
-                output.alu.as_value().eq(chosen.alu),
-                output.dtype.as_value().eq(chosen.dtype),
-                output.traffic_class.as_value().eq(chosen.traffic_class),
+                output.epoch.eq(chosen.epoch),
                 output.wg.eq(chosen.wg),
                 output.wf.eq(chosen.wf),
                 output.va.eq(chosen.va),

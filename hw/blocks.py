@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from .address_map import AddressMap
 from .config import Configuration
 from .dma.engine import DmaEngine
-from .link.link_unit import LinkUnit
+from .link.lane import LinkLane
 from .link.packetizer import StorePacketizer
 from .memory_clear import MemoryClear
 from .memory_controller.arbiter import Arbiter
@@ -102,9 +102,29 @@ BLOCKS = {
         ),
         Block("doorbell", _in("tracker", "doorbell"), Doorbell, exported=True),
         Block("spill_port", _in("tracker", "crossbar", "spill"), SpillPort, exported=True),
-        Block("dma_engine", ("dma/engine.py", "dma/walker.py", "link/packet_buffer.py"), DmaEngine, exported=True),
+        Block("dma_engine", _in("dma", "engine", "packet_reader", "walker"), DmaEngine, exported=True),
         Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),
-        Block("link_unit", _in("link", "header_crc", "link_unit", "receiver", "transmitter"), LinkUnit, exported=True),
+        Block(
+            "link_lane",
+            _in(
+                "link",
+                "egress",
+                "flit_buffer",
+                "flit_crc",
+                "issue",
+                "lane",
+                "packet_writer",
+                "port_ingress",
+                "port_queue",
+                "port_receiver",
+                "port_sender",
+                "send_table",
+                "slot_bank",
+                "turns",
+            ),
+            LinkLane,
+            exported=True,
+        ),
         Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),
         Block("memory_clear", ("memory_clear.py",), MemoryClear, part_of="node"),
         Block("stream_arbiter", _in("primitives", "round_robin", "stream_arbiter"), part_of="node", synthesized=False),

@@ -90,7 +90,7 @@ class Configuration(
 
 PRESETS: dict[str, Configuration] = {
     "paper": Configuration(name="paper"),
-    "quad": Configuration(name="quad", channels=4, link_receive_packets=128, dma_packets=16),
+    "quad": Configuration(name="quad", channels=4, link_receive_packets=128),
     "wide": Configuration(name="wide", gpus=16, ranges=32, trigger_blocks=16384),
     "tiny": Configuration(
         name="tiny",
@@ -102,6 +102,7 @@ PRESETS: dict[str, Configuration] = {
         spill_queue_depth=1,
         remote_queue_depth=1,
         dma_packets=1,
+        dma_blocks=1,
         store_packets=1,
         link_receive_packets=1,
         tracker_mshrs=1,

@@ -12,6 +12,8 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .link.parameters import LinkParameters
+from .link.wire import flit_layout, message_layout
 from .messages import MessageParameters, Messages
 
 
@@ -35,16 +37,16 @@ class DramBus(wiring.Signature):
 
 
 class LinkPort(wiring.Signature):
-    """One full-duplex link port, seen from the node: flits out and in, and the control messages against them."""
+    """One full-duplex link port, seen from the node: flits out and in, and the state messages against them."""
 
-    def __init__(self, parameters: MessageParameters):
-        messages = Messages(parameters)
+    def __init__(self, parameters: LinkParameters):
+        flits = stream.Signature(flit_layout(parameters))
         super().__init__(
             {
-                "tx": Out(stream.Signature(messages.link_flit)),
-                "tx_control": In(messages.link_control),
-                "rx": In(stream.Signature(messages.link_flit)),
-                "rx_control": Out(messages.link_control),
+                "tx": Out(flits),
+                "tx_messages": In(message_layout(parameters)),
+                "rx": In(flits),
+                "rx_messages": Out(message_layout(parameters)),
             }
         )
 

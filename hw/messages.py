@@ -118,9 +118,8 @@ class Fault(enum.Enum, shape=4):
     DESTINATION = 8
     LEFT_OVER = 9
     BUSY = 10
+    SOURCE = 11
 
-
-HEADER_CRC_BITS = 16
 
 ArbiterControl = data.StructLayout(
     {
@@ -154,7 +153,7 @@ class MessageParameters(Parameters):
     count_bits: int = between(17, 8, 24)
     epoch_bits: int = between(8, 4, 8)
     ranges: int = one_of(16, 4, 8, 16, 32, 64)
-    dma_packets: int = one_of(8, 1, 2, 4, 8, 16, 32, 64, 128)
+    dma_packets: int = between(48, 1, 512)
 
     @property
     def va_sector_bits(self) -> int:
@@ -282,16 +281,14 @@ class Messages:
 
     @cached_property
     def remote_store(self) -> data.StructLayout:
-        """A GEMM store to a remote-mapped range, `va` already moved to the peer's address, `epoch` that in which it was
-        accepted."""
+        """A GEMM store to a remote-mapped range: it goes to `sends` entries of the send table from `first_send` on, the
+        first of them through link port `port`; `epoch`: that in which it was accepted."""
         return data.StructLayout(
             {
-                "access": Access,
-                "alu": AluOperation,
-                "dtype": DataType,
-                "traffic_class": TrafficClass,
+                "port": unsigned(4),
+                "first_send": unsigned(self.config.send_bits),
+                "sends": unsigned(6),
                 "epoch": self.epoch,
-                "peer": unsigned(6),
                 "wg": self.wg,
                 "wf": self.wf,
                 "va": self.va,
@@ -374,41 +371,6 @@ class Messages:
     def spill_response(self) -> data.StructLayout:
         """Answer to a fetch; no ready, the MSHR waits for it."""
         return data.StructLayout({"valid": unsigned(1), "tag": unsigned(6), "record": self.spill_record})
-
-    @cached_property
-    def link_header(self) -> data.StructLayout:
-        """First flit of a packet of 1 to 8 sectors at consecutive addresses (`length` = sectors - 1).
-
-        `mask` is the byte mask of the last sector; the others are whole. `crc` is CRC-16/CCITT-FALSE over the other
-        bits, least significant bit of the layout first."""
-        return data.StructLayout(
-            {
-                "va": self.va,
-                "wg": self.wg,
-                "wf": self.wf,
-                "access": Access,
-                "alu": AluOperation,
-                "dtype": DataType,
-                "traffic_class": TrafficClass,
-                "epoch": self.epoch,
-                "length": unsigned(3),
-                "mask": unsigned(32),
-                "source": unsigned(6),
-                "destination": unsigned(6),
-                "crc": unsigned(HEADER_CRC_BITS),
-            }
-        )
-
-    @cached_property
-    def link_flit(self) -> data.StructLayout:
-        """What a link moves: a header (in the low bits of `data`) or one sector; `last` ends the packet."""
-        return data.StructLayout({"header": unsigned(1), "last": unsigned(1), "data": unsigned(256)})
-
-    @cached_property
-    def link_control(self) -> data.StructLayout:
-        """Backward messages of a link, one a cycle at most, never stalled: a freed packet buffer (`credit`), and leave
-        to send in an epoch (`grant`, `epoch`)."""
-        return data.StructLayout({"credit": unsigned(1), "grant": unsigned(1), "epoch": self.epoch})
 
     @cached_property
     def row_command(self) -> data.StructLayout:

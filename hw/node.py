@@ -13,9 +13,11 @@ from .config import Configuration
 from .dma.engine import DmaEngine
 from .dma.events import DMA_COUNTERS
 from .interfaces import AxiLite, BackingStorePort, DramBus, LinkPort, gathered, gathered_ports
-from .link.events import LINK_COUNTERS, link_counters
-from .link.link_unit import LinkUnit
+from .link.egress import DMA, STORES
+from .link.events import LINK_COUNTERS, link_counters, recovery_counters
+from .link.lane import LinkLane
 from .link.packetizer import StorePacketizer
+from .link.port_sender import LinkTimers
 from .memory_clear import MemoryClear
 from .memory_controller.controller import MemoryController
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
@@ -23,7 +25,7 @@ from .messages import Access, Messages, TrafficClass
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
-from .registers.map import ADDRESS_BITS
+from .registers.map import ADDRESS_BITS, PEERS_PER_REGISTER
 from .registers.register_file import RegisterFile
 from .tracker.doorbell import DOORBELL_COUNTERS, Doorbell
 from .tracker.events import TRACKER_COUNTERS
@@ -39,7 +41,7 @@ class Node(wiring.Component):
     - `irq`: level, a fault or the end of the collective, as enabled;
     - `kernel_active`: high from the launch of the GEMM kernel to the end of its last store (kernel boundary, 4.5);
     - `compute`, `responses`: per channel, the GPU's accesses and the data of its reads;
-    - `link`: per link port, see :class:`hw.interfaces.LinkPort`; port 0 leads to rank + 1, port 1 to rank - 1;
+    - `link`: per link port, see :class:`hw.interfaces.LinkPort`;
     - `dram`: per channel, see :class:`hw.interfaces.DramBus`;
     - `backing_store`: with `far_backing_store`, see :class:`hw.interfaces.BackingStorePort`;
     - `rst` is held for longer than CL, so that no data of a read from before comes back after it;
@@ -77,7 +79,7 @@ class Node(wiring.Component):
         m.submodules.spill = spill = SpillPort(config)
         dma = DmaEngine(config)
         packetizer = StorePacketizer(config)
-        m.submodules.links = links = LinkUnit(config)
+        m.submodules.links = links = LinkLane(config)
         memory_clear = MemoryClear(config)
         doorbell = Doorbell(config)
         axi = AxiLite(ADDRESS_BITS)
@@ -123,6 +125,7 @@ class Node(wiring.Component):
                 controller.control.boundary_none.eq(registers.detector_boundary_none),
                 address_map.ranges.eq(registers.range_write),
                 address_map.sends.eq(registers.send_write),
+                *(port.eq(known) for port, known in zip(address_map.port_of, links.port_of, strict=True)),
                 address_map.epoch.eq(state.epoch),
                 address_map.armed.eq(state.armed),
             ]
@@ -133,19 +136,33 @@ class Node(wiring.Component):
         connect(m, tracker.blocks, dma.blocks)
         connect(m, tracker.launches, flipped(self.launches))
         connect(m, tracker.spill_requests, spill.requests)
-        connect(m, dma.packets, links.dma_packets)
-        connect(m, packetizer.packets, links.store_packets)
+        connect(m, dma.slots, links.sources[DMA])
+        connect(m, packetizer.slots, links.sources[STORES])
         for index in range(config.links):
             port = LinkPort(config)
             members = {name: getattr(links, name)[index] for name in port.members}
             connect(m, gathered(port, **members), flipped(self.link[index]))
+            peers, peer = f"link_peers_{index // PEERS_PER_REGISTER}", links.peers[index]
+            m.d.comb += [
+                peer.rank.eq(getattr(registers, f"{peers}_rank_{index}")),
+                peer.checked.eq(getattr(registers, f"{peers}_checked_{index}")),
+            ]
         m.d.comb += [
             tracker.spill_response.eq(spill.response),
             spill.base.eq(Cat(registers.spill_base_low, registers.spill_base_high)),
-            links.route.eq(Cat(registers.route_low, registers.route_high)),
+            links.sends.eq(registers.send_write),
+            links.rank.eq(registers.rank),
+            *(links.timers[name].eq(getattr(registers, f"link_{name}")) for name, _ in LinkTimers),
+            links.epoch.eq(state.epoch),
             links.armed.eq(state.armed),
-            links.arm.eq(state.grant),
-            links.epoch.eq(state.called),
+            registers.link_status_up.eq(Cat(event.up for event in links.events)),
+            registers.link_status_dead.eq(Cat(event.dead for event in links.events)),
+            *(
+                arrival.eq(own)
+                for arrival, own in zip(links.arrivals, (*dma.arrivals, packetizer.arrival), strict=True)
+            ),
+            dma.block_sent.eq(links.block_sent),
+            *(port.eq(known) for port, known in zip(dma.port_of, links.port_of, strict=True)),
             tracker.epoch.eq(state.epoch),
             dma.epoch.eq(state.epoch),
             dma.armed.eq(state.armed),
@@ -166,8 +183,6 @@ class Node(wiring.Component):
         ]
         for block in (tracker, dma, links):
             m.d.comb += block.ranges.eq(registers.range_write)
-        for block in (dma, packetizer, links):
-            m.d.comb += block.rank.eq(registers.rank)
 
         # Whatever moves from one of these to the next is seen in one of them in every cycle; with `armed` low nothing
         # new comes in, so once it is over it stays so.
@@ -177,7 +192,8 @@ class Node(wiring.Component):
             Cat(
                 *(address_map.holding for address_map in maps),
                 *(controller.events.unsettled for controller in controllers),
-                *(event.writing | ~event.all_sent for event in links.events),
+                *(event.writing for event in links.events),
+                ~links.empty,
                 ~dma.idle,
                 ~packetizer.idle,
                 tracker.waiting,
@@ -190,7 +206,7 @@ class Node(wiring.Component):
         m.d.comb += [
             idle.eq(
                 Cat(controller.events.idle for controller in controllers).all()
-                & Cat(event.idle for event in links.events).all()
+                & links.idle
                 & dma.idle
                 & packetizer.idle
                 & ~doorbell.busy
@@ -205,7 +221,7 @@ class Node(wiring.Component):
             state.sent_blocks.eq(dma.sent_blocks),
             state.expected_blocks.eq(registers.expected_blocks),
             # What arrives may belong to what a neighbour does next; all that was awaited is in the ranges already.
-            state.idle.eq(Cat(event.all_sent for event in links.events).all() & dma.idle & packetizer.idle),
+            state.idle.eq(links.all_left & dma.idle & packetizer.idle),
             self.done.eq(state.done),
             self.range_done.eq(tracker.done),
             self.irq.eq(registers.interrupt_request),
@@ -266,7 +282,8 @@ class Node(wiring.Component):
             *((link_counters(port), [links.events[port]]) for port in range(self._config.links)),
             (ADDRESS_MAP_COUNTERS, [item.refused for item in maps]),
             (LATENCY_COUNTERS, [latency.value]),
-            (LINK_COUNTERS, list(links.events)),
+            *((recovery_counters(port), [links.events[port]]) for port in range(self._config.links)),
+            (LINK_COUNTERS, [links.discarded]),
             (DOORBELL_COUNTERS, [doorbell.tile]),
         ):
             for counter in counters:

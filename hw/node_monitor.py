@@ -26,9 +26,8 @@ class CollectiveState(wiring.Component):
 
     A pulse on `arm` ends the epoch that is armed and calls for epoch `number`: it waits until nothing of an older epoch
     is left in the node (`drained`, which must be low while `armed`), clears the Tracker (`clear`, until `cleared`),
-    then sets `armed` and pulses `grant`, which lets the neighbours send in the new epoch; `arming` meanwhile. `epoch`
-    is the number of the epoch that is or was armed last; it changes with `armed` and at no other time. `called` is the
-    number last called for, the same as `epoch` while armed. `done` when every range programmed with a WF_TOTAL is in
+    then sets `armed`; `arming` meanwhile. `epoch` is the number of the epoch that is or was armed last; it changes with
+    `armed` and at no other time. `done` when every range programmed with a WF_TOTAL is in
     `range_done`, the DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out
     (`idle`); `done_rises` is its first cycle; `running` from arming to done. `disarm` ends the epoch in any state, and
     an arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
@@ -48,11 +47,9 @@ class CollectiveState(wiring.Component):
                 "expected_blocks": In(20),
                 "idle": In(1),
                 "clear": Out(1),
-                "grant": Out(1),
                 "armed": Out(1),
                 "arming": Out(1),
                 "epoch": Out(config.epoch_bits),
-                "called": Out(config.epoch_bits),
                 "running": Out(1),
                 "done": Out(1),
                 "done_rises": Out(1),
@@ -79,6 +76,8 @@ class CollectiveState(wiring.Component):
             self.done_rises.eq(finished & ~self.done),
         ]
         take_effect = Signal()
+        called = Signal.like(self.number)
+        """The number of the epoch last called for."""
         with m.FSM(name="collective"):
             with m.State("IDLE"):
                 with m.If(self.arm):
@@ -104,15 +103,14 @@ class CollectiveState(wiring.Component):
                     m.d.comb += take_effect.eq(self.arming & ~self.disarm & ~self.arm)
                     m.next = "IDLE"
                 self._anew(m)
-        m.d.comb += self.grant.eq(take_effect)
         with m.If(take_effect):
-            m.d.sync += [self.armed.eq(1), self.arming.eq(0), self.epoch.eq(self.called)]
+            m.d.sync += [self.armed.eq(1), self.arming.eq(0), self.epoch.eq(called)]
         with m.If(self.done_rises):
             m.d.sync += self.done.eq(1)
         with m.If(self.disarm | self.arm):
             m.d.sync += [self.armed.eq(0), self.done.eq(0), self.arming.eq(self.arm)]
         with m.If(self.arm):
-            m.d.sync += self.called.eq(self.number)
+            m.d.sync += called.eq(self.number)
         return m
 
     def _anew(self, m: Module) -> None:

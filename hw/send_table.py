@@ -1,11 +1,11 @@
 """The send table: where what a range holds is sent to, written word by word over the register bus.
 
-A send is three 32-bit words (:data:`SEND_WORDS`). Writes are broadcast on a :class:`SendWrite` bus, and whoever sends
-keeps them in small memories. A range entry names its first send; one send may serve several ranges. There are as many
-sends as ranges: a region of memory that is sent to several peers stands beside others that are sent to none.
+A send is three 32-bit words (:data:`SEND_WORDS`). Writes are broadcast on a :class:`SendWrite` bus, and every block
+keeps the words it needs. A range entry names its first send and how many there are; one send may serve several ranges.
+There are as many sends as ranges: a region that is sent to several peers stands beside others that are sent to none.
 """
 
-from amaranth import Cat, Module
+from amaranth import Module
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
@@ -39,12 +39,15 @@ SendControl = data.StructLayout(
     }
 )
 """CONTROL: rank `peer` performs `access` (STORE or UPDATE, with reduction `alu` of `dtype`); `traffic_class` is that of
-the DMA's reads and of its writes at the peer, and of stores to a remote-mapped range; the peer counts it under wg +
-`wg_offset` mod 2**16, because ranges of one epoch share no wg there either."""
+the DMA's reads (of the first send of a range) and of the writes at the peer; the peer counts it under wg + `wg_offset`
+mod 2**16, because ranges of one epoch share no wg there either."""
 
-SEND_WORDS: dict[SendWord, data.Layout] = {SendWord.CONTROL: SendControl}
-"""Words with fields. The other two are the distance from an address here to the peer's, in sectors, modulo the width of
-an address: bits 31:0, and from bit 32."""
+OffsetHigh = data.StructLayout({"offset": unsigned(20), "reserved": unsigned(8), "port": unsigned(4)})
+"""OFFSET_HIGH: the upper bits of the offset; `port`: the link port that leads to the peer."""
+
+SEND_WORDS: dict[SendWord, data.Layout] = {SendWord.CONTROL: SendControl, SendWord.OFFSET_HIGH: OffsetHigh}
+"""Words with fields. The offset is the distance from an address here to the peer's, in sectors, modulo the width of an
+address: bits 31:0 are OFFSET_LOW."""
 
 SendWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(6), "word": unsigned(2), "data": unsigned(32)})
 """One word of one send being programmed."""
@@ -56,27 +59,19 @@ def send_layout(parameters: MessageParameters) -> data.StructLayout:
     return data.StructLayout({**{name: SendControl[name].shape for name in names}, "offset": Messages(parameters).va})
 
 
-class SendTable(wiring.Component):
-    """Every send, read by its number in the same cycle.
+class SendControls(wiring.Component):
+    """CONTROL of every send, read by its number in the same cycle.
 
-    Ports: `write`, the programming bus; `index`, the send read; `send`. Latency: read 0 cycles, write visible in the
+    Ports: `write`, the programming bus; `index`, the send read; `control`. Latency: read 0 cycles, write visible in the
     next. After reset sends are garbage until they are written: the register file writes 0 to all of their words.
     """
 
     def __init__(self, config: MessageParameters):
         self._config = config
-        super().__init__({"write": In(SendWrite), "index": In(config.send_bits), "send": Out(send_layout(config))})
+        super().__init__({"write": In(SendWrite), "index": In(config.send_bits), "control": Out(SendControl)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        layouts = {word: SEND_WORDS.get(word, unsigned(32)) for word in SendWord}
-        m.submodules.words = words = WordTable(SendWrite, layouts, self._config.sends)
-        m.d.comb += [
-            words.write.eq(self.write),
-            words.index.eq(self.index),
-            self.send.offset.eq(Cat(words.offset_low, words.offset_high)),
-        ]
-        for name, _ in self.send.shape():
-            if name != "offset":
-                m.d.comb += self.send[name].eq(words.control[name])
+        m.submodules.words = words = WordTable(SendWrite, {SendWord.CONTROL: SendControl}, self._config.sends)
+        m.d.comb += [words.write.eq(self.write), words.index.eq(self.index), self.control.eq(words.control)]
         return m

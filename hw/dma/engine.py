@@ -1,22 +1,31 @@
-"""DMA engine: turns ready blocks into reads of their sectors and link packets to the neighbour (T3 section 4.2.2).
+"""DMA engine: turns ready blocks into reads of their sectors and packets for its peers (T3 section 4.2.2).
 
-A block is 1..8 WF tiles; a tile is rows of bytes at a pitch. The engine says what a block is (:mod:`hw.dma.transfer`),
-has it walked (:class:`hw.dma.walker.Walker`), and reads a sector a cycle, only while a packet buffer is open for the
-data, so egress never blocks a read that was issued.
+A block is 1..8 WF tiles; a tile is rows of bytes at a pitch. Blocks wait by the port that they leave through first. The
+engine says what a block is (:mod:`hw.dma.transfer`), the walker of its port walks it (:class:`hw.dma.walker.Walker`),
+and walkers take turns at the reads (:class:`hw.dma.packet_reader.PacketReader`), one sector a cycle and only while
+there is a packet slot for the data, so egress never blocks a read that was issued.
 """
 
 from dataclasses import dataclass
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..geometry import SECTOR_BYTES
-from ..link.packet_buffer import PacketBuffer, slot_bits
-from ..messages import Access, ChannelParameters, Messages, Source
-from ..range_table import RangeTable, RangeWrite, Word
-from ..send_table import WG_OFFSET_BITS, SendTable, SendWrite
+from ..link.parameters import LinkParameters
+from ..link.slot_source import PacketSource
+from ..link.wire import arrival_layout
+from ..messages import Messages, Source
+from ..parameters import between
+from ..primitives.queue import Queue
+from ..primitives.round_robin import next_in_turn
+from ..range_table import Control, RangeTable, RangeWrite, Word
+from ..send_table import SendControls, SendWrite
 from .events import DmaEvents
+from .packet_reader import PacketReader
 from .transfer import ROW_SECTORS_BITS, TILES_BITS
 from .walker import Walker
 
@@ -32,27 +41,30 @@ _WORDS = [
 
 
 @dataclass(frozen=True)
-class DmaParameters(ChannelParameters):
-    """Of the DMA engine: it reads from `channels` memory channels into `dma_packets` packet buffers."""
+class DmaParameters(LinkParameters):
+    """Of the DMA engine: it reads from `channels` memory channels into `dma_packets` packet slots of each; `dma_blocks`
+    ready blocks wait for each port."""
+
+    dma_blocks: int = between(4, 1, 64)
 
 
 class DmaEngine(wiring.Component):
-    """Reads the WF tiles of ready blocks and sends them where the first send of their range says.
+    """Reads the WF tiles of ready blocks into packet slots, from where they go to all sends of their range.
 
-    Ports: `ranges`, `sends`: programming buses; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle
-    in which it is taken; `rank`: goes into the headers; `blocks`, taken only while armed; `reads`, `returns`: per
-    channel, a read's `id` is {buffer, place}; data of `source` DMA is taken at once; `packets`: header flit (`crc` 0)
-    and data flits, packets of up to 8 sectors that never cross an 8-sector boundary of the source, in the order of the
-    reads, wg moved as the send says;
-    `events`; `idle`; `sent_blocks`: blocks whose last flit has left since `clear`; `wake`: see
-    :mod:`hw.primitives.clock_enable`.
+    Ports: `ranges`, `sends`: programming buses; `port_of`: port of each send; a range keeps that of its first send as
+    of when its CONTROL is written; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle in which it is
+    taken; `blocks`, taken only while armed; `reads`, `returns`: per channel, a read's `id` is {slot, place}; data of
+    `source` DMA goes on to `arrivals` in the same cycle; `slots`: packets of up to 8 sectors that never cross an
+    8-sector boundary of the source, those of a port in the order of its blocks, closed with their last read; `events`;
+    `idle`: no block waits or is walked; `block_sent`: a send of a block has left, counted in `sent_blocks` since
+    `clear`; `wake`: see :mod:`hw.primitives.clock_enable`.
 
-    While not armed, a block that waits is dropped, and one being walked ends with the packet that was begun, after 8
-    reads at most; what is in the packet buffers leaves under the epoch in which it was read.
+    While not armed, blocks that wait are dropped, and those being walked end with the packet that was begun, after 8
+    reads of each port at most; what is in slots has the epoch in which it was read.
 
     A row, tile or byte count of 0 in the range table acts as 1. Latency: `blocks.valid` to the first read 2 cycles when
-    idle; last data to header flit 1 cycle. Rate: one read a cycle without bubbles between packets, rows, tiles, and
-    blocks of more than one sector.
+    idle. Rate: one read a cycle without bubbles between packets, rows and tiles of a port; two cycles between its
+    blocks, and one between packets with other sends, are left to other ports.
     """
 
     def __init__(self, config: DmaParameters):
@@ -62,82 +74,178 @@ class DmaEngine(wiring.Component):
             {
                 "ranges": In(RangeWrite),
                 "sends": In(SendWrite),
+                "port_of": In(4).array(config.sends),
                 "armed": In(1),
                 "epoch": In(messages.epoch),
-                "rank": In(6),
                 "clear": In(1),
                 "blocks": In(stream.Signature(messages.ready_block)),
                 "reads": Out(stream.Signature(messages.memory_request)).array(config.channels),
                 "returns": In(messages.read_return).array(config.channels),
-                "packets": Out(stream.Signature(messages.link_flit)),
+                "slots": Out(PacketSource(config)),
+                "arrivals": Out(arrival_layout(config)).array(config.channels),
+                "block_sent": In(1),
                 "events": Out(DmaEvents),
                 "idle": Out(1),
-                "sent_blocks": Out(20),
                 "wake": Out(1),
+                "sent_blocks": Out(20),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config, messages = self._config, self._messages
-        packets = config.dma_packets
-        m.submodules.buffer = buffer = PacketBuffer(config, packets, config.channels)
-        connect(m, buffer.packets, flipped(self.packets))
-        m.submodules.table = table = RangeTable(config, _WORDS)
-        m.submodules.send_table = send_table = SendTable(config)
-        m.submodules.walker = walker = Walker(config)
-
-        waiting_block = Signal(messages.ready_block)
-        waiting_epoch = Signal(messages.epoch)
-        block_waits = Signal()
-        m.d.comb += [
-            table.write.eq(self.ranges),
-            table.index.eq(waiting_block.range),
-            send_table.write.eq(self.sends),
-            send_table.index.eq(table.control.first_send),
-            walker.transfers.payload.label.send.eq(send_table.send),
-            self.blocks.ready.eq(~block_waits & self.armed),
-            walker.transfers.valid.eq(block_waits & self.armed),
-            walker.transfers.payload.label.epoch.eq(waiting_epoch),
-            walker.stop.eq(~self.armed),
-        ]
-        with m.If((walker.transfers.valid & walker.transfers.ready) | ~self.armed):
-            m.d.sync += block_waits.eq(0)
-        with m.If(self.blocks.valid & self.blocks.ready):
-            m.d.sync += [
-                block_waits.eq(1),
-                waiting_block.eq(self.blocks.payload),
-                waiting_epoch.eq(self.epoch),
-            ]
-        self._describe(m, walker.transfers.payload, waiting_block, table)
-        step = self._read(m, walker, buffer)
-
+        config = self._config
+        m.submodules.reader = reader = PacketReader(config)
+        walkers = [Walker(config) for _ in range(config.links)]
+        for number, walker in enumerate(walkers):
+            m.submodules[f"walker_{number}"] = walker
+            connect(m, walker.sectors, reader.sectors[number])
+            m.d.comb += [reader.labels[number].eq(walker.label), walker.stop.eq(~self.armed)]
+        connect(m, reader.slots, flipped(self.slots))
         for channel in range(config.channels):
-            back, arrival = self.returns[channel], buffer.arrivals[channel]
+            connect(m, reader.reads[channel], flipped(self.reads[channel]))
+            back, arrival = self.returns[channel], self.arrivals[channel]
             m.d.comb += [
                 arrival.valid.eq(back.valid & (back.source == Source.DMA)),
                 arrival.index.eq(back.id[:3]),
-                arrival.slot.eq(back.id[3 : 3 + slot_bits(packets)]),
+                arrival.slot.eq(back.id[3:]),
                 arrival.data.eq(back.data),
             ]
-
-        block_sent = Signal()
-        returned = Cat(port.valid for port in self.returns).any()
+        waiting = self._take(m, walkers, reader)
+        walking = Signal()
         m.d.comb += [
-            block_sent.eq(buffer.sent & buffer.sent_mark),
-            self.idle.eq(~block_waits & ~walker.sectors.valid & buffer.empty),
-            self.wake.eq(self.blocks.valid | returned | self.ranges.valid | self.sends.valid | self.clear | ~self.idle),
+            walking.eq(Cat(walker.sectors.valid for walker in walkers).any()),
+            self.idle.eq(~waiting & ~walking),
+            self.wake.eq(
+                self.blocks.valid
+                | Cat(port.valid for port in self.returns).any()
+                | self.ranges.valid
+                | self.sends.valid
+                | self.clear
+                | self.block_sent
+                | ~self.idle
+            ),
             self.events.busy.eq(~self.idle),
-            self.events.reads.eq(step),
-            self.events.packets.eq(buffer.sent),
-            self.events.blocks.eq(block_sent),
-            self.events.waiting.eq(walker.sectors.valid & ~buffer.room),
+            self.events.reads.eq(reader.step),
+            self.events.packets.eq(self.slots.close),
+            self.events.blocks.eq(reader.block_ends),
+            self.events.waiting.eq(reader.waits),
         ]
         with m.If(self.clear):
             m.d.sync += self.sent_blocks.eq(0)
-        with m.Elif(block_sent):
+        with m.Elif(self.block_sent):
             m.d.sync += self.sent_blocks.eq(self.sent_blocks + 1)
         return m
+
+    def _take(self, m: Module, walkers: list[Walker], reader: PacketReader) -> Signal:
+        """Keep blocks by port, and give each to the walker of its port as soon as that has nothing to walk. Returns
+        whether one waits."""
+        config, messages = self._config, self._messages
+        kept = data.StructLayout({"block": messages.ready_block, "epoch": messages.epoch})
+        port = self._port(m)
+        queues = []
+        for number in range(config.links):
+            m.submodules[f"queue_{number}"] = queue = Queue(kept, config.dma_blocks)
+            queues.append(queue)
+
+        chosen = Signal(kept)
+        chosen_valid = Signal()
+        chosen_port = Signal(range(max(2, config.links)))
+        free = Signal(config.links)
+        """Walkers that have nothing to walk in the next cycle."""
+        waiting = Signal(config.links)
+        stored = Signal(config.links)
+        next_port = Signal.like(chosen_port)
+        straight = Signal()
+        incoming = Signal(kept)
+        m.d.comb += [
+            incoming.block.eq(self.blocks.payload),
+            incoming.epoch.eq(self.epoch),
+            *(
+                free[number].eq(~walker.sectors.valid & ~(chosen_valid & (chosen_port == number)))
+                for number, walker in enumerate(walkers)
+            ),
+            stored.eq(Cat(queue.o.valid for queue in queues)),
+            waiting.eq(stored & free),
+            next_port.eq(chosen_port),
+            # Nothing waits for a walker, so a block whose walker is free need not stand in a queue.
+            straight.eq(~waiting.any() & (free & ~stored).bit_select(port, 1)),
+        ]
+        next_in_turn(m, "comb", next_port, waiting, chosen_port)
+        with m.Switch(port):
+            for number, queue in enumerate(queues):
+                with m.Case(number):
+                    m.d.comb += [
+                        self.blocks.ready.eq(self.armed & queue.i.ready),
+                        queue.i.valid.eq(self.armed & self.blocks.valid & ~straight),
+                    ]
+        with m.Switch(next_port):
+            for number, queue in enumerate(queues):
+                with m.Case(number):
+                    m.d.comb += queue.o.ready.eq(waiting.any())
+                    m.d.sync += chosen.eq(queue.o.payload)
+        for queue in queues:
+            m.d.comb += queue.i.payload.eq(incoming)
+            with m.If(~self.armed):
+                m.d.comb += queue.o.ready.eq(1)
+        with m.If(~waiting.any()):
+            m.d.sync += chosen.eq(incoming)
+        m.d.sync += [
+            chosen_valid.eq(self.armed & (waiting.any() | (straight & self.blocks.valid & self.blocks.ready))),
+            chosen_port.eq(Mux(waiting.any(), next_port, port)),
+        ]
+        self._walk(m, walkers, reader, chosen, chosen_valid, chosen_port)
+        return Cat(stored, chosen_valid).any()
+
+    def _port(self, m: Module) -> Signal:
+        """The port through which the block that is offered leaves first."""
+        m.submodules.ports = ports = Memory(shape=unsigned(4), depth=self._config.ranges, init=[])
+        write, read = ports.write_port(), ports.read_port(domain="comb")
+        first = Control(self.ranges.data).first_send
+        port = Signal(range(max(2, self._config.links)))
+        m.d.comb += [
+            write.addr.eq(self.ranges.index),
+            write.en.eq(self.ranges.valid & (self.ranges.word == Word.CONTROL.value)),
+            read.addr.eq(self.blocks.payload.range),
+        ]
+        with m.Switch(first[: self._config.send_bits]):
+            for send, leads in enumerate(self.port_of):
+                with m.Case(send):
+                    m.d.comb += write.data.eq(leads)
+        if self._config.links > 1:
+            m.d.comb += port.eq(read.data)
+        return port
+
+    def _walk(
+        self,
+        m: Module,
+        walkers: list[Walker],
+        reader: PacketReader,
+        chosen: data.View,
+        chosen_valid: Signal,
+        chosen_port: Signal,
+    ) -> None:
+        """Describe the chosen block to the walker of its port, which takes it in this cycle."""
+        m.submodules.table = table = RangeTable(self._config, _WORDS)
+        m.submodules.sends = sends = SendControls(self._config)
+        transfer = Signal(walkers[0].transfers.payload.shape())
+        m.d.comb += [
+            table.write.eq(self.ranges),
+            table.index.eq(chosen.block.range),
+            sends.write.eq(self.sends),
+            sends.index.eq(table.control.first_send),
+            transfer.label.traffic_class.eq(sends.control.traffic_class),
+            transfer.label.epoch.eq(chosen.epoch),
+            reader.coming.eq(transfer.label),
+        ]
+        self._describe(m, transfer, chosen.block, table)
+        for number, walker in enumerate(walkers):
+            begins = Signal(name=f"begins_{number}")
+            m.d.comb += [
+                begins.eq(chosen_valid & (chosen_port == number) & self.armed),
+                walker.transfers.valid.eq(begins),
+                walker.transfers.payload.eq(transfer),
+                reader.coming_valid[number].eq(begins),
+            ]
 
     def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable) -> None:
         """The transfer that `block` is, by its range's words."""
@@ -164,54 +272,6 @@ class DmaEngine(wiring.Component):
             geometry.ragged_rows.eq(table.rows.partial),
             label.range.eq(block.range),
             label.wg.eq(block.wg),
+            label.first.eq(table.control.first_send),
+            label.count.eq(table.control.sends),
         ]
-
-    def _read(self, m: Module, walker: Walker, buffer: PacketBuffer) -> Signal:
-        """Read the sector of the walker; with the last one of a packet, close its buffer. Returns "one is issued"."""
-        config = self._config
-        sector, label = walker.sectors.payload, walker.label
-        send = label.send
-        channel = Signal(config.channel_bits)
-        step = Signal()
-        request = Signal(self._messages.memory_request)
-        m.d.comb += [
-            channel.eq(sector.va[3 : 3 + config.channel_bits]),
-            request.access.eq(Access.READ),
-            request.traffic_class.eq(send.traffic_class),
-            request.source.eq(Source.DMA),
-            request.id.eq(Cat(sector.place, buffer.slot)),
-            request.range.eq(label.range),
-            request.wg.eq(label.wg),
-            request.wf.eq(sector.tile),
-            request.epoch.eq(label.epoch),
-            request.va.eq(sector.va),
-            request.mask.eq(Const(0xFFFFFFFF, 32)),
-            step.eq(walker.sectors.valid & walker.sectors.ready),
-        ]
-        for number in range(config.channels):
-            m.d.comb += [
-                self.reads[number].valid.eq(walker.sectors.valid & buffer.room & (channel == number)),
-                self.reads[number].payload.eq(request),
-            ]
-            with m.If(channel == number):
-                m.d.comb += walker.sectors.ready.eq(buffer.room & self.reads[number].ready)
-
-        header = buffer.closing.header
-        m.d.comb += [
-            buffer.closing.valid.eq(step & sector.packet_end),
-            buffer.closing.mark.eq(sector.end),
-            buffer.closing.bank.eq(channel),
-            header.va.eq(sector.va - sector.place + send.offset),
-            header.wg.eq((label.wg + send.wg_offset)[:WG_OFFSET_BITS]),
-            header.wf.eq(sector.tile),
-            header.access.eq(send.access),
-            header.alu.eq(send.alu),
-            header.dtype.eq(send.dtype),
-            header.traffic_class.eq(send.traffic_class),
-            header.epoch.eq(label.epoch),
-            header.length.eq(sector.place),
-            header.mask.eq(sector.mask),
-            header.source.eq(self.rank),
-            header.destination.eq(send.peer),
-        ]
-        return step

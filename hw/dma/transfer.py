@@ -7,8 +7,8 @@ first address is made. The same split as the N-D mid-end of iDMA (Benz et al., I
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from ..messages import MessageParameters, Messages
-from ..send_table import send_layout
+from ..messages import MessageParameters, Messages, TrafficClass
+from ..range_table import Control
 
 ROW_SECTORS_BITS = 12
 """Width of the number of sectors in a row (ROW_BYTES is 16 bits)."""
@@ -32,14 +32,17 @@ tile; tiles are `stride` sectors apart. With `ragged`, tile number `ragged_tile`
 
 
 def label_layout(parameters: MessageParameters) -> data.StructLayout:
-    """What a transfer is for: its range, WG and epoch, and where it is sent."""
+    """What a transfer is for: its range, WG and epoch, its sends, `first` to `first` + `count` - 1, and the
+    `traffic_class` of the first of them, which is that of its reads."""
     messages = Messages(parameters)
     return data.StructLayout(
         {
             "range": unsigned(parameters.range_bits),
             "wg": messages.wg,
             "epoch": messages.epoch,
-            "send": send_layout(parameters),
+            "first": unsigned(parameters.send_bits),
+            "count": Control["sends"].shape,
+            "traffic_class": TrafficClass,
         }
     )
 

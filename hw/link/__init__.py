@@ -1,18 +1,7 @@
-"""Between the node and its links: packets of remote stores, ports with credits and grants, writes of what arrives."""
+"""Between the node and its links: packets of remote stores, the lane of ports that send and receive, their wire."""
 
-from .link_unit import LinkUnit
-from .packet_buffer import PacketBuffer
+from .lane import LinkLane
 from .packetizer import StorePacketizer
 from .parameters import LinkParameters, PacketizerParameters
-from .receiver import Receiver
-from .transmitter import Transmitter
 
-__all__ = [
-    "LinkParameters",
-    "LinkUnit",
-    "PacketBuffer",
-    "PacketizerParameters",
-    "Receiver",
-    "StorePacketizer",
-    "Transmitter",
-]
+__all__ = ["LinkLane", "LinkParameters", "PacketizerParameters", "StorePacketizer"]

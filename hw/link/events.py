@@ -1,4 +1,4 @@
-"""What a link port tells the counters, and what is counted of it."""
+"""What the ports of a lane tell the counters and the node, and what is counted of it."""
 
 from amaranth.hdl import unsigned
 from amaranth.lib import data
@@ -6,31 +6,36 @@ from amaranth.lib import data
 from ..counters import Counter, total
 
 LinkEvents = data.StructLayout(
-    {
-        "sent_flits": unsigned(1),
-        "sent_packets": unsigned(1),
-        "received_packets": unsigned(1),
-        "no_credit": unsigned(1),
-        "no_grant": unsigned(1),
-        "discarded_packets": unsigned(2),
-        "writing": unsigned(1),
-        "all_sent": unsigned(1),
-        "idle": unsigned(1),
-    }
+    dict.fromkeys(
+        (
+            "sent_flits",
+            "sent_packets",
+            "received_packets",
+            "no_credit",
+            "no_grant",
+            "again",
+            "damaged",
+            "cut",
+            "dead",
+            "up",
+            "writing",
+        ),
+        unsigned(1),
+    )
 )
-"""What one link port did this cycle. `no_credit`, `no_grant`: a packet waited for that; `discarded_packets`: packets of
-an epoch that is not armed, thrown away instead of sent; `writing`: an accepted packet has writes that wait to enter a
-queue; `all_sent`: no packet is queued or being sent; `idle`: nor is one buffered on the receive side, and no write of
-one waits to enter a queue."""
+"""What one link port did this cycle. `sent_flits`, `sent_packets`: taken by the wire, for the first time or not;
+`received_packets`: accepted; `no_credit`, `no_grant`: a packet waited for that; `again`: went back to what was not
+acknowledged; `damaged`: a flit or a state message that was not clean; `cut`: a session ended; `dead`: the peer answers
+nothing; `up`: in a session; `writing`: an accepted packet has writes that wait to enter a queue."""
 
 LINK_COUNTERS = (
     total(
         "discarded_packets",
         "packets of an epoch that was ended, thrown away instead of sent",
-        lambda event: event.discarded_packets,
+        lambda discarded: discarded,
     ),
 )
-"""Of :data:`LinkEvents`, over all link ports."""
+"""Of `discarded` of a lane."""
 
 
 def link_counters(port: int) -> tuple[Counter, ...]:
@@ -42,4 +47,14 @@ def link_counters(port: int) -> tuple[Counter, ...]:
         total(f"{name}received_packets", f"packets received {place}", lambda event: event.received_packets),
         total(f"{name}no_credit", f"cycles a packet waited for a credit {place}", lambda event: event.no_credit),
         total(f"{name}no_grant", f"cycles a packet waited for the peer's grant {place}", lambda event: event.no_grant),
+    )
+
+
+def recovery_counters(port: int) -> tuple[Counter, ...]:
+    """Of the same, what went wrong on the wire."""
+    name, place = f"link{port}_", f"on link port {port}"
+    return (
+        total(f"{name}damaged", f"flits and state messages with a wrong check {place}", lambda event: event.damaged),
+        total(f"{name}replays", f"times that packets were sent again {place}", lambda event: event.again),
+        total(f"{name}sessions_cut", f"sessions that ended {place}", lambda event: event.cut),
     )

@@ -5,7 +5,7 @@ same in every configuration, only field widths differ. Units are cycles, sectors
 says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cache
@@ -17,8 +17,9 @@ from ..address_map import ADDRESS_MAP_COUNTERS
 from ..counters import Counter, Counting
 from ..dma.events import DMA_COUNTERS
 from ..dram_timing import DramParameters
-from ..link.events import LINK_COUNTERS, link_counters
+from ..link.events import LINK_COUNTERS, link_counters, recovery_counters
 from ..link.parameters import MAX_LINKS, LinkParameters
+from ..link.port_sender import TIMER_BITS
 from ..memory_controller.events import CONTROLLER_COUNTERS
 from ..messages import Access, Fault, Policy, Threshold
 from ..node_monitor import LATENCY_COUNTERS
@@ -36,7 +37,10 @@ SEND_BASE = 0x6000
 """First send; send i, word w is at SEND_BASE + i * 0x10 + w * 4."""
 COUNTER_BASE = 0x1000
 COUNTER_BITS = 48
-IDENTIFICATION = 0x5433_0002
+FIRST_LINKS = 2
+"""Ports whose counters stand before the others'."""
+PEERS_PER_REGISTER = 4
+IDENTIFICATION = 0x5433_0003
 """`T3` in ASCII and the version of this map."""
 
 
@@ -130,19 +134,26 @@ class Register:
 
 
 @cache
-def counters() -> tuple[Counter, ...]:
-    """Every counter, in address order: those of a node's blocks, for as many link ports as a node may have."""
-    return (
-        Counter("cycles", 0, Counting.SUM, "cycles since the counters were cleared"),
-        *CONTROLLER_COUNTERS,
-        *TRACKER_COUNTERS,
-        *DMA_COUNTERS,
-        *(counter for port in range(MAX_LINKS) for counter in link_counters(port)),
-        *ADDRESS_MAP_COUNTERS,
-        *LATENCY_COUNTERS,
-        *LINK_COUNTERS,
-        *DOORBELL_COUNTERS,
+def counters(links: int = MAX_LINKS) -> tuple[Counter, ...]:
+    """The counters of the blocks of a node with `links` link ports, in address order. Addresses are those of a node
+    that has all ports."""
+    return tuple(
+        counter
+        for counter, port in (
+            (Counter("cycles", 0, Counting.SUM, "cycles since the counters were cleared"), 0),
+            *_of_node(CONTROLLER_COUNTERS, TRACKER_COUNTERS, DMA_COUNTERS),
+            *((counter, port) for port in range(FIRST_LINKS) for counter in link_counters(port)),
+            *_of_node(ADDRESS_MAP_COUNTERS, LATENCY_COUNTERS, LINK_COUNTERS, DOORBELL_COUNTERS),
+            *((counter, port) for port in range(FIRST_LINKS, MAX_LINKS) for counter in link_counters(port)),
+            *((counter, port) for port in range(MAX_LINKS) for counter in recovery_counters(port)),
+        )
+        if port < links
     )
+
+
+def _of_node(*blocks: tuple[Counter, ...]) -> Iterator[tuple[Counter, int]]:
+    """Counters that there are whatever the ports."""
+    return ((counter, 0) for block in blocks for counter in block)
 
 
 @cache
@@ -170,7 +181,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         "sizes of this build",
         constant("channels", 0, 6, config.channels, "memory channels"),
         constant("ranges", 8, 7, config.ranges, "entries of the range table"),
-        constant("links", 16, 2, config.links, "link ports"),
+        constant("links", 16, 4, config.links, "link ports"),
         constant("gpus", 24, 7, config.gpus, "GPUs the configuration was made for"),
     )
     add(
@@ -197,8 +208,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     )
     address = 0x20
     single("rank", 6, Kind.READ_WRITE, "this GPU's number in the system")
-    single("route_low", 32, Kind.READ_WRITE, "bit p: link port that reaches peer p, peers 0 to 31")
-    single("route_high", 32, Kind.READ_WRITE, "bit p - 32: link port that reaches peer p, peers 32 to 63")
+    address += 8  # Two registers of an older version.
     single(
         "epoch",
         config.epoch_bits,
@@ -317,8 +327,44 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     single("fault_va_high", high_bits, Kind.READ_ONLY, "its sector address, from bit 32")
     single("fault_count", 32, Kind.READ_ONLY, "records that arrived since `interrupt_status.fault` was cleared")
 
+    address = 0xA0
+    for name, reset, description in (
+        (
+            "link_silence",
+            1023,
+            "longer than anything can be under way; a port is silent and deaf for so long after reset",
+        ),
+        ("link_retry", 4095, "without an acknowledgement for so long, send again; longer than a round trip"),
+        ("link_dead", 1 << 20, "without a message for so long, the link is dead and its session over"),
+    ):
+        single(name, TIMER_BITS, Kind.READ_WRITE, f"cycles; {description}", reset)
+    add(
+        "link_status",
+        "state of the link ports",
+        Field("up", 0, config.links, Kind.READ_ONLY, "bit p: port p is in a session"),
+        Field("dead", 16, config.links, Kind.READ_ONLY, "bit p: the peer of port p answers nothing"),
+    )
+    for first in range(0, config.links, PEERS_PER_REGISTER):
+        last = min(first + PEERS_PER_REGISTER, config.links) - 1
+        add(
+            f"link_peers_{first // PEERS_PER_REGISTER}",
+            f"whose packets the ports {first} to {last} take",
+            *(
+                field
+                for port in range(first, last + 1)
+                for field in (
+                    Field(f"rank_{port}", 8 * (port - first), 6, Kind.READ_WRITE, f"rank of the peer of port {port}"),
+                    Field(f"checked_{port}", 8 * (port - first) + 7, 1, Kind.READ_WRITE, "others are refused"),
+                )
+            ),
+        )
+
     address = COUNTER_BASE
+    present = {counter.name for counter in counters(config.links)}
     for counter in counters():
+        if counter.name not in present:
+            address += 8
+            continue
         for half, low, width in (("low", 0, 32), ("high", 32, COUNTER_BITS - 32)):
             name = f"{counter.name}_{half}"
             text = f"{counter.description}, bits {low + width - 1}:{low}"

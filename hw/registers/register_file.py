@@ -87,7 +87,7 @@ class RegisterFile(wiring.Component):
     def __init__(self, config: RegisterParameters):
         self._config = config
         self._registers = register_map(config)
-        self._counters = counters()
+        self._counters = counters(config.links)
         messages = Messages(config)
         members: dict[str, wiring.Member] = {
             **self.axi_members(),

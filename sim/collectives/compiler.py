@@ -17,9 +17,17 @@ from sim.collectives.check import check, regions_of
 from sim.collectives.cut import Cut
 from sim.collectives.limits import Limits, check_limits
 from sim.collectives.program import Part, Program, Region, Via
-from sim.host.limits import SENDS_PER_RANGE, DriverError
+from sim.host.limits import DriverError
 from sim.host.range_entries import range_words, send_words, trigger_entries
-from sim.host.register_writes import Write, doorbell_writes, range_writes, register_write, send_writes, wide_writes
+from sim.host.register_writes import (
+    Write,
+    doorbell_writes,
+    link_writes,
+    range_writes,
+    register_write,
+    send_writes,
+    wide_writes,
+)
 from sim.host.tiling import Tiling
 from sim.topologies.topology import Routes
 
@@ -99,7 +107,7 @@ def limits_of(config: Configuration) -> Limits:
     return Limits(
         ranges=config.ranges,
         sends=config.sends,
-        sends_of_a_block=SENDS_PER_RANGE,
+        sends_of_a_block=config.sends,
         wg_bits=config.wg_bits,
         count_bits=config.count_bits,
         ports=config.links,
@@ -199,15 +207,15 @@ def compile_program(
         )
     ranges = _ranges(config, regions, placements, numbers, block_wfs)
     tracked = [item for item in ranges if item.region.updates]
-    expected = sum(item.tiling.blocks(block_wfs) for item in tracked if item.region.sends)
+    expected = sum(item.tiling.blocks(block_wfs) * len(item.region.sends) for item in tracked)
     writes = [
         register_write(config, "rank", rank=rank),
-        *wide_writes(config, "route", _route(program, topology, rank, regions)),
+        *link_writes(config, [topology.source(rank, port) for port in range(topology.ports)]),
         register_write(config, "epoch", epoch=epoch),
         *wide_writes(config, "spill_base", backing or 0),
     ]
     for item in ranges:
-        writes += _region_writes(program, config, item, placements, numbers, block_wfs)
+        writes += _region_writes(program, config, topology, rank, item, placements, numbers, block_wfs)
     for index, (start, length) in enumerate(plain, len(ranges)):
         writes += range_writes(config, index, range_words(config, base=start, sectors=length))
     writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
@@ -290,22 +298,21 @@ def _check_overlap(extents: Sequence[tuple[int, int]]) -> None:
             raise DriverError(f"the regions at sectors {start} (of {length}) and {following} overlap")
 
 
-def _route(program: Program, topology: Routes, rank: int, regions: Mapping[Part, Region]) -> int:
-    """The route register: for each peer the port that leads there."""
-    route = 0
-    for peer in {send.peer for region in regions.values() for send in region.sends}:
-        port = topology.port(rank, peer)
-        if port is None:
-            raise words.ProgramError(
-                f"{program.name} sends from rank {rank} to rank {peer}, but the {topology.name} has no link there"
-            )
-        route |= port << peer
-    return route
+def _port(program: Program, topology: Routes, rank: int, peer: int) -> int:
+    """The port that leads to `peer`."""
+    port = topology.port(rank, peer)
+    if port is None:
+        raise words.ProgramError(
+            f"{program.name} sends from rank {rank} to rank {peer}, but the {topology.name} has no link there"
+        )
+    return port
 
 
 def _region_writes(
     program: Program,
     config: Configuration,
+    topology: Routes,
+    rank: int,
     item: Range,
     placements: Mapping[str, Placement],
     numbers: Mapping[Part, int],
@@ -322,6 +329,7 @@ def _region_writes(
         sent = send_words(
             config,
             peer=send.peer,
+            port=_port(program, topology, rank, send.peer),
             offset=placements[send.array].chunk(send.chunk) - item.base,
             wg_offset=numbers[send.part] - item.wg_base,
             access=_ACCESS[send.access],

@@ -19,10 +19,11 @@ way round, and gates that open one launch event early."""
 NOT_SET = ("timing", "name", "gpus")
 """Fields of a configuration that are no setting: they follow from the run."""
 
-PACKETS = {"dma_packets": 32, "store_packets": 8, "link_receive_packets": 64}
+PACKETS = {"dma_packets": 96, "store_packets": 72, "link_receive_packets": 64}
 """Packet buffers (256 B) of one channel's share of a node, for links of 75 GB/s. The stores of a stage of 80 workgroups
 take the whole DRAM for 2.6 us, during which a link sends 24 packets per channel: so much the DMA engine has to have
-ready, and the receiver has to take in beside what is under way in a round trip of 1 us (9 packets)."""
+ready, and the receiver has to take in beside what is under way in a round trip of 1 us (9 packets). What a receiver has
+taken in and not acknowledged yet stands in the sender's slots, too."""
 
 
 def parse_settings(texts: list[str]) -> dict[str, Any]:
@@ -74,7 +75,9 @@ def full_size(
 ) -> Configuration:
     """A node for kernels of full size: more room for fetches of evicted counters, their backing store spread over all
     channels of the GPU, and :data:`PACKETS` in proportion to channels and links."""
-    share = min(4, channels * (1 if link_bandwidth <= 75 else 2))
+    links = 1 if link_bandwidth <= 75 else 2
+    shares = {"dma_packets": links, "store_packets": min(4, channels * links)}
+    shares["link_receive_packets"] = shares["store_packets"]
     return configuration(
         preset_name,
         settings,
@@ -84,7 +87,7 @@ def full_size(
         tracker_mshrs=16,
         spill_queue_depth=16,
         far_backing_store=True,
-        **{name: packets * share for name, packets in PACKETS.items()},
+        **{name: packets * shares[name] for name, packets in PACKETS.items()},
     )
 
 

@@ -23,7 +23,7 @@ from sim.golden.arithmetic import pattern_type
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
 from sim.host.range_entries import range_words, send_words
-from sim.host.register_writes import Write, arbiter_writes, range_writes, register_write, send_writes, wide_writes
+from sim.host.register_writes import Write, arbiter_writes, link_writes, range_writes, register_write, send_writes
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
 from sim.workloads.calibration import analytic_cycles, gemm_times
@@ -172,8 +172,9 @@ def _window(
     traffic_class: TrafficClass,
     access: Access,
     peer: int,
+    port: int,
 ) -> list[Write]:
-    """Range `index` and its send: stores to it go to `target` of the neighbour."""
+    """Range `index` and its send: stores to it go to `target` of the neighbour `peer`, to which `port` leads."""
     region = Tiling(
         rows=sectors, columns=SECTOR_BYTES // 2, tile_rows=DIRECT_TILE_ROWS, tile_columns=SECTOR_BYTES // 2, wfs=1
     )
@@ -185,7 +186,7 @@ def _window(
         first_send=index,
         sends=1,
     )
-    sent = send_words(config, peer=peer, offset=target - base, access=access, traffic_class=traffic_class)
+    sent = send_words(config, peer=peer, port=port, offset=target - base, access=access, traffic_class=traffic_class)
     return [*send_writes(config, index, sent), *range_writes(config, index, words)]
 
 
@@ -199,22 +200,30 @@ def _peer(layer: SubLayer, rank: int) -> int:
     return peer
 
 
+def _port(config: Configuration, layer: SubLayer, rank: int) -> int:
+    """The link port that leads to that rank."""
+    return ring(layer.gpus, config.links).port(rank, _peer(layer, rank)) or 0
+
+
 def _plain_memory(spec: Spec, config: Configuration, layer: SubLayer, rank: int) -> list[Write]:
     """What a node is programmed with on which kernels reduce: plain ranges, and windows to the neighbour."""
     memory, peer = layer.memory, _peer(layer, rank)
+    port = _port(config, layer, rank)
     writes = [
         register_write(config, "rank", rank=rank),
-        *wide_writes(config, "route", 0),
+        *link_writes(config, [ring(layer.gpus, config.links).source(rank, port) for port in range(config.links)]),
         register_write(config, "epoch", epoch=EPOCH),
         register_write(config, "expected_blocks", expected_blocks=0),
         *_plain(config, 0, ARRAY_BASE, memory.array),
         *_plain(config, 1, memory.inputs, INPUT_SECTORS),
         *_plain(config, 2, memory.staging, memory.array),
-        *_window(config, 3, memory.staging_window, memory.array, memory.staging, TrafficClass.RS, Access.STORE, peer),
+        *_window(
+            config, 3, memory.staging_window, memory.array, memory.staging, TrafficClass.RS, Access.STORE, peer, port
+        ),
     ]
     if spec.variant.near_memory:
         writes += _window(
-            config, 4, memory.array_window, memory.array, ARRAY_BASE, TrafficClass.RS, Access.UPDATE, peer
+            config, 4, memory.array_window, memory.array, ARRAY_BASE, TrafficClass.RS, Access.UPDATE, peer, port
         )
     return writes
 
@@ -234,7 +243,15 @@ def _setup(spec: Spec, config: Configuration, layer: SubLayer, ranks: int) -> li
         peer = _peer(layer, rank)
         writes += _plain(config, free, memory.gathered, memory.array)
         writes += _window(
-            config, free + 1, memory.gather_window, memory.array, memory.gathered, TrafficClass.AG, Access.STORE, peer
+            config,
+            free + 1,
+            memory.gather_window,
+            memory.array,
+            memory.gathered,
+            TrafficClass.AG,
+            Access.STORE,
+            peer,
+            _port(config, layer, rank),
         )
         writes.append(register_write(config, "control", clear_counters=1))
     return programs

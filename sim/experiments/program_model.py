@@ -93,7 +93,8 @@ def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
 def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Configuration:
     """The hardware, with as many ranges and trigger-table entries as the program needs, and as many link ports as the
     topology has."""
-    config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus, links=topology(spec.topology, 2).ports)
+    ports = topology(spec.topology, spec.gpus).ports
+    config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus, links=ports)
     needed = needs(program, config, laid_out(program, tilings), spec.dma_block or spec.wfs)
     config = with_room(config, needed, PLAIN_RANGES, least=RANGES)
     return replace(config, gpus=config.ranges // 2)

@@ -1,8 +1,5 @@
 """What the host refuses: a value that does not fit the hardware."""
 
-SENDS_PER_RANGE = 1
-"""Sends that the hardware makes of a block."""
-
 
 class DriverError(ValueError):
     """Something asked of the host does not fit the hardware; the message names the field and what is allowed."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from hw.config import Configuration
 from hw.registers.map import counters, find_register
 from sim.errors import SimulationError
-from sim.host.register_writes import Write, arm_writes
+from sim.host.register_writes import Write, arm_writes, register_write
 
 
 def counter_registers(config: Configuration) -> dict[str, int]:
     """Addresses of what is read after a run: the low word of every counter, and the fault registers."""
-    names = {counter.name: f"{counter.name}_low" for counter in counters()}
+    names = {counter.name: f"{counter.name}_low" for counter in counters(config.links)}
     names |= {name: name for name in ("fault_record", "fault_count", "status")}
     return {name: find_register(config, register).address for name, register in names.items()}
 
@@ -55,6 +55,8 @@ def host_program(
 
     phases = {
         "before": [
+            # All were reset together, so nothing is under way on a link.
+            *(command(1, rank, *register_write(config, "link_silence", link_silence=1)) for rank in ranks),
             *(command(4, rank, *word) for rank in ranks for word in gemm[rank].items()),
             *(command(1, rank, *write) for rank in ranks for write in before[rank]),
         ],

@@ -4,11 +4,12 @@ from enum import Enum
 
 from amaranth.lib import data
 
+from hw.link.parameters import LinkParameters
 from hw.messages import Access, AluOperation, DataType, Mapping, TrafficClass
 from hw.range_table import Blocks, Control, Grouping, Ragged, RowBytes, Rows, Word, Workgroups
-from hw.send_table import WG_OFFSET_BITS, SendControl, SendWord
+from hw.send_table import WG_OFFSET_BITS, OffsetHigh, SendControl, SendWord
 from hw.tracker.parameters import TrackerParameters
-from sim.host.limits import SENDS_PER_RANGE, DriverError, between
+from sim.host.limits import DriverError, between
 from sim.host.tiling import Tiling
 
 DTYPE_BYTES = {DataType.FP16: 2, DataType.BF16: 2, DataType.FP32: 4, DataType.INT32: 4}
@@ -80,7 +81,7 @@ def range_words(
     highest = (1 << config.va_sector_bits) - 1
     between("base", base, 0, highest)
     between("length in sectors", length, 1, highest - base)
-    between("sends", sends, int(mapping is not Mapping.LOCAL), SENDS_PER_RANGE)
+    between("sends", sends, int(mapping is not Mapping.LOCAL), config.sends)
     between("first_send", first_send, 0, config.sends - max(sends, 1))
     if mapping is Mapping.DMA and not tracked:
         raise DriverError("tracked must be true for a DMA-mapped range: its blocks are triggered by the Tracker")
@@ -113,9 +114,10 @@ def range_words(
 
 
 def send_words(
-    config: TrackerParameters,
+    config: LinkParameters,
     *,
     peer: int,
+    port: int = 0,
     offset: int = 0,
     wg_offset: int = 0,
     access: Access = Access.STORE,
@@ -123,13 +125,14 @@ def send_words(
     dtype: DataType = DataType.FP16,
     traffic_class: TrafficClass = TrafficClass.RS,
 ) -> dict[SendWord, int]:
-    """Every word of a send to rank `peer`.
+    """Every word of a send to rank `peer`, to which link port `port` leads.
 
     `offset` (in sectors) leads from an address here to the peer's, `wg_offset` from a tile's number here to its number
     there; both may be negative. Raises :class:`DriverError` naming the field that does not fit.
     """
     highest = (1 << config.va_sector_bits) - 1
     numbers = 1 << min(config.wg_bits, WG_OFFSET_BITS)
+    between("port", port, 0, config.links - 1)
     between("offset", offset, -highest, highest)
     between("wg_offset", wg_offset, 1 - numbers, numbers - 1)
     moved = offset & highest
@@ -145,7 +148,7 @@ def send_words(
             wg_offset=wg_offset % (1 << WG_OFFSET_BITS),
         ),
         SendWord.OFFSET_LOW: moved & 0xFFFF_FFFF,
-        SendWord.OFFSET_HIGH: moved >> 32,
+        SendWord.OFFSET_HIGH: pack("send OFFSET_HIGH", OffsetHigh, offset=moved >> 32, port=port),
     }
 
 

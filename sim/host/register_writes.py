@@ -1,12 +1,12 @@
 """Register writes, `(byte address, value)`, in the order in which whoever holds the bus must make them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from hw.config import Configuration
 from hw.messages import Policy, Threshold
 from hw.range_table import ENTRY_WORDS, Word
-from hw.registers.map import SEND_BASE, WINDOW_BASE, Kind, find_register
+from hw.registers.map import PEERS_PER_REGISTER, SEND_BASE, WINDOW_BASE, Kind, find_register
 from hw.send_table import SEND_ENTRY_WORDS, SendWord
 from sim.host.limits import DriverError, between
 
@@ -31,6 +31,27 @@ def send_writes(config: Configuration, index: int, words: Mapping[SendWord, int]
         between(word.name, value, 0, 0xFFFF_FFFF)
     entry = SEND_BASE + index * 4 * SEND_ENTRY_WORDS
     return [(entry + 4 * word, value) for word, value in words.items()]
+
+
+def link_writes(config: Configuration, sources: Sequence[int | None]) -> list[Write]:
+    """Writes that say whose packets the link ports take, by port (None: everybody's; ports behind the last one are
+    joined to nothing), and the times for links of `link_latency`, where reset's are too short."""
+    between("link ports of the topology", len(sources), 0, config.links)
+    values: dict[str, dict[str, int]] = {}
+    for port, rank in enumerate(sources):
+        if rank is not None:
+            fields = {f"rank_{port}": rank, f"checked_{port}": 1}
+            values.setdefault(f"link_peers_{port // PEERS_PER_REGISTER}", {}).update(fields)
+    writes = [register_write(config, register, **fields) for register, fields in values.items()]
+    round_trip = 2 * config.link_latency
+    for register, least in (
+        ("link_silence", round_trip),
+        ("link_retry", 2 * round_trip),
+        ("link_dead", 4 * round_trip),
+    ):
+        if least > find_register(config, register).reset:
+            writes.append(register_write(config, register, **{register: least}))
+    return writes
 
 
 def doorbell_writes(config: Configuration, index: int, first: int, count: int) -> list[Write]:

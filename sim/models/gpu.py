@@ -10,7 +10,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import Configuration
-from hw.messages import Messages, RowCommand
+from hw.link.wire import FlitKind, flit_layout, message_layout
+from hw.messages import RowCommand
 from hw.near_bank import BankGroupUnit
 from hw.node import Node
 from hw.registers.register_file import RegisterFile
@@ -64,7 +65,7 @@ def gpu_status(links: int, channels: int) -> data.StructLayout:
 class Gpu(wiring.Component):
     """Ports: `axi_*` of the node; `rank`; `write`, `start`, `fill` of the GEMM engine; `stall` (probability / 256 of an
     idle cycle on links and events); `dump` writes the DRAM array out; per link port `out`/`in` flits (valid only) and
-    `control_out`/`control_in`; `status`."""
+    `messages_out`/`messages_in`; `status`."""
 
     def __init__(
         self,
@@ -83,8 +84,7 @@ class Gpu(wiring.Component):
         self._storage_sectors = storage_sectors
         self._source_sectors = source_sectors
         self._plans = plans or not source_sectors
-        messages = Messages(config)
-        flit = data.StructLayout({"valid": unsigned(1), "flit": messages.link_flit})
+        flit = data.StructLayout({"valid": unsigned(1), "flit": flit_layout(config)})
         super().__init__(
             {
                 **RegisterFile.axi_members(),
@@ -96,8 +96,8 @@ class Gpu(wiring.Component):
                 "dump": In(1),
                 "link_out": Out(flit).array(config.links),
                 "link_in": In(flit).array(config.links),
-                "control_out": Out(messages.link_control).array(config.links),
-                "control_in": In(messages.link_control).array(config.links),
+                "messages_out": Out(message_layout(config)).array(config.links),
+                "messages_in": In(message_layout(config)).array(config.links),
                 "status": Out(gpu_status(config.links, config.channels)),
             }
         )
@@ -141,7 +141,7 @@ class Gpu(wiring.Component):
         if isinstance(gemm, GemmEngine):
             m.d.comb += [gemm.write.eq(self.write), gemm.fill.eq(self.fill)]
         else:
-            arrivals = [flit.valid & ~flit.flit.header for flit in self.link_in]
+            arrivals = [flit.valid & (flit.flit.kind == FlitKind.DATA) for flit in self.link_in]
             m.d.comb += [
                 gemm.node_done.eq(node.done),
                 gemm.arrival.eq(Cat(arrivals).any()),
@@ -189,9 +189,9 @@ class Gpu(wiring.Component):
                 link.rx.ready.eq(1),
                 port.rx.valid.eq(self.link_in[index].valid),
                 port.rx.payload.eq(self.link_in[index].flit),
-                self.control_out[index].eq(port.rx_control),
-                link.rx_control.eq(self.control_in[index]),
-                port.tx_control.eq(link.tx_control),
+                self.messages_out[index].eq(port.rx_messages),
+                link.rx_messages.eq(self.messages_in[index]),
+                port.tx_messages.eq(link.tx_messages),
                 self.status.link_busy[index].eq(link.busy_cycles),
             ]
 

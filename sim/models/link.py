@@ -1,4 +1,4 @@
-"""One direction of one link: bandwidth, latency and the control messages that travel against the flits."""
+"""One direction of one link: bandwidth, latency and the state messages that travel against the flits."""
 
 from math import ceil
 
@@ -9,7 +9,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.config import SECTOR_BYTES, Configuration
-from hw.messages import Messages
+from hw.link.wire import FlitKind, flit_layout, message_layout
 
 FRACTION_BITS = 16
 """Bits after the point of the bandwidth in bytes a cycle."""
@@ -71,23 +71,22 @@ class DelayLine(wiring.Component):
 
 
 class LinkModel(wiring.Component):
-    """Flits one way at `link_bytes_per_cycle` and `link_latency`, control messages the other way at the same latency.
+    """Flits one way at `link_bytes_per_cycle` and `link_latency`, state messages the other way at the same latency.
 
-    A token bucket of one flit: a data flit costs 32 bytes, a header flit `link_header_bytes` (0: it costs only its
-    cycle). Ports: `tx`: flits from the sender; `rx`: the same `link_latency` cycles after they were accepted, whose
-    `ready` is not looked at (credits guarantee room); `rx_control` from the receiver, `tx_control` to the sender;
+    A token bucket of one flit: a data flit costs 32 bytes, any other `link_header_bytes` (0: it costs only its cycle).
+    Ports: `tx`: flits from the sender; `rx`: the same `link_latency` cycles after they were accepted, whose `ready` is
+    not looked at (a port takes a flit a cycle); `rx_messages` from the receiver, `tx_messages` to the sender;
     `stall` stalls acceptance; `busy_cycles`: cycles in which the link was moving bytes.
     """
 
     def __init__(self, config: Configuration):
         self._config = config
-        self._messages = messages = Messages(config)
         super().__init__(
             {
-                "tx": In(stream.Signature(messages.link_flit)),
-                "rx": Out(stream.Signature(messages.link_flit)),
-                "rx_control": In(messages.link_control),
-                "tx_control": Out(messages.link_control),
+                "tx": In(stream.Signature(flit_layout(config))),
+                "rx": Out(stream.Signature(flit_layout(config))),
+                "rx_messages": In(message_layout(config)),
+                "tx_messages": Out(message_layout(config)),
                 "stall": In(1),
                 "busy_cycles": Out(32),
             }
@@ -103,15 +102,15 @@ class LinkModel(wiring.Component):
         full = max(data_cost, header_cost) + rate
         # Every data flit may have a header of its own beside it.
         in_flight = 2 * (ceil((latency + 2) * config.link_bytes_per_cycle / SECTOR_BYTES) + 2)
-        m.submodules.flits = flits = DelayLine(self._messages.link_flit, latency, min(latency + 2, in_flight))
-        m.submodules.control = control = DelayLine(self._messages.link_control, latency, latency + 2)
+        m.submodules.flits = flits = DelayLine(flit_layout(config), latency, min(latency + 2, in_flight))
+        m.submodules.states = states = DelayLine(self.rx_messages.state.shape(), latency, latency + 2)
 
         tokens = Signal(range(full + rate + 1), init=full)
         cost = Signal(range(max(data_cost, header_cost) + 1))
         gained = Signal(range(full + rate + 1))
         accepted = Signal()
         m.d.comb += [
-            cost.eq(Mux(self.tx.payload.header, header_cost, data_cost)),
+            cost.eq(Mux(self.tx.payload.kind == FlitKind.DATA, data_cost, header_cost)),
             self.tx.ready.eq(flits.room & ~self.stall & (tokens >= cost)),
             accepted.eq(self.tx.valid & self.tx.ready),
             gained.eq(tokens - Mux(accepted, cost, 0) + rate),
@@ -119,9 +118,10 @@ class LinkModel(wiring.Component):
             flits.payload.eq(self.tx.payload),
             self.rx.valid.eq(flits.out_valid),
             self.rx.payload.eq(flits.out_payload),
-            control.valid.eq(self.rx_control.credit | self.rx_control.grant),
-            control.payload.eq(self.rx_control),
-            self.tx_control.eq(control.out_payload),
+            states.valid.eq(self.rx_messages.valid),
+            states.payload.eq(self.rx_messages.state),
+            self.tx_messages.valid.eq(states.out_valid),
+            self.tx_messages.state.eq(states.out_payload),
         ]
         with m.If(accepted | (tokens != full)):
             m.d.sync += tokens.eq(Mux(gained > full, full, gained))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Value
 from amaranth.lib import data, stream
 
-from hw.messages import Messages
+from hw.link.wire import FlitKind, header_layout
 from hw.node import Node
 from hw.registers.register_file import RegisterFile
 
@@ -60,14 +60,14 @@ class Recorded(Node):
 
     def _counters(self, m, registers, controllers, maps, tracker, dma, links, doorbell) -> None:
         super()._counters(m, registers, controllers, maps, tracker, dma, links, doorbell)
-        layout = Messages(self._config).link_header
+        layout = header_layout(self._config)
         sources: list[tuple[Value, Value]] = []
         for port in tracker.commits:
             sources.append((port.valid & port.ready, _tile(port.payload, port.payload.va)))
         taken = {port: port.valid & port.ready for port in (tracker.blocks, self.launches, doorbell.commits)}
         sources += [
             (taken[tracker.blocks], _tile(tracker.blocks.payload, tracker.blocks.payload.va)),
-            (dma.events.blocks, Const(0, 64)),
+            (links.block_sent, Const(0, 64)),
             (taken[self.launches], _tile(self.launches.payload)),
             (taken[doorbell.commits], _tile(doorbell.commits.payload)),
             (tracker.events.evictions != 0, tracker.events.evictions),
@@ -79,7 +79,7 @@ class Recorded(Node):
                 moved = flit.valid & flit.ready
                 header = data.View(layout, Value.cast(flit.payload.data)[: layout.size])
                 rank = header.destination if flit is port.tx else header.source
-                sources.append((moved & flit.payload.header, _packet(header, rank)))
+                sources.append((moved & (flit.payload.kind == FlitKind.HEADER), _packet(header, rank)))
                 if flit is port.tx:
                     sources.append((moved & flit.payload.last, Const(0, 64)))
         m.submodules.recorder = recorder("node", registers.rank, sources)

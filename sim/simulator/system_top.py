@@ -12,7 +12,7 @@ from amaranth.hdl import Shape
 from amaranth.lib.wiring import In, Member, Signature
 
 from hw.config import Configuration
-from hw.messages import Messages
+from hw.link.wire import FlitKind, flit_layout, header_layout
 from sim.models.gpu import Gpu
 from sim.topologies.topology import Topology
 
@@ -186,15 +186,18 @@ def system_top(config: Configuration, gpu: Gpu, topology: Topology) -> str:
     mirror = ""
     for port, (sent, received) in enumerate(zip(topology.sends, topology.receives, strict=True)):
         values[f"link_in__{port}"] = packing.output(_gpu(received.shift), f"link_out__{received.port}")
-        values[f"control_in__{port}"] = packing.output(_gpu(sent.shift), f"control_out__{sent.port}")
+        values[f"messages_in__{port}"] = packing.output(_gpu(sent.shift), f"messages_out__{sent.port}")
     if gpus == 1:
-        header = Messages(config).link_header
-        places = {"VA": "va", "WG": "wg", "DESTINATION": "destination", "CRC": "crc"}
-        settings = [f".{name}({header[field].offset})" for name, field in places.items()]
+        flit, header = flit_layout(config), header_layout(config)
+        start = 1 + flit["data"].offset
+        places = {"VA": "va", "WG": "wg", "DESTINATION": "destination", "SOURCE": "source"}
+        settings = [f".{name}({start + header[field].offset})" for name, field in places.items()]
         settings += [f".VA_BITS({header['va'].width})", f".WG_BITS({header['wg'].width})"]
+        settings += [f".WIDTH({flit.size + 1})", f".CHECK({1 + flit['check'].offset})"]
+        settings += [f".KIND({1 + flit['kind'].offset})", f".HEADER({FlitKind.HEADER.value})"]
         own = packing.output("outputs[0]", "link_out__0")
         mirror = f"""
-    logic [258:0] mirrored;
+    logic [{flit.size}:0] mirrored;
     mirror #({", ".join(settings)}) mirror (.flit({own}), .mirrored(mirrored));"""
         values[f"link_in__{topology.sends[0].port}"] = "mirrored"
     low = packing.outputs["status"][0]

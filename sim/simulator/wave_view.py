@@ -11,6 +11,7 @@ from amaranth.hdl import Shape
 from amaranth.lib.data import StructLayout
 
 from hw.config import ROW_BITS, Configuration
+from hw.link.wire import flit_layout
 from hw.messages import ColumnCommand, Messages, RowCommand
 
 _GPU = "ring_top.gpus[{rank}].slot.shell.gpu."
@@ -72,11 +73,13 @@ def _sections(config: Configuration) -> Iterator[tuple[str, list[str]]]:
         counted = [f"{tracker}.{name}" for name in ("hit", "eviction", "fetch")]
         yield f"Tracker bank {bank}", [*_stream(f"{tracker}.messages", messages.commit), *counted]
     yield "ready blocks", list(_stream("node.dma.blocks", messages.ready_block))
-    yield "packets of the DMA engine", list(_stream("node.dma.packets", messages.link_flit, ("header", "last", "data")))
+    slots = ("close", "room", "packet.va", "packet.length")
+    yield "packets of the DMA engine", [f"node.dma.slots__{name}" for name in slots]
     for link in range(config.links):
-        width = Shape.cast(messages.link_flit["data"].shape).width
-        flit = [f"link_out__{link}.flit.{name}" for name in ("header", "last")]
-        yield f"link {link}", [f"link_out__{link}.valid", *flit, _vector(f"link_out__{link}.flit.data", width)]
+        layout = flit_layout(config)
+        names = ("kind", "last", "place", "sequence", "session", "data")
+        flit = [_vector(f"link_out__{link}.flit.{name}", Shape.cast(layout[name].shape).width) for name in names]
+        yield f"link {link}", [f"link_out__{link}.valid", *flit]
 
 
 def _shown(signal: str, prefix: str, folder: Path) -> list[str]:

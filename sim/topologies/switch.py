@@ -24,3 +24,7 @@ class Switch:
         """The port by which packets of `rank` for `peer` leave; None for the rank itself, and for one that is not
         there."""
         return 0 if 0 <= peer < self.gpus and peer != rank else None
+
+    def source(self, rank: int, port: int) -> int | None:
+        """Everybody's packets arrive at the only port."""
+        return None

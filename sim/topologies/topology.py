@@ -29,6 +29,10 @@ class Routes(Protocol):
         """The port by which packets of `rank` for `peer` leave; None when no link leads there."""
         ...
 
+    def source(self, rank: int, port: int) -> int | None:
+        """Whose packets arrive at `port` of `rank`; None: those of several."""
+        ...
+
 
 @dataclass(frozen=True)
 class End:
@@ -62,3 +66,7 @@ class Topology:
     def port(self, rank: int, peer: int) -> int | None:
         """The port by which packets of `rank` for `peer` leave; None when no link leads there."""
         return next((port for port in self.preference if (rank + self.sends[port].shift - peer) % self.gpus == 0), None)
+
+    def source(self, rank: int, port: int) -> int | None:
+        """Whose packets arrive at `port` of `rank`."""
+        return (rank + self.receives[port].shift) % self.gpus

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from dataclasses import dataclass, field
 
 import cocotb
 from cocotb.clock import Clock
@@ -9,10 +10,12 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
 from hw.dma.events import DmaEvents
+from hw.link.wire import arrival_layout, packet_layout
 from hw.messages import Access, Messages, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
 from hw.send_table import SendControl, SendWord, SendWrite
 from tb.drivers.payload import pack, unpack
+from tb.drivers.slot_double import closing_layout, freed_layout
 from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_dma
@@ -20,7 +23,16 @@ from tb.golden.packets import Tile, block_rows, row_packets
 
 WAITING = 1 << DmaEvents["waiting"].offset
 LATE = 150
-"""Cycles: time enough to fill all buffers, and to send a packet but for its last sector."""
+"""Cycles per channel: time enough to fill all slots."""
+
+
+@dataclass
+class SlotPacket:
+    """A closed packet: its bank and slot, and its sectors when they have all arrived."""
+
+    slot: tuple[int, int]
+    attributes: dict[str, int]
+    sectors: list[int] = field(default_factory=list)
 
 
 class DmaBench:
@@ -28,37 +40,55 @@ class DmaBench:
 
     def __init__(self, dut, config: Configuration, stall: float, latency: int):
         self.dut, self.config, self.messages = dut, config, Messages(config)
+        self.closing = closing_layout(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.latency = latency
         self.late: int | None = None
-        """Sectors of this id, which is a place in a packet buffer, take LATE cycles more."""
+        """Sectors of this id, which is a place in a packet buffer, take LATE cycles per channel more."""
         self.memory: dict[int, int] = {}
-        self.reads: list[tuple] = []
+        self.reads: list[tuple[int, ...]] = []
         self.read_cycles: list[int] = []
         self.waiting_cycles: list[int] = []
-        self.packet_cycles: list[int] = []
+        self.closed_cycles: list[int] = []
+        self.arrived: dict[tuple[int, int, int], int] = {}
+        """Sectors by bank, slot and place."""
         self.block_cycles: list[int] = []
         self.cycle = 0
-        self.controls: dict[int, tuple] = {}
+        self.controls: dict[int, tuple[Tile, int, int]] = {}
         self.sends = random.sample(range(config.sends), config.sends)
         """The send of each range."""
         dut.ranges.value = 0
         dut.sends.value = 0
+        self.ports = [0] * config.sends
+        """The port of each send."""
+        self.lead(self.ports)
+        dut.standing.value = 0
         dut.clear.value = 0
         dut.armed.value = 1
-        self.call(random.getrandbits(config.epoch_bits), random.getrandbits(6))
+        self.dut.freed.value = 0
+        self.dut.block_sent.value = 0
+        self.call(random.getrandbits(config.epoch_bits))
         self.event_cycles: Counter[int] = Counter()
         """Cycles by what the engine did in them."""
         self.blocks = StreamSource(dut, "blocks", dut.clk, stalls(stall))
-        self.packets = StreamSink(dut, "packets", dut.clk, stalls(stall))
+        self.packets: list[SlotPacket] = []
+        self.open: list[SlotPacket] = []
+        """Closed packets whose slots are not free again, in the order of their closing."""
+        self.stall = stalls(stall)
         self.sinks = [StreamSink(dut, f"reads__{c}", dut.clk, stalls(stall)) for c in range(config.channels)]
         for channel in range(config.channels):
             getattr(dut, f"returns__{channel}").value = 0
 
-    def call(self, epoch: int, rank: int):
-        """What the headers of packets from now on say of the collective and of their sender."""
-        self.epoch, self.rank = epoch, rank
-        self.dut.epoch.value, self.dut.rank.value = epoch, rank
+    def lead(self, ports: list[int]):
+        """Sends leave by these ports; to be said before ranges are programmed."""
+        self.ports = ports
+        for number, port in enumerate(ports):
+            getattr(self.dut, f"port_of__{number}").value = port
+
+    def call(self, epoch: int):
+        """The epoch of blocks from now on."""
+        self.epoch = epoch
+        self.dut.epoch.value = epoch
 
     def lapse(self, epoch: int):
         """The epoch register holds something else, while packets still have the number of `epoch`."""
@@ -81,8 +111,14 @@ class DmaBench:
                 self.read_cycles.append(self.cycle)
             if int(self.dut.blocks__valid.value):
                 self.block_cycles.append(self.cycle)
-            if int(self.dut.packets__valid.value):
-                self.packet_cycles.append(self.cycle)
+            assert not int(self.dut.unannounced.value), "a slot was had for other sends"
+            closed = unpack(self.closing, int(self.dut.closed.value))
+            if closed["valid"]:
+                attributes = unpack(packet_layout(self.config), closed["packet"])
+                self.open.append(SlotPacket((closed["bank"], closed["slot"]), attributes))
+                self.packets.append(self.open[-1])
+                self.closed_cycles.append(self.cycle)
+            self._arrivals()
             events = int(self.dut.events.value)
             self.event_cycles[events] += 1
             if events & WAITING:
@@ -90,6 +126,32 @@ class DmaBench:
             assert events & 1 != int(self.dut.idle.value)
             await RisingEdge(self.dut.clk)
             self.cycle += 1
+            self._free()
+
+    def _arrivals(self):
+        """Sectors that come to their places; of the slot that is being filled, too."""
+        layout = arrival_layout(self.config)
+        for channel in range(self.config.channels):
+            arrival = unpack(layout, int(getattr(self.dut, f"arrivals__{channel}").value))
+            if arrival["valid"]:
+                place = (channel, arrival["slot"], arrival["index"])
+                assert place not in self.arrived, f"two sectors for {place}"
+                self.arrived[place] = arrival["data"]
+
+    def _free(self):
+        """Give back the slot of the oldest packet that is whole, and its block if it ends one."""
+        freed = sent = 0
+        if self.open and not self.stall():
+            packet = self.open[0]
+            places = [(*packet.slot, number) for number in range(packet.attributes["length"] + 1)]
+            if all(place in self.arrived for place in places):
+                packet.sectors = [self.arrived.pop(place) for place in places]
+                self.open.pop(0)
+                bank, slot = packet.slot
+                freed = pack(freed_layout(self.config), valid=1, bank=bank, slot=slot)
+                sent = packet.attributes["mark"]
+        self.dut.freed.value = freed
+        self.dut.block_sent.value = sent
 
     async def _serve(self, channel):
         """Answer the reads of a channel after a random time, in any order; other readers' data is mixed in."""
@@ -106,7 +168,7 @@ class DmaBench:
                 va = request["va"]
                 assert (va >> 3) % self.config.channels == channel
                 self.reads.append(tuple(request[name] for name in ("va", "range", "wg", "wf", "traffic_class")))
-                late = LATE if request["id"] == self.late else 0
+                late = LATE * self.config.channels if request["id"] == self.late else 0
                 pending.append((self.cycle + random.randint(1, self.latency) + late, request["id"], va))
             due = [item for item in pending if item[0] <= self.cycle]
             if due:
@@ -129,27 +191,19 @@ class DmaBench:
         await RisingEdge(self.dut.clk)
         self.dut.sends.value = 0
 
-    async def program(self, index: int, tile: Tile, offset: int, peer: int):
+    async def program(self, index: int, tile: Tile, offset: int = 8):
         """Range `index`, and its send, which no other range has."""
-        remote = random.randint(1, 2), random.getrandbits(2), random.getrandbits(2), random.getrandbits(2)
-        wg_offset = random.choice((0, random.getrandbits(16)))
+        traffic_class = random.getrandbits(2)
         send = self.sends[index]
+        count = random.randint(1, self.config.sends)
         send_values = {
-            SendWord.CONTROL: pack(
-                SendControl,
-                peer=peer,
-                access=remote[0],
-                alu=remote[1],
-                dtype=remote[2],
-                traffic_class=remote[3],
-                reserved=random.getrandbits(2),
-                wg_offset=wg_offset,
-            ),
+            SendWord.CONTROL: pack(SendControl, traffic_class=traffic_class, reserved=random.getrandbits(2))
+            | random.getrandbits(6),
             SendWord.OFFSET_LOW: offset & 0xFFFFFFFF,
             SendWord.OFFSET_HIGH: offset >> 32,
         }
-        for send_word, send_value in send_values.items():
-            await self.write_send(send, send_word, send_value)
+        for send_word, value in send_values.items():
+            await self.write_send(send, send_word, value)
         values = {
             Word.CONTROL: pack(
                 Control,
@@ -158,7 +212,7 @@ class DmaBench:
                 alu=random.getrandbits(2),
                 dtype=random.getrandbits(2),
                 first_send=send,
-                sends=random.getrandbits(6),
+                sends=count,
                 reserved=random.getrandbits(8),
                 first_touch=random.getrandbits(1),
                 tracked=random.getrandbits(1),
@@ -171,7 +225,7 @@ class DmaBench:
             Word.PITCH: tile.pitch,
             Word.WF_STRIDE: tile.wf_stride,
         }
-        self.controls[index] = (tile, offset, wg_offset, peer, remote)
+        self.controls[index] = (tile, count, traffic_class)
         for word, value in values.items():
             await self.write(index, word, value)
 
@@ -185,48 +239,39 @@ class DmaBench:
             await RisingEdge(self.dut.clk)
             await ReadOnly()
             if not self.blocks.queue and int(self.dut.idle.value) and int(self.dut.sent_blocks.value) == blocks:
-                returned = [int(getattr(self.dut, f"returns__{c}").value) for c in range(self.config.channels)]
-                valid = any(unpack(self.messages.read_return, bits)["valid"] for bits in returned)
-                assert int(self.dut.wake.value) == valid, "awake with nothing to do"
                 await RisingEdge(self.dut.clk)
                 await RisingEdge(self.dut.clk)
                 return
         raise AssertionError(f"not finished: {int(self.dut.sent_blocks.value)} of {blocks} blocks sent")
 
     def check(self, expected_blocks):
-        """`expected_blocks`: (index, wg, wf, va, bottom, right) in order."""
-        flits = list(self.packets.received)
-        layout = self.messages.link_flit
-        expected_reads: Counter[tuple] = Counter()
+        """`expected_blocks`: (index, wg, wf, va, bottom, right) in order; those of a port come in theirs."""
+        packets = {port: [p for p in self.packets if self.ports[p.attributes["first"]] == port] for port in self.ports}
+        expected_reads: Counter[tuple[int, ...]] = Counter()
         for index, wg, wf, va, bottom, right in expected_blocks:
-            tile, offset, wg_offset, peer, (access, alu, dtype, traffic_class) = self.controls[index]
-            for tile_wf, sectors in block_rows(tile, va, wf, bottom, right):
-                for packet in row_packets(sectors):
-                    expected_reads.update((address, index, wg, tile_wf, traffic_class) for address, _ in packet)
-                    flit = unpack(layout, flits.pop(0))
-                    assert flit["header"] == 1 and flit["last"] == 0
-                    header = unpack(self.messages.link_header, flit["data"])
-                    start = (packet[0][0] + offset) % (1 << self.config.va_sector_bits)
-                    assert header == {
-                        "va": start,
-                        "wg": (wg + wg_offset) % (1 << self.config.wg_bits),
-                        "wf": tile_wf,
-                        "access": access,
-                        "alu": alu,
-                        "dtype": dtype,
-                        "traffic_class": traffic_class,
-                        "epoch": self.epoch,
-                        "length": len(packet) - 1,
-                        "mask": packet[-1][1],
-                        "source": self.rank,
-                        "destination": peer,
-                        "crc": 0,
-                    }
-                    for place, (address, _) in enumerate(packet):
-                        flit = unpack(layout, flits.pop(0))
-                        assert flit["header"] == 0 and flit["last"] == (place == len(packet) - 1)
-                        assert flit["data"] == self.memory[address], f"data of sector {address:#x}"
-        assert not flits, f"{len(flits)} flits too many"
+            tile, count, traffic_class = self.controls[index]
+            expected = [
+                (tile_wf, packet)
+                for tile_wf, sectors in block_rows(tile, va, wf, bottom, right)
+                for packet in row_packets(sectors)
+            ]
+            for place, (tile_wf, packet) in enumerate(expected):
+                expected_reads.update((address, index, wg, tile_wf, traffic_class) for address, _ in packet)
+                sent = packets[self.ports[self.sends[index]]].pop(0)
+                assert sent.attributes == {
+                    "va": packet[0][0],
+                    "wg": wg,
+                    "wf": tile_wf,
+                    "epoch": self.epoch,
+                    "length": len(packet) - 1,
+                    "mask": packet[-1][1],
+                    "first": self.sends[index],
+                    "count": count,
+                    "mark": int(place == len(expected) - 1),
+                }
+                for number, (address, _) in enumerate(packet):
+                    assert sent.sectors[number] == self.memory[address], f"data of sector {address:#x}"
+        assert not any(packets.values()), "packets too many"
         assert Counter(self.reads) == expected_reads
         counted: Counter[str] = Counter()
         for events, cycles in self.event_cycles.items():
@@ -234,14 +279,18 @@ class DmaBench:
             counted.update({name: value * cycles for name, value in event.items()})
             assert event["busy"] or not (event["reads"] or event["packets"] or event["waiting"])
             assert not (event["reads"] and event["waiting"])
-        headers = sum(flit & 1 for flit in self.packets.received)
-        seen = {"reads": len(self.reads), "packets": headers, "blocks": len(expected_blocks)}
+        seen = {"reads": len(self.reads), "packets": len(self.packets), "blocks": len(expected_blocks)}
         assert {name: counted[name] for name in seen} == seen
+
+    def empty_slots(self):
+        """Reset has given back all slots."""
+        self.open.clear()
+        self.arrived.clear()
 
     def forget(self):
         """Begin anew with what was read, sent and counted."""
         self.reads.clear()
-        self.packets.received.clear()
+        self.packets.clear()
         self.event_cycles.clear()
         self.read_cycles.clear()
         self.waiting_cycles.clear()

@@ -12,7 +12,7 @@ from hw.registers.map import find_register
 from sim.collectives.compiler import NodeProgram, Placement, compile_program, workgroup_numbers
 from sim.collectives.program import Part, Program
 from sim.host.range_entries import range_words
-from sim.host.register_writes import Write, doorbell_writes, range_writes, register_write
+from sim.host.register_writes import Write, doorbell_writes, range_writes
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
 from tb.drivers.node_ring import ARRAY, RingBench
@@ -56,7 +56,7 @@ class ProgramBench(RingBench):
             epoch=epoch,
             backing=self.backing,
         )
-        await self.write(rank, [*self.nodes[rank].writes, register_write(self.config, "arbiter", refresh=0)])
+        await self.write(rank, [*self.settings(), *self.nodes[rank].writes])
 
     def chunk_data(self) -> np.ndarray:
         """Random elements of a chunk."""

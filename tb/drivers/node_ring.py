@@ -79,8 +79,8 @@ class NodeRing(wiring.Component):
                     there.rx.valid.eq(link.rx.valid),
                     there.rx.payload.eq(link.rx.payload),
                     link.rx.ready.eq(1),
-                    link.rx_control.eq(there.rx_control),
-                    node.link[port].tx_control.eq(link.tx_control),
+                    link.rx_messages.eq(there.rx_messages),
+                    node.link[port].tx_messages.eq(link.tx_messages),
                 ]
         return m
 
@@ -191,8 +191,12 @@ class RingBench:
             plain=[self.inputs],
             backing=self.backing,
         )
-        arbiter = register_write(self.config, "arbiter", refresh=0)
-        await self.write(rank, [*node.writes, arbiter])
+        await self.write(rank, [*self.settings(), *node.writes])
+
+    def settings(self) -> list[Write]:
+        """Writes of what is chosen for short runs: no refresh, ports that are silent no longer than they must be."""
+        settings = {"arbiter": {"refresh": 0}, "link_silence": {"link_silence": 2 * self.config.link_latency}}
+        return [register_write(self.config, register, **values) for register, values in settings.items()]
 
     async def call(self, rank: int, epoch: int, **pulses: int) -> None:
         """Write the epoch and arm it; it may take effect later."""

@@ -1,10 +1,10 @@
 """Blocks with a fault, to put in the place of the right ones: tests must notice."""
 
-from amaranth import Module, Signal
+from amaranth import Module, Signal, Value
 from amaranth.lib.wiring import In
 
+from hw.link.send_table import SendTable
 from hw.range_table import Control, Word
-from hw.send_table import SendTable
 from hw.tracker.doorbell import Doorbell
 
 
@@ -51,9 +51,11 @@ class LeavesOutWgOffset(SendTable):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.right = right = SendTable(self._config)
-        m.d.comb += [right.write.eq(self.write), right.index.eq(self.index)]
-        for name, _ in self.send.shape():
-            if name != "wg_offset":
-                m.d.comb += self.send[name].eq(right.send[name])
+        m.submodules.right = right = SendTable(self._parameters, self._sources)
+        for (_, member, here), (_, _, there) in zip(
+            self.signature.flatten(self), right.signature.flatten(right), strict=True
+        ):
+            target, source = (there, here) if member.flow is In else (here, there)
+            m.d.comb += Value.cast(target).eq(source)
+        m.d.comb += self.send.wg_offset.eq(0)
         return m

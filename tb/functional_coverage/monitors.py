@@ -6,6 +6,9 @@ from amaranth.lib import data
 
 from hw.config import Configuration
 from hw.dma.events import DmaEvents
+from hw.link.events import LinkEvents
+from hw.link.parameters import LinkParameters
+from hw.link.wire import packet_layout
 from hw.messages import (
     Access,
     ArbiterControl,
@@ -250,35 +253,39 @@ async def watch_dma(dut: Any, config: Configuration) -> None:
 
 
 async def watch_packetizer(dut: Any, config: Configuration) -> None:
-    """Headers of the packets that stores become."""
-    packets, messages = Handshake(dut, "packets"), Messages(config)
+    """Packets that stores become."""
+    layout = packet_layout(config)
     async for _ in cycles(dut):
-        payload = packets.taken()
-        if payload is None:
+        if not port(dut, "slots__close"):
             continue
-        flit = fields(messages.link_flit, payload)
-        if flit["header"]:
-            header = fields(messages.link_header, flit["data"])
-            last = "whole sector" if header["mask"] == FULL_MASK else "part"
-            plan.PACKETIZER.sample(band(LENGTHS, header["length"] + 1), last, Access(header["access"]).name)
+        packet = fields(layout, port(dut, "slots__packet"))
+        last = "whole sector" if packet["mask"] == FULL_MASK else "part"
+        sends = "one" if packet["count"] <= 1 else "several"
+        plan.PACKETIZER.sample(band(LENGTHS, packet["length"] + 1), last, sends)
 
 
-async def watch_link_pair(dut: Any, config: Configuration) -> None:
-    """Two joined link units `a` and `b`: state of either direction, packets given to be sent."""
-    messages = Messages(config)
-    directions = {"a": "a to b", "b": "b to a"}
-    streams = {(side, kind): Handshake(dut, f"{side}_{kind}") for side in directions for kind in ("dma", "store")}
+async def watch_lane_pair(dut: Any, parameters: LinkParameters) -> None:
+    """Two joined lanes `a` and `b`: state of either direction, packets given to be sent, what went wrong."""
+    layout = packet_layout(parameters)
     async for _ in cycles(dut):
-        for side, direction in directions.items():
-            states = {"no grant": "no_grant", "no credit": "no_credit", "idle": "idle"}
-            state = next((name for name, flag in states.items() if port(dut, f"{side}_{flag}")), "busy")
-            plan.LINK.sample(direction, state)
-        for (side, kind), stream in streams.items():
-            payload = stream.taken()
-            flit = fields(messages.link_flit, payload or 0)
-            if flit["header"]:
-                length = fields(messages.link_header, flit["data"])["length"] + 1
-                plan.LINK_PACKET.sample(directions[side], kind, band(LENGTHS, length))
+        for side, direction in (("a", "a to b"), ("b", "b to a")):
+            events = port(dut, f"{side}_events")
+            seen = {
+                name
+                for place in range(parameters.links)
+                for name, value in fields(LinkEvents, events >> place * LinkEvents.size).items()
+                if value
+            }
+            states = {"no grant": "no_grant", "no credit": "no_credit", "busy": "sent_flits"}
+            plan.LINK.sample(direction, next((name for name, flag in states.items() if flag in seen), "idle"))
+            for trouble in seen & set(plan.TROUBLE):
+                plan.LINK_TROUBLE.sample(direction, trouble)
+            closes = port(dut, f"{side}_close")
+            for number, source in enumerate(("dma", "store")):
+                if closes >> number & 1:
+                    packet = fields(layout, port(dut, f"{side}_packets") >> number * layout.size)
+                    sends = "one" if packet["count"] == 1 else "several"
+                    plan.LINK_PACKET.sample(direction, source, band(LENGTHS, packet["length"] + 1), sends)
 
 
 async def watch_registers(dut: Any, config: Configuration) -> None:

@@ -140,7 +140,7 @@ DMA = Group(
     buffers=("always free", "waited for"),
 )
 PACKETIZER = Group(
-    "packetizer.packet", _ARGUED, length=tuple(LENGTHS), last=("whole sector", "part"), access=("STORE", "UPDATE")
+    "packetizer.packet", _ARGUED, length=tuple(LENGTHS), last=("whole sector", "part"), sends=("one", "several")
 )
 LINK = Group(
     "link.state",
@@ -154,7 +154,10 @@ LINK_PACKET = Group(
     direction=("a to b", "b to a"),
     source=("dma", "store"),
     length=tuple(LENGTHS),
+    sends=("one", "several"),
 )
+TROUBLE = ("damaged", "again", "cut", "dead")
+LINK_TROUBLE = Group("link.trouble", _ARGUED, direction=("a to b", "b to a"), event=TROUBLE)
 
 REGISTERS = Group(
     "registers.access",
@@ -182,5 +185,6 @@ GROUPS = (
     PACKETIZER,
     LINK,
     LINK_PACKET,
+    LINK_TROUBLE,
     REGISTERS,
 )

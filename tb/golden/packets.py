@@ -1,4 +1,4 @@
-"""Golden model of the link packets: the sectors of a WF tile, how they are cut into packets, the header check."""
+"""Golden model of the link packets: the sectors of a WF tile, and how they are cut into packets."""
 
 from dataclasses import dataclass
 
@@ -53,19 +53,3 @@ def row_packets(sectors: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
             packets.append([])
         packets[-1].append((va, mask))
     return packets
-
-
-def crc16(bits: list[int]) -> int:
-    """CRC-16/CCITT-FALSE (polynomial 1021, initial FFFF, not reflected) of `bits`, first bit first."""
-    check = 0xFFFF
-    for bit in bits:
-        top = check >> 15
-        check = (check << 1) & 0xFFFF
-        if top ^ bit:
-            check ^= 0x1021
-    return check
-
-
-def header_crc(header: int, bits: int) -> int:
-    """CRC of a header of `bits` bits (its CRC field not among them), least significant bit first."""
-    return crc16([header >> position & 1 for position in range(bits)])

@@ -56,7 +56,7 @@ module bench_dram #(parameter SECTORS = 4096) (
 endmodule
 
 module four_state_ring #(
-    parameter GPUS = 2, REGISTERS = 1, STORES = 1, EXPECTED = 1, LIMIT = 100000,
+    parameter GPUS = 2, FLIT = 2, MESSAGE = 2, REGISTERS = 1, STORES = 1, EXPECTED = 1, LIMIT = 100000,
     parameter [15:0] STATUS = 0, CONTROL = 0,
     parameter [31:0] ARMED = 0, ARM = 0
 );
@@ -66,9 +66,9 @@ module four_state_ring #(
     reg [1023:0] tables;
     reg [55:0]  registers [0:REGISTERS-1];
     reg [295:0] expected [0:EXPECTED-1];
-    wire [257:0] tx [0:2*GPUS-1];
+    wire [FLIT-1:0] tx [0:2*GPUS-1];
     wire         tx_valid [0:2*GPUS-1];
-    wire [9:0]   rx_control [0:2*GPUS-1];
+    wire [MESSAGE-1:0] rx_messages [0:2*GPUS-1];
     // The host's bus, to one node at a time.
     reg [15:0] awaddr, araddr;
     reg [31:0] wdata;
@@ -96,9 +96,9 @@ module four_state_ring #(
         wire [1:0] bresp, rresp;
         wire [15:0] range_done;
         wire [1:0] link_ready;
-        reg [257:0] flit_0, flit_1;
+        reg [FLIT-1:0] flit_0, flit_1;
         reg flit_valid_0, flit_valid_1;
-        reg [9:0] control_0, control_1;
+        reg [MESSAGE-1:0] messages_0, messages_1;
 
         t3_node node (
             .clk(clk), .rst(rst),
@@ -111,13 +111,13 @@ module four_state_ring #(
             .compute__0__payload(payload), .compute__0__valid(valid), .compute__0__ready(ready),
             .responses__0__payload(response), .responses__0__valid(response_valid), .responses__0__ready(1'b1),
             .link__0__tx__payload(tx[2*g]), .link__0__tx__valid(tx_valid[2*g]), .link__0__tx__ready(1'b1),
-            .link__0__tx_control(control_0),
+            .link__0__tx_messages(messages_0),
             .link__0__rx__payload(flit_0), .link__0__rx__valid(flit_valid_0), .link__0__rx__ready(link_ready[0]),
-            .link__0__rx_control(rx_control[2*g]),
+            .link__0__rx_messages(rx_messages[2*g]),
             .link__1__tx__payload(tx[2*g+1]), .link__1__tx__valid(tx_valid[2*g+1]), .link__1__tx__ready(1'b1),
-            .link__1__tx_control(control_1),
+            .link__1__tx_messages(messages_1),
             .link__1__rx__payload(flit_1), .link__1__rx__valid(flit_valid_1), .link__1__rx__ready(link_ready[1]),
-            .link__1__rx_control(rx_control[2*g+1]),
+            .link__1__rx_messages(rx_messages[2*g+1]),
             .dram__0__row(row), .dram__0__column(column), .dram__0__write_data(write_data),
             .dram__0__read_data(read_data),
             .launches__payload(launch), .launches__valid(launch_valid), .launches__ready(1'b1),
@@ -134,8 +134,8 @@ module four_state_ring #(
             flit_valid_1 <= !rst && tx_valid[2*LAST];
             flit_0 <= tx[2*NEXT+1];
             flit_1 <= tx[2*LAST];
-            control_0 <= rst ? 10'b0 : rx_control[2*NEXT+1];
-            control_1 <= rst ? 10'b0 : rx_control[2*LAST];
+            messages_0 <= rst ? 0 : rx_messages[2*NEXT+1];
+            messages_1 <= rst ? 0 : rx_messages[2*LAST];
             if (rst) begin
                 valid <= 0;
                 next <= 0;
@@ -150,15 +150,15 @@ module four_state_ring #(
         always @(negedge clk) if (checking) begin
             if (^{awready[g], wready[g], bvalid[g], arready[g], rvalid[g], irq[g], done[g], range_done, ready,
                   response_valid, launch_valid, tx_valid[2*g], tx_valid[2*g+1], link_ready, row[0], column[0],
-                  rx_control[2*g][1:0], rx_control[2*g+1][1:0], read_data[0]} === 1'bx) complain("control", g);
+                  rx_messages[2*g][0], rx_messages[2*g+1][0], read_data[0]} === 1'bx) complain("control", g);
             if (bvalid[g] && ^bresp === 1'bx) complain("bresp", g);
             if (rvalid[g] && ^{rresp, rdata[g]} === 1'bx) complain("rdata", g);
             if (launch_valid && ^launch === 1'bx) complain("launches", g);
             if (response_valid && ^response === 1'bx) complain("responses", g);
             if (tx_valid[2*g] && ^tx[2*g] === 1'bx) complain("tx of port 0", g);
             if (tx_valid[2*g+1] && ^tx[2*g+1] === 1'bx) complain("tx of port 1", g);
-            if (rx_control[2*g][1] && ^rx_control[2*g] === 1'bx) complain("rx_control of port 0", g);
-            if (rx_control[2*g+1][1] && ^rx_control[2*g+1] === 1'bx) complain("rx_control of port 1", g);
+            if (rx_messages[2*g][0] && ^rx_messages[2*g] === 1'bx) complain("rx_messages of port 0", g);
+            if (rx_messages[2*g+1][0] && ^rx_messages[2*g+1] === 1'bx) complain("rx_messages of port 1", g);
             if (row[0] && ^row[2:1] === 1'bx) complain("row command", g);
             if (row[0] && row[2:1] == 0 && ^row === 1'bx) complain("activated row", g);
             if (row[0] && row[2:1] == 1 && ^row[7:3] === 1'bx) complain("precharged bank", g);

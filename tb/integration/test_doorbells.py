@@ -14,8 +14,9 @@ from amaranth import Module
 from cocotb.triggers import ClockCycles
 
 from hw import node
-from hw.dma import engine
-from hw.dma.engine import DmaEngine
+from hw.link import egress
+from hw.link.egress import Egress
+from hw.link.lane import LinkLane
 from hw.messages import Fault
 from hw.node import Node
 from hw.registers.map import find_register
@@ -251,15 +252,22 @@ class SameNumbers(Node):
     """A wrong node, which sends a block under the wg that it has here."""
 
     def elaborate(self, platform: object) -> Module:
-        with patch.object(node, "DmaEngine", SendsSameNumbers):
+        with patch.object(node, "LinkLane", SendsSameNumbers):
             return super().elaborate(platform)
 
 
-class SendsSameNumbers(DmaEngine):
-    """A DMA engine that knows of no wg offset."""
+class SendsSameNumbers(LinkLane):
+    """A lane that knows of no wg offset."""
+
+    def _egress(self) -> Egress:
+        return EgressOfSameNumbers(self._parameters)
+
+
+class EgressOfSameNumbers(Egress):
+    """The egress of that lane."""
 
     def elaborate(self, platform: object) -> Module:
-        with patch.object(engine, "SendTable", LeavesOutWgOffset):
+        with patch.object(egress, "SendTable", LeavesOutWgOffset):
             return super().elaborate(platform)
 
 

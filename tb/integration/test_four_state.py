@@ -19,6 +19,7 @@ from pyosys import libyosys
 
 from hw.config import Configuration, preset
 from hw.export.verilog import to_systemverilog
+from hw.link.wire import flit_layout, message_layout
 from hw.messages import Access, Messages, TrafficClass
 from hw.near_bank.bank_group import BankGroupUnit
 from hw.node import Node
@@ -98,7 +99,8 @@ def write_tables(config: Configuration, folder: Path) -> dict[str, int]:
     for rank in range(GPUS):
         program, topology = ring_reduce_scatter(GPUS), ring(GPUS, config.links)
         placements = {"output": Placement(ARRAY_BASE, TILING)}
-        writes = compile_program(program, config, topology, rank, placements, backing=backing).writes
+        silence = register_write(config, "link_silence", link_silence=1)
+        writes = [silence, *compile_program(program, config, topology, rank, placements, backing=backing).writes]
         enable = register_write(config, "interrupt_enable", fault=1)
         registers += [
             f"{rank:02x}{address:04x}{value:08x}" for address, value in [*writes, *arbiter_writes(config), enable]
@@ -117,6 +119,8 @@ def write_tables(config: Configuration, folder: Path) -> dict[str, int]:
     status = find_register(config, "status")
     return {
         "GPUS": GPUS,
+        "FLIT": flit_layout(config).size,
+        "MESSAGE": message_layout(config).size,
         "REGISTERS": len(registers),
         "STORES": len(requests),
         "EXPECTED": len(expected),

@@ -52,8 +52,8 @@ BLOCKS = {
         ("tb/unit/dma/test_dma_engine.py", "-k=random_blocks or any_geometry or every_size or come_last or large"),
     ),
     "store_packetizer": Block(paths_of("store_packetizer"), ("tb/unit/link/test_packetizer.py",)),
-    "link_unit": Block(paths_of("link_unit"), ("tb/unit/link/test_link.py", "tb/unit/link/test_link_epochs.py")),
     "memory_clear": Block(paths_of("memory_clear"), ("tb/unit/test_memory_clear.py",)),
+    "link_lane": Block(paths_of("link_lane"), ("tb/unit/link/test_link_lane.py", "tb/unit/link/test_link_epochs.py")),
     "register_file": Block(
         paths_of("register_file"),
         ("tb/unit/registers/test_registers.py", "tb/unit/registers/test_registers_interrupts.py"),

@@ -27,6 +27,7 @@ from sim.topologies.mesh import mesh
 from sim.topologies.ring import ring
 
 PAPER = preset("paper")
+PEERS = find_register(preset("paper"), "link_peers_0").address
 CASES = json.loads((Path(__file__).parents[1] / "data" / "ring_register_writes.json").read_text())
 
 
@@ -51,15 +52,27 @@ def compiled(case: dict[str, Any]) -> list[NodeProgram]:
     ]
 
 
+def sends_by_peer(node: NodeProgram) -> set[tuple[int, int]]:
+    """(peer, OFFSET_HIGH) of every send, of each peer one."""
+    words = {divmod((at - SEND_BASE) // 4, 4): value for at, value in node.writes if at >= SEND_BASE}
+    found = {words[number, SendWord.CONTROL] & 0x3F: words[number, SendWord.OFFSET_HIGH] for number, _ in words}
+    return set(found.items())
+
+
 def before_sends(node: NodeProgram) -> list[list[int]]:
     """The writes of `node` for a range table whose entries hold their send themselves, as when they were recorded:
-    words 5 and 6 the distance, and in CONTROL access, traffic class and peer where first send and count are now."""
+    words 5 and 6 the distance, and in CONTROL access, traffic class and peer where first send and count are now; and
+    for two registers with the port of each peer where now is whose packets the ports take."""
     writes, words, numbers = [], {}, []
     for address, value in node.writes:
         if address >= SEND_BASE:
             words[divmod((address - SEND_BASE) // 4, 4)] = value
             continue
         index, word = divmod((address - WINDOW_BASE) // 4, 32)
+        if address == PEERS:
+            route = sum((send_high >> 28) << peer for peer, send_high in sends_by_peer(node))
+            writes += [[0x24, route & 0xFFFFFFFF], [0x28, route >> 32]]
+            continue
         if index < 0:
             writes.append([address, value])
             continue
@@ -69,6 +82,7 @@ def before_sends(node: NodeProgram) -> list[list[int]]:
             control, low, high = 1 << 6 | (1 if index < len(node.ranges) else 3) << 12, 0, 0
             if count:
                 control, low, high = (words[first, number.value] for number in SendWord)
+                high &= 0xFFFFF
                 numbers.append(first)
                 assert count == 1 and control >> 16 == 0
                 sent = value >> 5 & 0xF, control >> 8 & 0xF
@@ -122,7 +136,8 @@ def send_of(writes: tuple[Write, ...], number: int) -> dict[str, int]:
     words = {SendWord((at - SEND_BASE) // 4 % 4): value for at, value in writes if (at - SEND_BASE) // 16 == number}
     control = words[SendWord.CONTROL]
     fields = {name: control >> at.offset & ((1 << at.width) - 1) for name, at in SEND_WORDS[SendWord.CONTROL]}
-    return {**fields, "offset": words[SendWord.OFFSET_LOW] | words[SendWord.OFFSET_HIGH] << 32}
+    high = words[SendWord.OFFSET_HIGH]
+    return {**fields, "offset": words[SendWord.OFFSET_LOW] | (high & 0xFFFFF) << 32, "port": high >> 28}
 
 
 def decode(writes: tuple[Write, ...]) -> tuple[dict[int, dict[Word, int]], dict[int, int]]:
@@ -162,7 +177,7 @@ def test_programmed_ranges_of_a_rank(banks: int, direction: int) -> None:
     peer, straight = 2 + direction, 2 - direction
     for name, value in (
         ("rank", 2),
-        ("route_low", 0 if direction == 1 else 1 << peer),
+        ("link_peers_0", 0x8183),
         ("epoch", 9),
         ("spill_base_low", backing),
         ("expected_blocks", 2 * 4 * (4 + 4 + 2)),
@@ -282,8 +297,8 @@ def test_more_ports_than_a_node_has_are_refused() -> None:
     ):
         compile_program(direct_reduce_scatter(4), PAPER, mesh(4), 0, placements)
     node = compile_program(direct_reduce_scatter(3), PAPER, mesh(3), 1, placements)
-    _, registers = decode(node.writes)
-    assert registers[find_register(PAPER, "route_low").address] == 1 << 0  # to rank 0 by port 1, to rank 2 by port 0
+    ports = {send["peer"]: send["port"] for send in (send_of(node.writes, number) for number in range(2))}
+    assert ports == {0: 1, 2: 0}
 
 
 def pair(regions: Callable[[int], list[Region]]) -> Program:
@@ -344,15 +359,15 @@ def test_sends_that_the_hardware_has_not_are_refused() -> None:
             return [Region("b", 1, updates=1)]
         return [Region("a", 0, sends=(Send(1, "b", 1),), via=Via.STORE)]
 
-    def twice(rank: int) -> list[Region]:
+    def often(rank: int) -> list[Region]:
         if rank:
-            return [Region("a", 0, updates=1), Region("b", 0, updates=1)]
-        return [Region("a", 0, updates=1, sends=(Send(1, "a", 0), Send(1, "b", 0)))]
+            return [Region("a", 0, updates=17)]
+        return [Region("a", 0, updates=1, sends=(Send(1, "a", 0),) * 17)]
 
     placements = {"a": Placement(0, Tiling(128, 128)), "b": Placement(1 << 20, Tiling(128, 64))}
     for regions, message in (
         (elsewhere, r"a\[0\] is sent to b\[1\], whose tiles are others"),
-        (twice, "pair on 2 GPUs needs 2 sends of one block, a node has 1"),
+        (often, "pair on 2 GPUs needs 17 sends, a node has 16"),
     ):
         with pytest.raises((DriverError, ProgramError), match=message):
             compile_program(pair(regions), PAPER, ring(2), 0, placements)

@@ -13,7 +13,15 @@ from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
 from hw.send_table import SendWord
 from sim.host.limits import DriverError
 from sim.host.range_entries import divisibility, range_words, send_words, trigger_entries
-from sim.host.register_writes import arbiter_writes, arm_writes, range_writes, register_write, send_writes, wide_writes
+from sim.host.register_writes import (
+    arbiter_writes,
+    arm_writes,
+    link_writes,
+    range_writes,
+    register_write,
+    send_writes,
+    wide_writes,
+)
 from sim.host.tiling import Tiling
 from tb.golden.tiles import count_blocks, count_tiles
 
@@ -168,9 +176,9 @@ def test_bad_tilings_are_refused(arguments, message):
         ({"base": 1 << 43}, "base must be"),
         ({"base": (1 << 43) - 5}, "length in sectors must be"),
         ({"first_send": 16}, "first_send must be a whole number from 0 to 15, got 16"),
-        ({"sends": 2}, "sends must be a whole number from 0 to 1, got 2"),
-        ({"mapping": Mapping.DMA}, "sends must be a whole number from 1 to 1, got 0"),
-        ({"tiling": Tiling(64, 64), "mapping": Mapping.REMOTE}, "sends must be a whole number from 1 to 1, got 0"),
+        ({"sends": 17}, "sends must be a whole number from 0 to 16, got 17"),
+        ({"mapping": Mapping.DMA}, "sends must be a whole number from 1 to 16, got 0"),
+        ({"tiling": Tiling(64, 64), "mapping": Mapping.REMOTE}, "sends must be a whole number from 1 to 16, got 0"),
         ({"wg_base": 65530}, "wg_base must be"),
         ({"block_wfs": 9}, "block_wfs must be a whole number from 1 to 8"),
         ({"block_base": 4090}, "trigger_blocks must be at least"),
@@ -231,10 +239,20 @@ def test_range_is_invalid_while_it_is_written():
 
 def test_register_writes():
     assert register_write(PAPER, "rank", rank=5) == (find_register(PAPER, "rank").address, 5)
-    assert wide_writes(PAPER, "route", 1 << 40 | 6) == [
-        (find_register(PAPER, "route_low").address, 6),
-        (find_register(PAPER, "route_high").address, 1 << 8),
+    assert wide_writes(PAPER, "spill_base", 1 << 40 | 6) == [
+        (find_register(PAPER, "spill_base_low").address, 6),
+        (find_register(PAPER, "spill_base_high").address, 1 << 8),
     ]
+    assert link_writes(PAPER, [3, None]) == [(find_register(PAPER, "link_peers_0").address, 0x83)]
+    slow = link_writes(preset("paper", link_latency=1024), [None, 5])
+    names = {find_register(PAPER, name).address: name for name in ("link_peers_0", "link_silence", "link_retry")}
+    assert [(names[at], value) for at, value in slow] == [
+        ("link_peers_0", 0x8500),
+        ("link_silence", 2048),
+        ("link_retry", 4096),
+    ]
+    with pytest.raises(DriverError, match="link ports of the topology must be a whole number from 0 to 2, got 3"):
+        link_writes(PAPER, [0, 1, 2])
     assert arm_writes(PAPER)[0][1] == 1
     assert arm_writes(PAPER, initialised=True)[0][1] == 9
     arbiter, limit = arbiter_writes(PAPER, Policy.COMPUTE_FIRST, Threshold.OCCUPANCY_30, 77, False)

@@ -11,7 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
-from hw.messages import Messages
+from hw.link.wire import FlitKind, flit_layout, message_layout
 from sim.errors import SimulationError
 from sim.models.link import FRACTION_BITS, LinkModel
 from tb.drivers.stream import StreamSource, stalls
@@ -33,7 +33,7 @@ async def start(dut, config: Configuration, stall: float) -> tuple[StreamSource,
     """Reset the model; returns the source and the lists of (cycle, payload) accepted and delivered, kept up to date."""
     cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
     dut.stall.value = 0
-    dut.rx_control.value = 0
+    dut.rx_messages.value = 0
     dut.rx__ready.value = 1
     source = StreamSource(dut, "tx", dut.clk, stalls(stall))
     dut.rst.value = 1
@@ -59,16 +59,13 @@ async def start(dut, config: Configuration, stall: float) -> tuple[StreamSource,
 
 def packets(config: Configuration, count: int) -> list[int]:
     """Flits of `count` packets with random data."""
-    layout = Messages(config).link_flit
-    flits = []
+    kinds = []
     for _ in range(count):
-        length = random.choice([1, 8, random.randint(1, 8)])
-        flits.append((1, 0))
-        flits += [(0, int(place == length - 1)) for place in range(length)]
-    return [
-        layout.const({"header": header, "last": last, "data": random.getrandbits(256)}).as_value().value
-        for header, last in flits
-    ]
+        kinds += [FlitKind.HEADER, *[FlitKind.DATA] * random.choice([1, 8, random.randint(1, 8)])]
+    layout = flit_layout(config)
+    place = layout["kind"].offset
+    clear = ~(3 << place)
+    return [random.getrandbits(layout.size) & clear | kind.value << place for kind in kinds]
 
 
 @cocotb.test()
@@ -83,7 +80,8 @@ async def flits_arrive_in_time(dut):
         dut.stall.value = int(random.random() * 200 < stall)
     assert [payload for _, payload in accepted] == flits
     assert delivered == [(cycle + config.link_latency, payload) for cycle, payload in accepted]
-    headers = sum(flit & 1 for flit in flits)
+    place = flit_layout(config)["kind"].offset
+    headers = sum(flit >> place & 3 == FlitKind.HEADER.value for flit in flits)
     cost = (len(flits) - headers) * 32 + headers * config.link_header_bytes
     rate = round(config.link_bytes_per_cycle * 2**FRACTION_BITS) / 2**FRACTION_BITS
     span = accepted[-1][0] - accepted[0][0]
@@ -96,35 +94,31 @@ async def flits_arrive_in_time(dut):
 
 
 @cocotb.test()
-async def control_arrives_in_time(dut):
+async def state_arrives_in_time(dut):
     config = SIZES[os.environ["SIZE"]]
     await start(dut, config, 0)
-    layout = Messages(config).link_control
+    bits = message_layout(config)["state"].width
     sent, received = [], []
     for cycle in range(3 * config.link_latency + 200):
         message = 0
         if random.random() < (1 if cycle < config.link_latency + 20 else 0.4):
-            kind = random.randint(1, 3)
-            message = (
-                layout.const({"credit": kind & 1, "grant": kind >> 1, "epoch": random.getrandbits(8)}).as_value().value
-            )
+            message = random.getrandbits(bits) << 1 | 1
             sent.append((cycle, message))
-        dut.rx_control.value = message
+        dut.rx_messages.value = message
         await ReadOnly()
-        if int(dut.tx_control.value):
-            received.append((cycle, int(dut.tx_control.value)))
+        if int(dut.tx_messages.value) & 1:
+            received.append((cycle, int(dut.tx_messages.value)))
         await RisingEdge(dut.clk)
     due = [(cycle + config.link_latency, message) for cycle, message in sent]
     assert received == [item for item in due if item[0] < 3 * config.link_latency + 200]
 
 
 class OneCycleLate(LinkModel):
-    """A wrong model whose control messages come a cycle late."""
+    """A wrong model whose state messages come a cycle late."""
 
     def elaborate(self, platform: object) -> Module:
         m = super().elaborate(platform)
-        control = m.submodules.control
-        control._latency += 1
+        m.submodules.states._latency += 1
         return m
 
 
@@ -136,12 +130,12 @@ def test_flits_arrive_in_time(size, stall):
 
 
 @pytest.mark.parametrize("size", ["paper", "short", "two"])
-def test_control_arrives_in_time(size):
-    simulate(link_model(SIZES[size]), "link_model", __name__, "control_arrives_in_time", environment={"SIZE": size})
+def test_state_arrives_in_time(size):
+    simulate(link_model(SIZES[size]), "link_model", __name__, "state_arrives_in_time", environment={"SIZE": size})
 
 
-def test_late_control_is_caught():
+def test_late_state_is_caught():
     with pytest.raises(SimulationError):
         simulate(
-            OneCycleLate(SIZES["two"]), "link_model", __name__, "control_arrives_in_time", environment={"SIZE": "two"}
+            OneCycleLate(SIZES["two"]), "link_model", __name__, "state_arrives_in_time", environment={"SIZE": "two"}
         )

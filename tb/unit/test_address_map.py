@@ -51,6 +51,7 @@ class Range:
     wg_count: int
     wfs: int
     first_send: int
+    sends: int
 
     def words(self, va_bits):
         """What is programmed; bits that the address map does not read are anything."""
@@ -63,7 +64,8 @@ class Range:
             | self.first_touch << 9
             | self.tracked << 10
             | self.first_send << 12
-            | random.getrandbits(32) & ~0x3F7FF
+            | self.sends << 18
+            | random.getrandbits(32) & ~0xFFF7FF
         )
         high = max(va_bits - 32, 0)
         return {
@@ -79,37 +81,21 @@ class Range:
 
 @dataclass
 class Send:
-    peer: int
     access: int
-    alu: int
     dtype: int
-    traffic_class: int
-    wg_offset: int
-    offset: int
 
-    def words(self, va_bits):
+    def words(self):
         """What is programmed; bits that the address map does not read are anything."""
-        moved = self.offset % (1 << va_bits)
-        high = max(va_bits - 32, 0)
-        control = self.peer | self.access << 6 | self.alu << 8 | self.dtype << 10 | self.traffic_class << 12
+        control = self.access << 6 | self.dtype << 10 | random.getrandbits(32) & ~0xCC0
         return {
-            SendWord.CONTROL: control | random.getrandbits(2) << 14 | self.wg_offset << 16,
-            SendWord.OFFSET_LOW: moved & 0xFFFFFFFF,
-            SendWord.OFFSET_HIGH: moved >> 32 | random.getrandbits(32 - high) << high,
+            SendWord.CONTROL: control,
+            SendWord.OFFSET_LOW: random.getrandbits(32),
+            SendWord.OFFSET_HIGH: random.getrandbits(32),
         }
 
 
-def random_send(config):
-    moved = random.choice((0, 1 << 33, random.getrandbits(config.va_sector_bits)))
-    return Send(
-        peer=random.randrange(64),
-        access=random.choice((STORE, UPDATE)),
-        alu=random.randrange(4),
-        dtype=random.randrange(4),
-        traffic_class=random.randrange(4),
-        wg_offset=random.choice((0, random.randrange(300), random.getrandbits(16))),
-        offset=random.randint(-5000, 5000) + moved,
-    )
+def random_send():
+    return Send(access=random.choice((STORE, UPDATE)), dtype=random.randrange(4))
 
 
 def whole_elements(mask, size):
@@ -117,7 +103,7 @@ def whole_elements(mask, size):
     return all((mask >> at) % (1 << size) in (0, (1 << size) - 1) for at in range(0, 32, size))
 
 
-def golden(config, ranges, sends, request, armed, epoch):
+def golden(ranges, sends, ports, request, armed, epoch):
     """(output, payload fields) of one access: output is local, remote, refused_reads or None, then the fault or
     None."""
     index, found = next(((i, r) for i, r in enumerate(ranges) if r.base <= request["va"] < r.limit), (0, None))
@@ -131,7 +117,7 @@ def golden(config, ranges, sends, request, armed, epoch):
             fault = Fault.REMOTE_READ
     else:
         remote = found.mapping == REMOTE
-        update = UPDATE in (request["access"], send.access if remote else found.access)
+        update = UPDATE in ((send.access,) if remote else (request["access"], found.access))
         in_tiles = found.wg_base <= request["wg"] < found.wg_base + found.wg_count and request["wf"] < found.wfs
         if (remote or found.tracked) and not armed:
             fault = Fault.NOT_ARMED
@@ -147,12 +133,10 @@ def golden(config, ranges, sends, request, armed, epoch):
         return None, {}, fault
     kept = {name: request[name] for name in ("wf", "mask", "data")}
     write = request["access"] != READ
-    kept["access"] = READ if not write else UPDATE if update else STORE
     if write and found.mapping == REMOTE:
-        kept["va"] = (request["va"] + send.offset) % (1 << config.va_sector_bits)
-        kept["wg"] = (request["wg"] + send.wg_offset) % (1 << config.wg_bits)
-        kept.update({name: getattr(send, name) for name in ("alu", "dtype", "traffic_class", "peer")})
-        return "remote", {**kept, "epoch": epoch}, None
+        kept.update({name: request[name] for name in ("va", "wg")}, first_send=found.first_send, sends=found.sends)
+        return "remote", {**kept, "epoch": epoch, "port": ports[found.first_send]}, None
+    kept["access"] = READ if not write else UPDATE if update else STORE
     kept["alu"], kept["dtype"] = found.alu, found.dtype
     kept.update(
         va=request["va"],
@@ -193,6 +177,7 @@ def random_ranges(config):
                 wg_count=wg_count,
                 wfs=random.randint(1, 8),
                 first_send=random.randrange(config.sends),
+                sends=random.getrandbits(6),
             )
         )
     return ranges
@@ -293,9 +278,11 @@ async def every_access_goes_where_the_rules_say(dut):
     cocotb.start_soon(count_refused())
     for _ in range(TABLES):
         ranges = random_ranges(config)
-        sends = [random_send(config) for _ in range(config.sends)]
-        for index, send in enumerate(sends):
-            await program_send(dut, index, send.words(config.va_sector_bits))
+        sends = [random_send() for _ in range(config.sends)]
+        ports = [random.randrange(config.links) for _ in range(config.sends)]
+        for index, (send, port) in enumerate(zip(sends, ports, strict=True)):
+            await program_send(dut, index, send.words())
+            getattr(dut, f"port_of__{index}").value = port
         for index in range(config.ranges):
             await program(dut, index, ranges[index].words(config.va_sector_bits) if index < len(ranges) else UNUSED)
         epoch = random.getrandbits(config.epoch_bits)
@@ -313,7 +300,7 @@ async def every_access_goes_where_the_rules_say(dut):
             for number in range(count):
                 request = random_request(config, ranges, number % 256)
                 source.queue.append(pack(messages.compute_request, **request))
-                output, fields, fault = golden(config, ranges, sends, request, armed, current)
+                output, fields, fault = golden(ranges, sends, ports, request, armed, current)
                 if output:
                     expected[output].append(fields)
                 if fault is not None:
@@ -337,7 +324,7 @@ async def one_access_a_cycle_in_three_cycles(dut):
     config = configuration()
     messages = Messages(config)
     await start(dut)
-    plain = Range(1000, 9000, LOCAL, STORE, 0, 0, 0, 0, 0, 1, 1, 0)
+    plain = Range(1000, 9000, LOCAL, STORE, 0, 0, 0, 0, 0, 1, 1, 0, 0)
     await program(dut, 0, plain.words(config.va_sector_bits))
     dut.local__ready.value = 1
     first = None

@@ -11,7 +11,7 @@ from hw.address_map import AddressMap, AddressMapParameters
 from hw.config import Configuration, ConfigurationError
 from hw.dma import DmaEngine, DmaParameters
 from hw.dram_timing import Timing
-from hw.link import LinkParameters, LinkUnit, PacketizerParameters, StorePacketizer
+from hw.link import LinkLane, LinkParameters, PacketizerParameters, StorePacketizer
 from hw.memory_clear import MemoryClear
 from hw.memory_controller import ControllerParameters, MemoryController
 from hw.near_bank import BankGroupUnit, NearBankParameters
@@ -38,7 +38,7 @@ BLOCKS: dict[str, tuple] = {
     "spill port": (SpillPort, SpillParameters, {**TRACKER, "far_backing_store": True}),
     "dma engine": (DmaEngine, DmaParameters, {**WIDTHS, "channels": 2, "dma_packets": 64}),
     "packetizer": (StorePacketizer, PacketizerParameters, {"channels": 2, "remote_queue_depth": 3, "store_packets": 1}),
-    "link unit": (LinkUnit, LinkParameters, {**WIDTHS, "channels": 2, "links": 1, "link_receive_packets": 2}),
+    "link lane": (LinkLane, LinkParameters, {**WIDTHS, "channels": 2, "links": 1, "link_receive_packets": 2}),
     "register file": (RegisterFile, RegisterParameters, {**TRACKER, "gpus": 8, "timing": Timing(refresh=False)}),
 }
 
@@ -89,8 +89,13 @@ def test_a_package_says_what_it_is_and_names_its_public_parts(path):
             "dram_queue_depth must be one of 1, 2, 4, 8, 16, 32, 64; got 3",
         ),
         (ControllerParameters, {"timing": 14}, "timing must be a Timing, got 14"),
-        (DmaParameters, {"dma_packets": 3}, "dma_packets must be one of 1, 2, 4, 8, 16, 32, 64, 128; got 3"),
-        (LinkParameters, {"links": 3}, "links must be one of 1, 2; got 3"),
+        (DmaParameters, {"dma_packets": 513}, "dma_packets must be from 1 to 512; got 513"),
+        (LinkParameters, {"links": 16}, "links must be one of 1, 2, 3, .*, 15; got 16"),
+        (
+            LinkParameters,
+            {"link_sequence_bits": 7},
+            "link_sequence_bits must be at least .: sequence numbers count twice",
+        ),
         (PacketizerParameters, {"remote_queue_depth": 0}, "remote_queue_depth must be from 1 to 1024; got 0"),
         (RegisterParameters, {"gpus": 1}, "gpus must be from 2 to 64; got 1"),
         (SpillParameters, {"far_backing_store": 1}, "far_backing_store must be true or false, got 1"),
@@ -99,7 +104,7 @@ def test_a_package_says_what_it_is_and_names_its_public_parts(path):
         (TrackerParameters, {"tracker_sets": 4, "tracker_banks": 8}, r"tracker_banks must divide tracker_sets \(4\)"),
         (TrackerParameters, {"tracker_sets": 512, "wg_bits": 9}, "wg_bits must be greater than log2.* = 9, got 9"),
         (Configuration, {"link_bandwidth": 2000}, "link_bandwidth must be at most 1024 GB/s with 1 channels"),
-        (Configuration, {"links": 3}, "links must be one of 1, 2; got 3"),
+        (Configuration, {"links": 0}, "links must be one of 1, 2, 3, .*, 15; got 0"),
     ],
 )
 def test_what_cannot_be_built_is_refused_by_name(kind, values, message):

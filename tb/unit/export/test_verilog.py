@@ -69,5 +69,5 @@ def test_only_equal_submodules_become_one(steps, modules):
 
 
 def test_the_same_component_gives_the_same_text():
-    first, second = (to_systemverilog(BLOCKS["t3_link_unit"](PRESETS["tiny"]), "link") for _ in range(2))
+    first, second = (to_systemverilog(BLOCKS["t3_link_lane"](PRESETS["tiny"]), "link") for _ in range(2))
     assert first == second

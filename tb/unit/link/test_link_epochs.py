@@ -1,165 +1,421 @@
-"""Ends of an epoch on a link: what waits is discarded, what was begun arrives whole, nothing is taken for a later
-epoch."""
+"""Ends of an epoch on a link, and neighbours that do not keep to the rules: what waits is discarded, what arrives is
+whole, nothing is taken for a later epoch, and nothing that a port is told harms another."""
 
+import json
 import os
 import random
+from collections import Counter
+from collections.abc import Callable
 from functools import cache
 
 import cocotb
 import pytest
-from cocotb.triggers import ClockCycles, RisingEdge
+from amaranth import Module
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
-from hw.config import preset
+from hw.link.egress import DMA, STORES
+from hw.link.lane import LinkLane
+from hw.link.parameters import LinkParameters
+from hw.link.wire import FlitKind, flit_layout, header_layout, message_layout, state_layout
 from hw.messages import Fault
-from tb.drivers.link_pair import RANGES, SIDES, LinkPair, PairBench
-from tb.drivers.payload import unpack
+from sim.errors import SimulationError
+from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair
+from tb.drivers.lossy_wire import LossyWire, Weather
+from tb.drivers.payload import pack, unpack
+from tb.golden.flit_check import flit_check
 from tb.runner import simulate
 
 SIZES = {
-    "paper": preset("paper", ranges=RANGES, link_latency=40, link_bandwidth=1024, link_receive_packets=4),
-    "tiny_four_channels": preset("tiny", channels=4, ranges=RANGES, link_latency=1, link_bandwidth=256),
+    "two": LinkParameters(links=2, dma_packets=8, store_packets=8, link_receive_packets=4, link_repeat=16),
+    "four_channels": LinkParameters(
+        links=2, ranges=4, channels=4, dma_packets=4, store_packets=4, link_receive_packets=2, link_repeat=16
+    ),
 }
+CLEAR = Weather()
+STORM = Weather(drop=0.02, damage=0.03, double=0.02, delay=0.03, late=40)
 PACKETS = 12
-FLITS = 9
-"""Most flits of a packet."""
-
-link_pair = cache(LinkPair)
+CHECK_BITS = 24
 
 
-class EpochBench(PairBench):
-    """A pair whose side `a` sends in epochs that end before everything is sent."""
+@cache
+def effects(bits: int) -> tuple[int, list[int]]:
+    """The check of no message bits, and what each of `bits` changes of it: it is linear."""
+    none = flit_check(0, bits)
+    return none, [flit_check(1 << place, bits) ^ none for place in range(bits)]
 
-    def tell(self, side: str, **values: int) -> None:
-        for name, value in values.items():
-            getattr(self.dut, f"{side}_{name}").value = value
 
-    async def call(self, *sides: str) -> None:
-        """Arm the next epoch at `sides`."""
-        self.epoch = self.epoch % 255 + 1
-        for side in sides:
-            self.tell(side, epoch=self.epoch, armed=1, arm=1)
-        await RisingEdge(self.dut.clk)
-        for side in sides:
-            self.tell(side, arm=0)
+def sealed(word: int, bits: int) -> int:
+    """A word of the wire with the check that belongs to the rest of it."""
+    body = word & (1 << bits - CHECK_BITS) - 1
+    check, changes = effects(bits - CHECK_BITS)
+    for place, change in enumerate(changes):
+        check ^= change if body >> place & 1 else 0
+    return body | check << bits - CHECK_BITS
 
-    def flits_waiting(self) -> int:
-        return sum(len(source.queue) for source in self.sources.values())
 
-    def writes(self, side: str, epoch: int) -> tuple[list, list]:
-        """Writes of an epoch that arrived, and those that were to, in order of their values."""
+class ForgingWire(LossyWire):
+    """A wire behind a neighbour that lies: `forge` says what it sends instead of a word."""
 
-        def of(requests: list) -> list:
-            return sorted(sorted(request.items()) for request in requests if request["epoch"] == epoch)
+    def __init__(self, wire: LossyWire, forge: Callable[[int], int]):
+        super().__init__(wire.bits, wire.latency, wire.weather)
+        self.forge = forge
 
-        return of(self.received(side)), of(self.expected[side])
+    def put(self, now: int, word: int) -> None:
+        super().put(now, self.forge(word))
 
-    def check_ended(self, epoch: int) -> int:
-        """What arrived at `b` of `epoch` are whole packets, each once; returns how many."""
-        arrived, due = self.writes("b", epoch)
-        packets = {dict(request)["wg"] for request in arrived}
-        assert arrived == [request for request in due if dict(request)["wg"] in packets]
-        return len(packets)
+
+class AlwaysArmed(LinkLane):
+    """The wrong variant: arrivals do not hear that their epoch has ended."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        for port in range(self._parameters.links):
+            m.d.comb += m.submodules[f"ingress_{port}"].armed.eq(1)
+        return m
+
+
+class LeftWhenSent(LinkLane):
+    """The wrong variant: everything has left when it was closed."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.all_left.eq(1)
+        return m
+
+
+class EpochBench(LaneBench):
+    """A pair whose sides are armed one by one, and whose epochs end before everything is sent."""
+
+    @classmethod
+    def of(cls, dut) -> "EpochBench":
+        weather = Weather(**json.loads(os.environ["WEATHER"]))
+        return cls(dut, SIZES[os.environ["SIZE"]], 20, weather, stall=20)
+
+    def arm(self, *sides: str) -> None:
+        """The next epoch at both sides, armed at `sides`."""
+        number = self.epoch["a"] % 255 + 1
+        for side in SIDES:
+            self.forget(side)
+            self.epoch[side] = number
+            self.signal(side, "epoch").value = number
+            self.signal(side, "armed").value = int(side in sides)
+        self.stop_sources.clear()
+        self.discarded.clear()
+
+    async def drain(self, limit: int) -> int:
+        """Disarm `a`; what was closed leaves or is discarded within `limit` cycles. Returns the sends closed."""
+        self.dut.a_armed.value = 0
+        await self.stop(["a"])
+        self.drop_queued("a")
+        start = self.now
+        while not self.is_empty("a"):
+            assert self.now < start + limit, "the epoch does not come to its end"
+            await RisingEdge(self.dut.clk)
+            await ReadOnly()
+            await RisingEdge(self.dut.clk)
+        await ClockCycles(self.dut.clk, 100)
+        return sum(len(packet.sends) for packet in self.packets["a"].values())
+
+    def arrived(self) -> int:
+        """Sends of `a` that have arrived, each whole."""
+        counts = [(packet, count) for packet in self.packets["a"].values() for count in packet.arrived.values()]
+        assert all(count == len(packet.sectors) for packet, count in counts), "a part of a packet was written"
+        return len(counts)
+
+    def refused(self) -> list[dict[str, int]]:
+        """Faults at `b` since the last time."""
+        faults = [unpack(self.messages.fault_record, bits) for bits in self.faults["b"].received]
+        self.faults["b"].received.clear()
+        return faults
 
 
 @cocotb.test()
 async def an_ended_epoch_is_discarded(dut):
-    """Packets that wait for a grant, for a credit, or their turn are discarded whole when their epoch ends, a flit a
-    cycle and source; what was begun is sent to its end. The next epoch finds nothing in its way, and no credit
-    missing."""
-    config = SIZES[os.environ["SIZE"]]
-    stopped = [False]
-    bench = EpochBench(dut, config, memory_stall=lambda: stopped[0])
-    await bench.reset(armed=False)
-    for reason in ("silent", "full", "busy", "busy") * int(os.environ["ROUNDS"]):
-        bench.fix_routes()
-        await bench.call(*(("a",) if reason == "silent" else ("a", "b")))
-        stopped[0] = reason == "full"
-        before = bench.counted("a")
+    """Packets that wait for a grant, a credit or their turn are discarded when their epoch ends; what was begun arrives
+    whole. The next epoch finds nothing in its way, and no credit missing."""
+    bench = EpochBench.of(dut)
+    await bench.reset()
+    for side in SIDES:
+        await bench.up(side)
+    for reason in ("silent", "full", "busy", "busy") * 2:
+        bench.arm(*(("a",) if reason == "silent" else ("a", "b")))
+        bench.memory_stands = reason == "full"
         for number in range(PACKETS):
-            bench.packet("a", ("dma", "store")[number % 2])
-        if reason == "busy":
-            await ClockCycles(dut.clk, config.link_latency + random.randrange(1, 60))
-        else:
-            await ClockCycles(dut.clk, 2 * config.link_latency + 40 * FLITS)
+            bench.packet("a", number % 2)
+        await ClockCycles(dut.clk, random.randrange(40, 300) if reason == "busy" else 800)
         if reason == "silent":
             # A grant that comes late, of an epoch that has ended here, opens nothing.
-            bench.tell("b", epoch=bench.epoch, armed=1, arm=1)
-            await RisingEdge(dut.clk)
-            bench.tell("b", arm=0)
-            await ClockCycles(dut.clk, random.randrange(config.link_latency))
-        bench.tell("a", armed=0)
-        await ClockCycles(dut.clk, (PACKETS + 2) * FLITS)
-        assert not bench.flits_waiting(), f"{bench.flits_waiting()} flits wait on ({reason})"
-        stopped[0] = False
-        ended = bench.epoch
-        await bench.finish()
-        counts = bench.counted("a")
-        sent, gone = (counts[name] - before[name] for name in ("sent_packets", "discarded_packets"))
-        assert sent + gone == PACKETS, (reason, sent, gone)
-        assert bench.check_ended(ended) == sent
-        assert sent == {"silent": 0, "full": config.link_receive_packets}.get(reason, sent)
-        await bench.call(*SIDES)
+            dut.b_armed.value = 1
+            await ClockCycles(dut.clk, random.randrange(bench.latency))
+        due = await bench.drain(20000 if bench.weather.drop else 600)
+        bench.memory_stands = False
+        await ClockCycles(dut.clk, 400)
+        sent, gone = bench.arrived(), bench.discarded["a"]
+        assert sent + gone == due, f"{reason}: {sent} sent and {gone} discarded of {due}"
+        assert gone or reason == "busy"
+        assert reason != "silent" or not sent
+        bench.arm(*SIDES)
         for side in SIDES:
-            for _ in range(2 * config.link_receive_packets + 3):
-                bench.packet(side, random.choice(["dma", "store"]))
+            for _ in range(3 * bench.parameters.link_receive_packets):
+                bench.packet(side, random.choice([DMA, STORES]))
         await bench.finish()
-        for side in SIDES:
-            arrived, due = bench.writes(side, bench.epoch)
-            assert arrived == due
-            bench.tell(side, armed=0)
-    assert not any(bench.faults[side].received for side in SIDES)
+        dut.b_armed.value = 0
+    assert not any(sink.received for sink in bench.faults.values())
 
 
 @cocotb.test()
 async def a_packet_cannot_outlive_its_epoch(dut):
-    """The receiver is disarmed, and at times armed anew, while packets of the old epoch arrive: whatever their place on
-    the way, nothing of them is written after that, each gives its credit back, and those refused are reported."""
-    config = SIZES[os.environ["SIZE"]]
-    bench = EpochBench(dut, config)
-    await bench.reset(armed=False)
+    """The receiver is disarmed, and at times armed anew, while packets of the old epoch arrive: wherever they are, also
+    between header and last sector, nothing of them is written after that; each is written, refused with a fault, or
+    discarded."""
+    bench = EpochBench.of(dut)
+    await bench.reset()
+    for side in SIDES:
+        await bench.up(side)
+    outcomes: Counter[str] = Counter()
     for _ in range(int(os.environ["ROUNDS"])):
-        bench.fix_routes()
-        await bench.call(*SIDES)
+        bench.arm(*SIDES)
         for number in range(4):
-            bench.packet("a", ("dma", "store")[number % 2])
-        await ClockCycles(dut.clk, 2 * config.link_latency + random.randrange(4, 60))
-        bench.tell("b", armed=0)
-        ended = bench.epoch
-        # A packet accepted in the cycle in which `armed` falls is on its way to memory a few cycles later.
-        await ClockCycles(dut.clk, 4 + 8 * config.link_receive_packets)
-        written = len(bench.received("b"))
+            bench.packet("a", number % 2)
+        await ClockCycles(dut.clk, random.randrange(60, 160))
+        dut.b_armed.value = 0
+        # A packet accepted in the cycle in which `armed` falls is on its way to memory.
+        await ClockCycles(dut.clk, 60 + 20 * bench.parameters.link_receive_packets)
+        written = bench.arrived()
         if random.random() < 0.5:
-            bench.epoch = bench.epoch % 255 + 1
-            bench.tell("b", epoch=bench.epoch, armed=1)
-        await bench.finish()
-        assert len(bench.received("b")) == written, "a sector of an ended epoch was written"
-        accepted = bench.check_ended(ended)
-        faults = [unpack(bench.messages.fault_record, bits) for bits in bench.faults["b"].received]
-        assert len(faults) <= 4 - accepted
-        assert bool(faults) == (accepted < 4)
+            bench.epoch["b"] = bench.epoch["b"] % 255 + 1
+            dut.b_epoch.value = bench.epoch["b"]
+            dut.b_armed.value = 1
+        due = await bench.drain(20000)
+        assert bench.arrived() == written, "a sector of an ended epoch was written"
+        faults = bench.refused()
         assert all(fault["fault"] == Fault.EPOCH.value for fault in faults)
-        bench.faults["b"].received.clear()
-        bench.tell("a", armed=0)
-        bench.tell("b", armed=0)
+        assert written + len(faults) + bench.discarded["a"] == due
+        outcomes.update(written=written, refused=len(faults), discarded=bench.discarded["a"])
+    assert all(outcomes[name] for name in ("written", "refused", "discarded")), outcomes
+    bench.arm(*SIDES)
+    for _ in range(6 * bench.parameters.link_receive_packets):
+        bench.packet("a", random.choice([DMA, STORES]))
+    await bench.finish()
 
 
-CASES = {"an_ended_epoch_is_discarded": 3, "a_packet_cannot_outlive_its_epoch": 40}
-"""Rounds of each case; the quick tests do a third of them."""
+@cocotb.test()
+async def a_neighbour_lies(dut):
+    """Headers that say another length, rank, source or epoch than they should, in flits that are clean: each such
+    packet is refused whole, with its fault; all others arrive."""
+    bench = EpochBench.of(dut)
+    await bench.reset()
+    for side in SIDES:
+        await bench.up(side)
+    flit, header = flit_layout(bench.parameters), header_layout(bench.parameters)
+    kinds = {
+        "length": Fault.CRC,
+        "destination": Fault.DESTINATION,
+        "source": Fault.SOURCE,
+        "epoch": Fault.EPOCH,
+    }
+    lies: dict[int, tuple[str, int] | None] = {}
+
+    def forge(word: int) -> int:
+        fields = unpack(flit, word)
+        if fields["kind"] != FlitKind.HEADER.value:
+            return word
+        said = unpack(header, fields["data"])
+        if said["wg"] not in lies:
+            name = random.choice(list(kinds))
+            wrong = said[name] ^ random.randrange(1, 1 << header[name].width)
+            lies[said["wg"]] = (name, wrong) if random.random() < 0.3 else None
+            if lies[said["wg"]]:
+                number, send = said["wg"] & (1 << IDS) - 1, said["wg"] >> IDS
+                packet = bench.packets["a"][number]
+                packet.sends = [other for other in packet.sends if other != send]
+                bench.order["a", bench.sends["a"][send].port, packet.source].remove((number, send))
+        lie = lies[said["wg"]]
+        if not lie:
+            return word
+        fields["data"] = pack(header, **(said | {lie[0]: lie[1]}))
+        return sealed(pack(flit, **fields), flit.size)
+
+    for port in range(bench.parameters.links):
+        bench.flits["a", port] = ForgingWire(bench.flits["a", port], forge)
+    for _ in range(60):
+        for side in SIDES:
+            bench.packet(side, random.choice([DMA, STORES]))
+    await bench.finish()
+    await ClockCycles(dut.clk, 50)
+    expected = Counter(kinds[lie[0]].value for lie in lies.values() if lie)
+    assert len(expected) == len(kinds)
+    assert Counter(fault["fault"] for fault in bench.refused()) == expected
 
 
-def run(size: str, case: str, rounds: int) -> None:
-    environment = {"SIZE": size, "ROUNDS": str(rounds)}
-    simulate(link_pair(SIZES[size]), "link_pair", __name__, case, environment=environment)
+@cocotb.test()
+async def a_neighbour_floods(dut):
+    """A neighbour that keeps a port's wire full of clean flits, of any kind, session and sequence, and of packets that
+    come in their turn: nothing of them is written, and the other ports receive, and all ports send, as ever."""
+    bench = EpochBench.of(dut)
+    await bench.reset()
+    for side in SIDES:
+        await bench.up(side)
+    await bench.program(list(range(bench.parameters.links)))
+    flit, message = flit_layout(bench.parameters), message_layout(bench.parameters)
+    wire = bench.flits["a", 0]
+    stop = False
+
+    async def flood() -> None:
+        said = {"session": 0, "expected": 0}
+        begun = False
+        while not stop:
+            await RisingEdge(dut.clk)
+            heard = int(dut.b_rx_messages.value) & (1 << message.size) - 1
+            if heard & 1:
+                said = unpack(state_layout(bench.parameters), heard >> message["state"].offset)
+            word = random.getrandbits(flit.size)
+            if random.random() < 0.8:
+                kind = FlitKind.DATA if begun else FlitKind.HEADER
+                begun = not begun
+                packet = {"kind": kind, "last": 1, "place": 0, "sequence": said["expected"], "session": said["session"]}
+                word = pack(flit, **packet, data=random.getrandbits(256))
+            if len(wire.under_way) < wire.latency:
+                wire.put(bench.now, sealed(word, flit.size))
+
+    task = cocotb.start_soon(flood())
+    others = list(range(1, bench.parameters.links))
+    for _ in range(60):
+        bench.packet("a", random.choice([DMA, STORES]), [random.choice(others)])
+        bench.packet("b", random.choice([DMA, STORES]))
+    await bench.finish()
+    stop = True
+    await task
+    assert bench.refused()
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("size", SIZES)
-def test_link_epochs(size, case):
-    run(size, case, -(-CASES[case] // 3))
+@cocotb.test()
+async def a_neighbour_takes_credits(dut):
+    """A peer that believes in more buffers than there are sends packets for which there is no room: none of them is
+    written over another, and in the end every packet has arrived once."""
+    bench = EpochBench.of(dut)
+    await bench.reset()
+    state = state_layout(bench.parameters)
+
+    def forge(word: int) -> int:
+        fields = unpack(state, word)
+        return sealed(pack(state, **(fields | {"freed": fields["expected"]})), state.size)
+
+    for port in range(bench.parameters.links):
+        bench.states["a", port] = ForgingWire(bench.states["a", port], forge)
+    await bench.program([0])
+    for side in SIDES:
+        await bench.up(side)
+    for _ in range(3):
+        bench.memory_stands = True
+        for _ in range(3 * bench.parameters.link_receive_packets):
+            for side in SIDES:
+                bench.packet(side, random.choice([DMA, STORES]))
+        received = bench.events["b0.received_packets"]
+        await ClockCycles(dut.clk, 1500)
+        assert bench.events["b0.received_packets"] - received == bench.parameters.link_receive_packets
+        assert bench.events["a0.again"], "nothing was sent beyond the credits"
+        bench.memory_stands = False
+        await bench.finish()
+
+
+@cocotb.test()
+async def all_left_means_on_the_wire(dut):
+    """Packets to one to all ports: `all_left` is high only when the last flit of each send of each packet that was
+    closed has been on the wire, and it comes before the acknowledgements; each send of a block is counted once,
+    however often it is sent."""
+    bench = EpochBench.of(dut)
+    await bench.reset()
+    await bench.program(list(range(bench.parameters.links)))
+    for side in SIDES:
+        await bench.up(side)
+    bench.keep_log = True
+    flit, header = flit_layout(bench.parameters), header_layout(bench.parameters)
+    on_wire: set[tuple[int, int]] = set()
+    begun: dict[tuple[int, int], tuple[int, int]] = {}
+    early = 0
+
+    async def watch() -> None:
+        nonlocal early
+        seen = closed = 0
+        due: set[tuple[int, int]] = set()
+        while True:
+            await RisingEdge(dut.clk)
+            await ReadOnly()
+            # What happened before this cycle.
+            while seen < len(bench.sent_log) and bench.sent_log[seen][0] < bench.now:
+                _, side, port, word = bench.sent_log[seen]
+                seen += 1
+                fields = unpack(flit, word)
+                if side == "a" and fields["kind"] == FlitKind.HEADER.value:
+                    wg = unpack(header, fields["data"])["wg"]
+                    begun[port, fields["sequence"]] = (wg & (1 << IDS) - 1, wg >> IDS)
+                elif side == "a" and fields["last"]:
+                    on_wire.add(begun[port, fields["sequence"]])
+            while closed < len(bench.closings) and bench.closings[closed][0] < bench.now:
+                _, side, number = bench.closings[closed]
+                closed += 1
+                if side == "a":
+                    due.update((number, send) for send in bench.packets["a"][number].sends)
+            if int(dut.a_all_left.value):
+                assert due <= on_wire, f"has not left: {sorted(due - on_wire)[:5]}"
+                early += not int(dut.a_empty.value)
+
+    cocotb.start_soon(watch())
+    for _ in range(30):
+        count = random.randint(1, bench.parameters.sends)
+        bench.packet("a", random.choice([DMA, STORES]), list(range(count)))
+        await ClockCycles(dut.clk, random.choice([10, 300]))
+    await bench.finish()
+    assert early, "the acknowledgements were never behind"
+    assert bench.blocks["a"] == sum(packet.mark * len(packet.sends) for packet in bench.packets["a"].values())
+    assert bool(bench.events["again"]) == bool(bench.weather.drop)
+
+
+@cache
+def pair(size: str) -> LanePair:
+    return LanePair(SIZES[size])
+
+
+def run(
+    case: str, size: str = "two", weather: Weather = CLEAR, rounds: int = 15, wrong: LanePair | None = None
+) -> None:
+    environment = {"SIZE": size, "WEATHER": json.dumps(vars(weather)), "ROUNDS": str(rounds)}
+    simulate(wrong or pair(size), "lane_pair", __name__, case, environment=environment)
+
+
+EPOCHS = ("an_ended_epoch_is_discarded", "a_packet_cannot_outlive_its_epoch")
+NEIGHBOURS = ("a_neighbour_lies", "a_neighbour_floods", "a_neighbour_takes_credits")
+
+
+@pytest.mark.parametrize("case", EPOCHS)
+@pytest.mark.parametrize(("size", "weather"), [("two", STORM), ("four_channels", CLEAR)])
+def test_link_epochs(case, size, weather):
+    run(case, size, weather)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("size", SIZES)
-def test_link_epochs_at_length(size, case):
-    run(size, case, CASES[case])
+def test_no_packet_outlives_its_epoch_at_length(size):
+    run("a_packet_cannot_outlive_its_epoch", size, rounds=60)
+
+
+@pytest.mark.parametrize("case", NEIGHBOURS)
+@pytest.mark.parametrize("size", SIZES)
+def test_neighbours(case, size):
+    run(case, size)
+
+
+@pytest.mark.parametrize("weather", [CLEAR, STORM])
+def test_all_left_means_on_the_wire(weather):
+    run("all_left_means_on_the_wire", weather=weather)
+
+
+def test_a_receiver_that_outlives_its_epoch_is_caught():
+    with pytest.raises(SimulationError, match=r"ended epoch|'refused': 0"):
+        run("a_packet_cannot_outlive_its_epoch", wrong=LanePair(SIZES["two"], AlwaysArmed))
+
+
+def test_left_before_it_leaves_is_caught():
+    with pytest.raises(SimulationError, match="has not left"):
+        run("all_left_means_on_the_wire", wrong=LanePair(SIZES["two"], LeftWhenSent))

@@ -23,6 +23,8 @@ from tb.runner import simulate
 
 register_file = cache(RegisterFile)
 
+COUNTERS = counters(preset("paper").links)
+
 
 @cocotb.test()
 async def every_register_reads_and_writes_as_described(dut):
@@ -221,19 +223,19 @@ async def every_counter_carries_through_all_its_bits(dut):
     top = (1 << COUNTER_BITS) - 1
     some = random.getrandbits(COUNTER_BITS)
     for start in (top, 0, top, some, top ^ some):
-        for counter in counters():
+        for counter in COUNTERS:
             getattr(dut, f"total_{counter.name}").value = start
         await RisingEdge(dut.clk)
         assert 0 < (await bench.counter("cycles") - start & top) < 100
         await cycles_are_counted_one_by_one(bench)
-        for counter in counters()[1:]:
+        for counter in COUNTERS[1:]:
             assert await bench.counter(counter.name) == start, counter.name
-        for counter in counters()[1:]:
+        for counter in COUNTERS[1:]:
             getattr(dut, f"count_{counter.name}").value = 1
         await RisingEdge(dut.clk)
-        for counter in counters()[1:]:
+        for counter in COUNTERS[1:]:
             getattr(dut, f"count_{counter.name}").value = 0
-        for counter in counters()[1:]:
+        for counter in COUNTERS[1:]:
             expected = 1
             if counter.counting is Counting.SUM:
                 expected = start + 1 & top
@@ -246,12 +248,12 @@ async def every_counter_carries_through_all_its_bits(dut):
 async def counters_count_latch_and_clear(dut):
     bench = await RegisterBench(dut).start()
     await bench.read(0)
-    expected = dict.fromkeys((counter.name for counter in counters()), 0)
+    expected = dict.fromkeys((counter.name for counter in COUNTERS), 0)
     del expected["cycles"]
     # Several times: a bit that every addition inverts is right after every other one.
     for additions in (100, 1, 20, 7):
         for number in range(additions):
-            for counter in counters()[1:]:
+            for counter in COUNTERS[1:]:
                 power = 1 << number % counter.width
                 value = random.choice((0, 1, power, random.getrandbits(counter.width))) if number > 20 else power
                 getattr(dut, f"count_{counter.name}").value = value
@@ -262,7 +264,7 @@ async def counters_count_latch_and_clear(dut):
                 elif value:
                     expected[counter.name] = value
             await RisingEdge(dut.clk)
-        for counter in counters()[1:]:
+        for counter in COUNTERS[1:]:
             getattr(dut, f"count_{counter.name}").value = 0
         for name, value in expected.items():
             assert await bench.counter(name) == value, name
@@ -285,9 +287,9 @@ async def counters_count_latch_and_clear(dut):
 
     await bench.write(bench.address("control"), find_register(bench.config, "control").field("clear_counters").mask)
     await ClockCycles(dut.clk, 2)
-    for counter in counters()[1:]:
+    for counter in COUNTERS[1:]:
         assert await bench.counter(counter.name) == 0, counter.name
-    assert await bench.counter("cycles") < 30 * len(counters())
+    assert await bench.counter("cycles") < 30 * len(COUNTERS)
 
 
 @cocotb.test()
@@ -295,7 +297,7 @@ async def latest_and_highest_are_right_after_each_value(dut):
     """Not only after many, which hide what one of them did."""
     bench = await RegisterBench(dut).start()
     await bench.read(0)
-    kept = {counter.name: counter for counter in counters()[1:] if counter.counting is not Counting.SUM}
+    kept = {counter.name: counter for counter in COUNTERS[1:] if counter.counting is not Counting.SUM}
     expected = dict.fromkeys(kept, 0)
     for number in range(48):
         for name, counter in kept.items():
@@ -325,7 +327,7 @@ async def any_byte_of_a_word_may_be_addressed(dut):
         return int(answer.rdata)
 
     window = WINDOW_BASE + 0x80 + 4 * Word.PITCH
-    for address in (window, bench.address("route_low"), bench.address("spill_base_high")):
+    for address in (window, bench.address("link_peers_0"), bench.address("spill_base_high")):
         for byte in range(4):
             value = random.getrandbits(8)
             await writes.aw_channel.send(AxiLiteAWTransaction(awaddr=address + byte))
@@ -366,7 +368,7 @@ async def pulses_last_one_cycle(dut):
 async def reads_and_writes_back_to_back(dut):
     bench = await RegisterBench(dut).start()
     bench.stall(int(os.environ.get("T3_STALLS", "0")))
-    names = ("route_low", "route_high", "spill_base_low")
+    names = ("link_peers_0", "spill_base_low", "spill_base_low")
     values = {}
 
     async def writer(name):
@@ -376,7 +378,7 @@ async def reads_and_writes_back_to_back(dut):
 
     async def reader():
         for _ in range(120):
-            assert await bench.read(bench.address("identification")) == 0x54330002
+            assert await bench.read(bench.address("identification")) == 0x54330003
 
     tasks = [cocotb.start_soon(task) for task in (*map(writer, names), reader(), reader())]
     for task in tasks:

@@ -1,0 +1,61 @@
+"""Check of a flit: CRC-24 in one cycle, filled in by the sender and tested by the receiver.
+
+Polynomial x^24 + x^22 + x^20 + x^19 + x^18 + x^16 + x^14 + x^13 + x^11 + x^10 + x^8 + x^7 + x^6 + x^3 + x + 1 (5D6DCB,
+the frame check of FlexRay), initial value FFFFFF, not reflected, no final inversion. The message is every bit below the
+check, the least significant bit first; the check follows it, the coefficient of x^23 first, so that a burst on the wire
+is a burst of the code.
+
+Of a word of up to 2,048 bits the code has Hamming distance 6, so 1 to 5 wrong bits are always found; so is every odd
+number of wrong bits, since the polynomial is a multiple of x + 1, and every burst of up to 24 bits. Of longer bursts
+and of random words one in 2^24 is not. `python -m tb.flit_crc_sweep` enumerates all of it for the lengths used here.
+"""
+
+from functools import cache
+
+from amaranth.hdl import Cat, Const, Value
+
+CHECK_BITS = 24
+POLYNOMIAL = 0x5D6DCB
+_MASK = (1 << CHECK_BITS) - 1
+_INITIAL = _MASK
+
+
+def _shift(check: int, bit: int) -> int:
+    out = check >> (CHECK_BITS - 1) ^ bit
+    return (check << 1) & _MASK ^ (POLYNOMIAL if out else 0)
+
+
+@cache
+def crc_taps(bits: int) -> tuple[int, tuple[int, ...]]:
+    """The check of `bits` message bits as a linear map: its value for an all-zero message, and per check bit the
+    message bits it is the parity of. Check bit 0 is the first on the wire, the coefficient of x^23."""
+    constant = _INITIAL
+    for _ in range(bits):
+        constant = _shift(constant, 0)
+    taps = [0] * CHECK_BITS
+    effect = POLYNOMIAL
+    for position in reversed(range(bits)):
+        for output in range(CHECK_BITS):
+            taps[output] |= (effect >> (CHECK_BITS - 1 - output) & 1) << position
+        effect = _shift(effect, 0)
+    return int(f"{constant:024b}"[::-1], 2), tuple(taps)
+
+
+def flit_check(message: Value) -> Value:
+    """The check of `message`, all bits of a flit below its check."""
+    constant, taps = crc_taps(len(message))
+    parities = [(message & Const(tap, len(message))).xor() for tap in taps]
+    return Cat(~parity if constant >> place & 1 else parity for place, parity in enumerate(parities))
+
+
+def flit_is_clean(flit: Value) -> Value:
+    """Whether the top bits of `flit` are the check of those below. Latency 0 cycles."""
+    bits = len(flit) - CHECK_BITS
+    constant, taps = crc_taps(bits)
+    wrong = []
+    for place, tap in enumerate(taps):
+        # One parity over message and check bit: the comparison costs no level of its own.
+        covered = Const(tap | 1 << (bits + place), len(flit))
+        parity = (flit & covered).xor()
+        wrong.append(~parity if constant >> place & 1 else parity)
+    return ~Cat(wrong).any()

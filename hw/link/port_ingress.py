@@ -1,0 +1,97 @@
+"""Arrivals of one link port: check of the wire, receiver, writer."""
+
+from amaranth import Cat, Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from ..messages import Messages
+from ..range_table import RangeWrite
+from .flit_crc import flit_check, flit_is_clean
+from .packet_writer import PacketWriter, PeerCheck
+from .parameters import LinkParameters
+from .port_receiver import PortReceiver
+from .port_sender import LinkTimers
+from .wire import flit_layout, message_layout
+
+
+class PortIngress(wiring.Component):
+    """:class:`hw.link.port_receiver.PortReceiver` and :class:`hw.link.packet_writer.PacketWriter` behind the wire.
+
+    Ports: `timers`, `ranges`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `requests`, `fault_valid`,
+    `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state message with its check, for
+    the peer; `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles. Rate: one flit a cycle.
+    """
+
+    def __init__(self, parameters: LinkParameters):
+        self._parameters = parameters
+        messages = Messages(parameters)
+        super().__init__(
+            {
+                "timers": In(LinkTimers),
+                "ranges": In(RangeWrite),
+                "rank": In(6),
+                "peer": In(PeerCheck),
+                "epoch": In(messages.epoch),
+                "armed": In(1),
+                "rx": In(stream.Signature(flit_layout(parameters))),
+                "message": Out(message_layout(parameters)),
+                "requests": Out(stream.Signature(messages.memory_request)),
+                "fault_valid": Out(1),
+                "fault": Out(messages.fault_record),
+                "received": Out(1),
+                "writing": Out(1),
+                "damaged": Out(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        protected = self._parameters.link_protection
+        m.submodules.receiver = receiver = PortReceiver(self._parameters)
+        m.submodules.writer = writer = PacketWriter(self._parameters)
+        valid = Signal()
+        clean = Signal()
+        flit = Signal(flit_layout(self._parameters))
+        m.d.comb += self.rx.ready.eq(1)
+        m.d.sync += valid.eq(self.rx.valid)
+        with m.If(self.rx.valid):
+            m.d.sync += [
+                flit.eq(self.rx.payload),
+                clean.eq(flit_is_clean(self.rx.payload.as_value()) if protected else 1),
+            ]
+        connect(m, writer.requests, flipped(self.requests))
+        m.d.comb += [
+            receiver.timers.eq(self.timers),
+            receiver.valid.eq(valid),
+            receiver.clean.eq(clean),
+            receiver.flit.eq(flit),
+            receiver.granted.eq(self.armed),
+            receiver.epoch.eq(self.epoch),
+            receiver.freed.eq(writer.freed),
+            writer.ranges.eq(self.ranges),
+            writer.rank.eq(self.rank),
+            writer.peer.eq(self.peer),
+            writer.epoch.eq(self.epoch),
+            writer.armed.eq(self.armed),
+            writer.looks.eq(receiver.looks),
+            writer.header.eq(receiver.header),
+            writer.sector.eq(receiver.sector),
+            writer.place.eq(receiver.place),
+            writer.buffer.eq(receiver.buffer),
+            writer.complete.eq(receiver.complete),
+            writer.data.eq(flit.data),
+            self.fault_valid.eq(writer.fault_valid),
+            self.fault.eq(writer.fault),
+            self.received.eq(writer.received),
+            self.writing.eq(writer.writing),
+            self.damaged.eq(valid & ~clean),
+            self.idle.eq(writer.idle & ~receiver.busy & ~valid),
+        ]
+        state = receiver.message.state
+        body = state.as_value()[: state.shape()["crc"].offset]
+        m.d.comb += [
+            self.message.valid.eq(receiver.message.valid),
+            self.message.state.eq(Cat(body, flit_check(body)) if protected else state),
+        ]
+        return m

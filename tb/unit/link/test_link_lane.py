@@ -1,0 +1,451 @@
+"""Two link lanes over wires that lose, damage, double and delay: everything arrives exactly once, in order, bit for
+bit."""
+
+import json
+import os
+import random
+from collections.abc import Callable
+from functools import cache
+
+import cocotb
+import pytest
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+
+from hw.link.egress import DMA, STORES
+from hw.link.parameters import LinkParameters
+from hw.messages import Fault
+from sim.errors import SimulationError
+from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair, Packet
+from tb.drivers.lossy_wire import Weather
+from tb.drivers.payload import unpack
+from tb.runner import simulate
+
+SIZES = {
+    "two": LinkParameters(links=2, dma_packets=8, store_packets=8, link_output_flits=3, link_repeat=16),
+    "tiny": LinkParameters(
+        links=2, ranges=4, dma_packets=1, store_packets=1, link_receive_packets=1, link_output_flits=1, link_repeat=16
+    ),
+    "one": LinkParameters(
+        links=1,
+        ranges=4,
+        dma_packets=4,
+        store_packets=2,
+        link_receive_packets=4,
+        link_repeat=16,
+        link_sequence_bits=8,
+    ),
+    "seven": LinkParameters(
+        links=7, ranges=8, dma_packets=24, store_packets=24, link_receive_packets=4, link_repeat=16
+    ),
+    "fifteen": LinkParameters(links=15, dma_packets=48, store_packets=48, link_receive_packets=4, link_repeat=16),
+    "unprotected": LinkParameters(links=2, dma_packets=8, store_packets=8, link_repeat=16, link_protection=False),
+}
+CLEAR = Weather()
+STORM = Weather(drop=0.02, damage=0.03, double=0.02, delay=0.03, late=40)
+
+
+@cache
+def pair(size: str) -> LanePair:
+    return LanePair(SIZES[size])
+
+
+def bench_of(dut) -> LaneBench:
+    weather = Weather(**json.loads(os.environ.get("WEATHER", "{}")))
+    latency, stall = int(os.environ.get("LATENCY", "20")), float(os.environ.get("STALL", "0"))
+    return LaneBench(dut, SIZES[os.environ["SIZE"]], latency, weather, stall)
+
+
+def run(size: str, case: str, weather: Weather = CLEAR, latency: int = 20, stall: float = 0, component=None) -> None:
+    environment = {"SIZE": size, "WEATHER": json.dumps(vars(weather)), "LATENCY": str(latency), "STALL": str(stall)}
+    simulate(component or pair(size), "lane_pair", __name__, case, environment=environment)
+
+
+def over(wires: list[int]) -> Callable[[Packet, int], bool]:
+    """Whether a send goes over one of `wires`."""
+    return lambda packet, send: send in wires
+
+
+@cocotb.test()
+async def traffic(dut):
+    """Random packets of both sources, both ways, several sends each; nothing is lost, doubled or out of order."""
+    bench = bench_of(dut)
+    await bench.reset()
+    # With one slot each packet waits for the acknowledgement of the one before.
+    packets = 60 if bench.parameters.dma_packets > 1 else 15
+    for _ in range(2):
+        for _ in range(packets):
+            for side in SIDES:
+                bench.packet(side, random.choice([DMA, STORES]))
+        await bench.finish()
+    marks = {side: sum(p.mark * len(p.sends) for p in bench.packets[side].values()) for side in SIDES}
+    assert bench.blocks == marks
+    assert not any(sink.received for sink in bench.faults.values())
+    happened = sum((wire.happened for wire in bench.flits.values()), start=next(iter(bench.states.values())).happened)
+    dut._log.info(f"{bench.now} cycles, {dict(happened)}, {bench.events['again']} times again")
+    if bench.weather.damage:
+        assert bench.events["again"] and happened["damaged"] and happened["dropped"]
+    else:
+        assert not bench.events["again"]
+
+
+@pytest.mark.parametrize(
+    ("size", "weather", "stall"),
+    [
+        ("two", CLEAR, 20),
+        ("two", STORM, 10),
+        ("tiny", STORM, 10),
+        pytest.param("one", STORM, 0, marks=pytest.mark.slow),
+        ("unprotected", CLEAR, 10),
+        pytest.param("seven", STORM, 10, marks=pytest.mark.slow),
+        pytest.param("fifteen", STORM, 10, marks=pytest.mark.slow),
+    ],
+)
+def test_traffic(size, weather, stall):
+    run(size, "traffic", weather, stall=stall)
+
+
+@cocotb.test()
+async def a_port_that_stands_holds_up_no_other(dut):
+    """One port's wire takes nothing for long: single sends through the others all arrive meanwhile; packets to all
+    ports go on through the others until the slots are used up; in the end the port has everything too."""
+    bench = bench_of(dut)
+    links = bench.parameters.links
+    await bench.reset(retry=600, dead=1 << 22)
+    await bench.program(list(range(links)))
+    for side in SIDES:
+        await bench.up(side)
+    stands = random.randrange(links)
+    everywhere = list(range(min(links, bench.parameters.sends)))
+    others = [port for port in everywhere if port != stands]
+    for side in SIDES:
+        bench.standing.add((side, stands))
+        # As many as the shared slots and its own can hold of this port, with room for no more.
+        for _ in range(6 * bench.parameters.dma_packets):
+            bench.packet(side, DMA, [stands], length=1)
+    await ClockCycles(dut.clk, 600)
+    assert all(bench.queues[side, DMA] for side in SIDES), "the port that stands should have used up its slots"
+    # As the walker does: it takes the next packet of a port that may have a slot.
+    await bench.stop(SIDES)
+    for side in SIDES:
+        bench.drop_queued(side)
+    bench.stop_sources.clear()
+    for side in SIDES:
+        for _ in range(30):
+            bench.packet(side, random.choice([DMA, STORES]), [random.choice(others)])
+    await bench.finish_sends(lambda packet, send: send != stands)
+    assert all(any(send == stands for _, send in bench.undelivered(side)) for side in SIDES)
+    bench.standing.clear()
+    await bench.finish()
+    for side in SIDES:
+        bench.standing.add((side, stands))
+        for _ in range(bench.parameters.own_slots(0)):
+            bench.packet(side, DMA, everywhere)
+    await bench.finish_sends(lambda packet, send: send != stands)
+    assert all(any(send == stands for _, send in bench.undelivered(side)) for side in SIDES)
+    bench.standing.clear()
+    await bench.finish()
+
+
+@cocotb.test()
+async def every_port_is_busy(dut):
+    """Memory that always takes, and wires that together take nearly a flit a cycle of packets to all ports, or half as
+    much, which is what the bench can fill slots for, of packets to one port each, in turn: every wire is busy at least
+    95 % of the time; so is every other wire while one takes nothing and its port has all slots that it may have."""
+    bench = bench_of(dut)
+    links = bench.parameters.links
+    await bench.reset(retry=4000, dead=1 << 22)
+    await bench.program(list(range(links)))
+    for side in SIDES:
+        await bench.up(side)
+    bench.keep_log = True
+    stands = random.randrange(links)
+    for case in ("one", "all", "others")[: 2 if links == 1 else 3]:
+        wires = [port for port in range(links) if (case, port) != ("others", stands)]
+        bench.pace = (1 if case == "all" else 2) * (links + 1)
+        if case == "others":
+            for side in SIDES:
+                bench.standing.add((side, stands))
+                for _ in range(bench.parameters.dma_packets + 2):
+                    bench.packet(side, DMA, [stands], length=8)
+                    bench.packet(side, STORES, [stands], length=8)
+            await ClockCycles(dut.clk, 100 * bench.parameters.dma_packets)
+            await bench.stop(SIDES)
+            for side in SIDES:
+                assert bench.queues[side, DMA], "the port that stands should have used up its slots"
+                bench.drop_queued(side)
+            bench.stop_sources.clear()
+        rounds = max(8, 56 // links)
+        for number in range(rounds):
+            for side in SIDES:
+                sends = [wires] if case == "all" else [[port] for port in wires]
+                for place, ports in enumerate(sends):
+                    bench.packet(side, (number + place) % 2, ports, length=8)
+        bench.sent_log.clear()
+        await bench.finish_sends(over(wires))
+        for side in SIDES:
+            for port in wires:
+                times = [now for now, of, on, _ in bench.sent_log if (of, on) == (side, port)]
+                assert len(times) == rounds * 9
+                # From when all ports have something to send to when the first has sent everything.
+                busy = (len(times) - 9) * bench.pace / (times[-1] - times[9] + bench.pace)
+                assert busy >= 0.95, f"{side} port {port}, packets to {case}: busy {busy:.0%}"
+    bench.standing.clear()
+    bench.pace = 1
+    await bench.finish()
+
+
+SLOW_SIZES = [pytest.param(size, marks=pytest.mark.slow) for size in ("two", "fifteen")]
+
+
+@pytest.mark.parametrize("size", ["one", "seven", *SLOW_SIZES])
+def test_every_port_is_busy(size):
+    run(size, "every_port_is_busy", latency=5)
+
+
+class NoSharesOfSlots(LinkParameters):
+    """The wrong variant: a port that stands may have all slots."""
+
+    def own_slots(self, bank: int) -> int:
+        return 0
+
+
+def test_a_port_that_may_have_all_slots_is_caught():
+    with pytest.raises(SimulationError, match="has not arrived"):
+        run("two", "every_port_is_busy", latency=5, component=LanePair(NoSharesOfSlots(**vars(SIZES["two"]))))
+
+
+@cocotb.test()
+async def one_side_is_reset(dut):
+    """`b` is reset in mid-traffic: `a` notices, discards, and with the next epoch everything goes on both ways."""
+    bench = bench_of(dut)
+    await bench.reset()
+    for _ in range(3):
+        for _ in range(40):
+            for side in SIDES:
+                bench.packet(side, random.choice([DMA, STORES]))
+        while len(bench.undelivered("a")) + len(bench.undelivered("b")) > random.randint(20, 120):
+            await RisingEdge(dut.clk)
+        await bench.stop(SIDES)
+        cuts = bench.events["a0.cut"]
+        dut.b_reset.value = 1
+        await ClockCycles(dut.clk, random.randint(1, 30))
+        dut.b_reset.value = 0
+        await bench.program_ranges()
+        await bench.write_sends("b")
+        # Nothing of this epoch is taken any more, so nothing of it may be written a second time.
+        dut.b_armed.value = 0
+        limit = bench.now + 40000
+        while bench.events["a0.cut"] == cuts:
+            assert bench.now < limit, "the session did not end"
+            await RisingEdge(dut.clk)
+        await bench.next_epoch()
+        for side in SIDES:
+            bench.packet(side, DMA)
+        await bench.finish()
+
+
+@cocotb.test()
+async def an_epoch_is_given_up(dut):
+    """Discard in mid-traffic comes to its end in bounded time; what had not arrived never does; the next epoch runs."""
+    bench = bench_of(dut)
+    await bench.reset()
+    for _ in range(4):
+        for _ in range(40):
+            for side in SIDES:
+                bench.packet(side, random.choice([DMA, STORES]))
+        goal = random.randint(10, 120)
+        while len(bench.undelivered("a")) + len(bench.undelivered("b")) > goal:
+            await RisingEdge(dut.clk)
+        if random.random() < 0.5:
+            # The peers' grants end first, or the packets under way are refused, or neither.
+            for side in SIDES:
+                bench.signal(side, "armed").value = 0
+        await bench.next_epoch()
+        for side in SIDES:
+            bench.packet(side, random.choice([DMA, STORES]))
+        await bench.finish()
+
+
+@cocotb.test()
+async def a_dead_link_is_noticed_and_comes_back(dut):
+    """A peer that never answers is reported in the programmed time, also from the start; the other ports go on; its
+    queue is discarded; when the wire is whole again a session begins and the next epoch runs."""
+    bench = bench_of(dut)
+    links = bench.parameters.links
+    broken = random.randrange(links)
+    dead = 1500
+
+    def cut(broken_now: bool) -> None:
+        for wires in (bench.flits, bench.states):
+            for side in SIDES:
+                wires[side, broken].weather = Weather(cut=True) if broken_now else bench.weather
+
+    from_start = random.random() < 0.5
+    cut(from_start)
+    await bench.reset(dead=dead)
+    others = [port for port in range(links) if port != broken] or [broken]
+    await bench.program([broken, *others])
+    if not from_start:
+        await bench.up("a")
+        for _ in range(10):
+            bench.packet("a", DMA, [0])
+        await ClockCycles(dut.clk, 100)
+        cut(True)
+    start = bench.now
+    while not bench.events[f"a{broken}.dead"]:
+        assert bench.now < start + dead + 300, "a dead link is not noticed"
+        await RisingEdge(dut.clk)
+    assert from_start or bench.now > start + dead - 200
+    assert bench.events[f"a{broken}.cut"] == (not from_start)
+    bench.packet("a", DMA, [0])
+    if links > 1:
+        for _ in range(20):
+            bench.packet("a", STORES, [1])
+        await bench.finish_sends(lambda packet, send: packet.source == STORES)
+    await bench.next_epoch(wait_up=False)
+    cut(False)
+    for side in SIDES:
+        await bench.up(side)
+    for _ in range(20):
+        for side in SIDES:
+            bench.packet(side, DMA)
+    await bench.finish()
+
+
+@cocotb.test()
+async def nothing_is_sent_without_grant(dut):
+    """Packets wait for the grant of their own epoch, and go when it comes, also when messages are lost."""
+    bench = bench_of(dut)
+    await bench.reset()
+    for side in SIDES:
+        await bench.up(side)
+    for sender, receiver in (*SIDES.items(), *SIDES.items()):
+        bench.signal(receiver, "armed").value = 0
+        await ClockCycles(dut.clk, 300)
+        before, waited = bench.events["sent_packets"], bench.events["no_grant"]
+        bench.packet(sender, DMA)
+        await ClockCycles(dut.clk, 600)
+        assert bench.events["sent_packets"] == before and bench.events["no_grant"] > waited
+        bench.signal(receiver, "epoch").value = bench.epoch[sender] ^ 1 << random.randrange(8)
+        bench.signal(receiver, "armed").value = 1
+        await ClockCycles(dut.clk, 600)
+        assert bench.events["sent_packets"] == before
+        bench.signal(receiver, "epoch").value = bench.epoch[receiver]
+        await bench.finish()
+
+
+@cocotb.test()
+async def latency_and_rate(dut):
+    """A whole packet's header is on the wire five cycles after its close; then a flit a cycle, through one port or
+    all, packets of one sector among them."""
+    bench = bench_of(dut)
+    links = bench.parameters.links
+    await bench.reset(dead=1 << 22)
+    await bench.program(list(range(links)))
+    for side in SIDES:
+        await bench.up(side)
+    bench.keep_log = True
+    bench.arrival_delay = 0
+    for _ in range(5):
+        await ClockCycles(dut.clk, 150)
+        bench.sent_log.clear()
+        bench.packet("a", STORES, [0])
+        await bench.finish()
+        closed = bench.closings[-1][0]
+        assert bench.sent_log[0][0] - closed == 5
+    for ports in ([0], list(range(links))):
+        for _ in range(20):
+            bench.packet("a", DMA, [random.choice(ports)], length=8)
+        # The slots are filled while the wires stand: the sources take longer than the wire.
+        for port in range(links):
+            bench.standing.add(("a", port))
+        await ClockCycles(dut.clk, 600)
+        bench.sent_log.clear()
+        bench.standing.clear()
+        await bench.finish()
+        times = [entry[0] for entry in bench.sent_log]
+        run_length = bench.parameters.dma_packets * 9 // 2
+        assert times[run_length] - times[0] <= run_length + 1, "bubbles"
+
+
+@cocotb.test()
+async def refused_packets_harm_nothing(dut):
+    """Packets from or for another rank, or to no range: each is refused once with its fault, however often it was sent;
+    their buffers come back and the next packets are written."""
+    bench = bench_of(dut)
+    await bench.reset()
+    layout = bench.messages.fault_record
+    for kind in random.sample(("peer", "rank", "range", "range"), 4):
+        await ClockCycles(dut.clk, 400)
+        if kind == "range":
+            await bench.program_ranges(valid=False)
+        else:
+            wrong = bench.ranks["a" if kind == "peer" else "b"] ^ 1 << random.randrange(6)
+            if kind == "peer":
+                bench.knows("b", wrong)
+            else:
+                bench.signal("b", "rank").value = wrong
+        expected = []
+        for _ in range(2 * bench.parameters.link_receive_packets // 3):
+            packet = bench.packet("a", random.choice([DMA, STORES]))
+            expected += [(packet.number | send << IDS, packet.wf) for send in packet.sends]
+        await ClockCycles(dut.clk, 10)
+        while not bench.is_empty("a"):
+            await RisingEdge(dut.clk)
+            await ReadOnly()
+            await RisingEdge(dut.clk)
+        await ClockCycles(dut.clk, 50)
+        faults = [unpack(layout, bits) for bits in bench.faults["b"].received]
+        bench.faults["b"].received.clear()
+        fault = {"range": Fault.OUTSIDE, "rank": Fault.DESTINATION, "peer": Fault.SOURCE}[kind]
+        assert all(record["fault"] == fault.value and record["link"] == 1 for record in faults)
+        assert sorted((record["wg"], record["wf"]) for record in faults) == sorted(expected)
+        bench.forget("a")
+        bench.knows("b", bench.ranks["a"])
+        bench.signal("b", "rank").value = bench.ranks["b"]
+        await bench.program_ranges()
+        for side in SIDES:
+            for _ in range(5):
+                bench.packet(side, random.choice([DMA, STORES]))
+        await bench.finish()
+        assert not any(sink.received for sink in bench.faults.values())
+
+
+@pytest.mark.parametrize("weather", [CLEAR, STORM])
+def test_refused_packets_harm_nothing(weather):
+    run("two", "refused_packets_harm_nothing", weather)
+
+
+@pytest.mark.parametrize(("size", "weather"), [pytest.param("seven", CLEAR, marks=pytest.mark.slow), ("two", STORM)])
+def test_a_port_that_stands_holds_up_no_other(size, weather):
+    run(size, "a_port_that_stands_holds_up_no_other", weather)
+
+
+@pytest.mark.parametrize(("size", "weather"), [("two", CLEAR), pytest.param("tiny", STORM, marks=pytest.mark.slow)])
+def test_one_side_is_reset(size, weather):
+    run(size, "one_side_is_reset", weather)
+
+
+@pytest.mark.parametrize(("size", "weather"), [("two", STORM), pytest.param("tiny", CLEAR, marks=pytest.mark.slow)])
+def test_an_epoch_is_given_up(size, weather):
+    run(size, "an_epoch_is_given_up", weather)
+
+
+@pytest.mark.parametrize("size", ["two", pytest.param("one", marks=pytest.mark.slow)])
+def test_a_dead_link_is_noticed_and_comes_back(size):
+    run(size, "a_dead_link_is_noticed_and_comes_back")
+
+
+@pytest.mark.parametrize("weather", [CLEAR, STORM])
+def test_nothing_is_sent_without_grant(weather):
+    run("two", "nothing_is_sent_without_grant", weather)
+
+
+def test_latency_and_rate():
+    run("two", "latency_and_rate")
+
+
+def test_a_lossy_wire_without_protection_is_caught():
+    """The control: the same wires, flits without check and replay."""
+    with pytest.raises(SimulationError):
+        run("unprotected", "traffic", STORM)
