@@ -13,7 +13,9 @@ from amaranth.lib import data, enum
 from .. import messages
 from ..config import Configuration
 from ..dma.events import DmaEvents
+from ..link import wire
 from ..link.events import LinkEvents
+from ..link.port_sender import LinkTimers
 from ..memory_controller.events import ControllerEvents
 from ..messages import ArbiterControl, Messages
 from ..near_bank.bank_group import ArrayRead, array_data_layout, array_write_layout
@@ -56,6 +58,13 @@ class PortStructs:
             "tracker_events": TrackerEvents,
             "dma_events": DmaEvents,
             "link_events": LinkEvents,
+            "link_timers": LinkTimers,
+            "link_packet": wire.packet_layout(config),
+            "link_packet_sends": wire.sends_layout(config),
+            "link_flit": wire.flit_layout(config),
+            "link_state": wire.state_layout(config),
+            "link_message": wire.message_layout(config),
+            "sector_arrival": wire.arrival_layout(config),
         }
         self._config = config
         self.layouts = {f"{name}_t": item for name, item in layouts.items() if isinstance(item, data.StructLayout)}

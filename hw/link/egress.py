@@ -267,7 +267,10 @@ class Egress(wiring.Component):
             out = buffer.flit
             m.d.comb += [
                 buffer.coming.eq(owner[port]),
-                *(out[name].eq(flit[name]) for name in ("kind", "last", "place", "sequence", "session", "attempt")),
+                *(
+                    out[name].eq(flit[name])
+                    for name in ("kind", "last", "place", "sequence_number", "session", "attempt")
+                ),
             ]
             # OPEN has none.
             with m.If(flit.kind == FlitKind.HEADER):

@@ -19,7 +19,7 @@ class PortQueue(wiring.Component):
     """Descriptors of one port, each released once: when it is acknowledged, or discarded unsent.
 
     Ports: `push`, `descriptor`: always taken (there are no more descriptors than places); `head_valid`, `head`,
-    `sequence`, `fresh`: the packet to be sent, and whether no flit of it was sent in this session; `started`: its first
+    `sequence_number`, `fresh`: the packet to be sent, and whether no flit of it was sent in this session; `started`: its first
     flit leaves; `done`: its last flit leaves, the next packet is at the head in the next cycle; `leaves`: and it is the
     first time in this session; `all_left`: there was one for every packet; `acknowledge`, `until`:
     packets before `until` have arrived; `back`: send everything anew that is not acknowledged; `cut`: the session is
@@ -39,7 +39,7 @@ class PortQueue(wiring.Component):
                 "descriptor": In(descriptor),
                 "head_valid": Out(1),
                 "head": Out(descriptor),
-                "sequence": Out(sequence),
+                "sequence_number": Out(sequence),
                 "fresh": Out(1),
                 "started": In(1),
                 "done": In(1),
@@ -83,10 +83,10 @@ class PortQueue(wiring.Component):
             write.data.eq(self.descriptor),
             write.en.eq(self.push),
             next_read.addr.eq(next_place[:places]),
-            self.fresh.eq(self.sequence == self.sent),
+            self.fresh.eq(self.sequence_number == self.sent),
             self.unacknowledged.eq(acknowledged != self.sent),
             self.first.eq(acknowledged),
-            self.leaves.eq(self.done & (self.sequence == left)),
+            self.leaves.eq(self.done & (self.sequence_number == left)),
             self.all_left.eq(left == written),
             self.empty.eq(oldest == written),
         ]
@@ -133,12 +133,12 @@ class PortQueue(wiring.Component):
         with m.Elif(overtaken):
             m.d.sync += [self.head_valid.eq(0), next_place.eq(self.until)]
         with m.Elif(fresh_head & self.discard):
-            m.d.sync += [self.head_valid.eq(0), next_place.eq(self.sequence)]
+            m.d.sync += [self.head_valid.eq(0), next_place.eq(self.sequence_number)]
         with m.Elif(load & ~(self.discard & (next_place == self.sent))):
             m.d.sync += [
                 self.head_valid.eq(1),
                 self.head.eq(Mux(next_place == written, self.descriptor, next_read.data)),
-                self.sequence.eq(next_place),
+                self.sequence_number.eq(next_place),
                 next_place.eq(next_place + 1),
             ]
         with m.Elif(self.done):

@@ -78,7 +78,7 @@ class PortReceiver(wiring.Component):
         m.d.comb += [
             taken.eq(self.valid & self.clean & self.up & (flit.session == session) & ~opening),
             packet.eq(taken & (flit.kind != FlitKind.OPEN)),
-            ahead.eq(flit.sequence - expected),
+            ahead.eq(flit.sequence_number - expected),
             here.eq(packet & (ahead == 0)),
             behind.eq(packet & ahead[-1]),
             room.eq((expected - freed)[:bits] != packets),
@@ -155,7 +155,7 @@ class PortReceiver(wiring.Component):
             opened.eq(opening & (expected == freed)),
         ]
         with m.If(asks):
-            m.d.sync += [opening.eq(1), next_session.eq(flit.session), next_expected.eq(flit.sequence)]
+            m.d.sync += [opening.eq(1), next_session.eq(flit.session), next_expected.eq(flit.sequence_number)]
         with m.If(opened):
             m.d.sync += [
                 opening.eq(0),

@@ -38,7 +38,7 @@ def chosen_flit(parameters: LinkParameters) -> data.StructLayout:
             "kind": FlitKind,
             "last": 1,
             "place": 3,
-            "sequence": parameters.link_sequence_bits,
+            "sequence_number": parameters.link_sequence_bits,
             "session": SESSION_BITS,
             "attempt": ATTEMPT_BITS,
             "descriptor": descriptor_layout(parameters),
@@ -193,7 +193,7 @@ class PortSender(wiring.Component):
         if self._parameters.link_protection:
             m.d.sync += [queue.acknowledge.eq(counts & new), queue.until.eq(said.expected)]
         else:
-            m.d.sync += [queue.acknowledge.eq(queue.done), queue.until.eq(queue.sequence + 1)]
+            m.d.sync += [queue.acknowledge.eq(queue.done), queue.until.eq(queue.sequence_number + 1)]
         m.d.comb += [
             first.eq(Mux(queue.acknowledge, queue.until, queue.first)),
             new.eq(((said.expected - first)[:bits] <= (queue.sent - first)[:bits]) & (said.expected != first)),
@@ -247,7 +247,7 @@ class PortSender(wiring.Component):
         m.d.comb += [
             opens.eq((state == PortState.OPENING) & (pause == 0)),
             waits.eq(self.up & queue.head_valid & queue.fresh & ~begun & ~self.discard),
-            credit.eq(queue.sequence != limit),
+            credit.eq(queue.sequence_number != limit),
             self.no_credit.eq(waits & ~credit),
             self.no_grant.eq(waits & ~(granted & (queue.head.epoch == epoch))),
             may_start.eq(~queue.fresh | (credit & granted & (queue.head.epoch == epoch) & ~self.discard)),
@@ -272,7 +272,7 @@ class PortSender(wiring.Component):
         m.d.comb += [
             flit.last.eq(self.up & final),
             flit.place.eq(place),
-            flit.sequence.eq(Mux(self.up, queue.sequence, queue.first)),
+            flit.sequence_number.eq(Mux(self.up, queue.sequence_number, queue.first)),
             flit.session.eq(session),
             flit.attempt.eq(attempt),
             flit.descriptor.eq(queue.head),

@@ -27,7 +27,7 @@ class FlitKind(enum.Enum, shape=2):
 
 
 def flit_layout(parameters: LinkParameters) -> data.StructLayout:
-    """A flit. `place`: sector of the packet (DATA). `sequence`: of its packet; of OPEN, that of the first packet of the
+    """A flit. `place`: sector of the packet (DATA). `sequence_number`: of its packet; of OPEN, that of the first packet of the
     session. `attempt`: the last request of the receiver to send again that the sender has followed. `data`: a sector,
     or the header in the low bits. `crc`: over all bits below."""
     return data.StructLayout(
@@ -35,7 +35,7 @@ def flit_layout(parameters: LinkParameters) -> data.StructLayout:
             "kind": FlitKind,
             "last": unsigned(1),
             "place": unsigned(3),
-            "sequence": unsigned(parameters.link_sequence_bits),
+            "sequence_number": unsigned(parameters.link_sequence_bits),
             "session": unsigned(SESSION_BITS),
             "attempt": unsigned(ATTEMPT_BITS),
             "data": unsigned(256),

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sim.cli import options
+from sim.cli.recorded import Recorded
 from sim.cli.run import OUT, execute
 from sim.cli.terminal import leave
 from sim.errors import UsageError
@@ -30,6 +31,8 @@ def reduce(
     threshold: options.Threshold = "auto",
     settings: options.Set = None,
     waves: options.Waves = None,
+    timeline: options.Timeline = None,
+    html: options.Html = None,
     results: options.Results = OUT,
 ) -> None:
     """Reduce, gather or exchange your own arrays as PyTorch's reduce_scatter_tensor, all_gather_into_tensor, all_reduce
@@ -55,7 +58,7 @@ def reduce(
     )
     if out.resolve() == results.resolve():
         raise UsageError("--out and --results must be two files")
-    result, held = execute(spec, results, waves, (out,))
+    result, held = execute(spec, results, waves, (out,), Recorded(timeline, html))
     if not result["passed"]:
         leave(1)
     y = tensors.result(held)

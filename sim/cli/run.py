@@ -183,6 +183,8 @@ def collective(
     starvation_limit: options.StarvationLimit = 2000,
     settings: options.Set = None,
     waves: options.Waves = None,
+    timeline: options.Timeline = None,
+    html: options.Html = None,
     out: options.Results = OUT,
     bug: options.Bug = "",
 ) -> None:
@@ -218,7 +220,7 @@ def collective(
         settings=catalogue.settings(settings),
         bug=bug,
     )
-    result, _ = execute(spec, out, waves)
+    result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html))
     leave(0 if result["passed"] else 1)
 
 

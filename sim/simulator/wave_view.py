@@ -77,7 +77,7 @@ def _sections(config: Configuration) -> Iterator[tuple[str, list[str]]]:
     yield "packets of the DMA engine", [f"node.dma.slots__{name}" for name in slots]
     for link in range(config.links):
         layout = flit_layout(config)
-        names = ("kind", "last", "place", "sequence", "session", "data")
+        names = ("kind", "last", "place", "sequence_number", "session", "data")
         flit = [_vector(f"link_out__{link}.flit.{name}", Shape.cast(layout[name].shape).width) for name in names]
         yield f"link {link}", [f"link_out__{link}.valid", *flit]
 

@@ -80,7 +80,7 @@ def link_exactly_once(b: Bench) -> None:
     flit, arrives = receiver.flit, Signal()
     packet = flit.kind != FlitKind.OPEN
     m.d.comb += arrives.eq(receiver.valid & receiver.clean)
-    behind, ahead = (expected - flit.sequence)[:BITS], (flit.sequence - expected)[:BITS]
+    behind, ahead = (expected - flit.sequence_number)[:BITS], (flit.sequence_number - expected)[:BITS]
     was_sent = (behind != 0) & (behind <= LATE) | (ahead < (sent - expected)[:BITS])
     b.assume(implies(arrives, flit.kind.as_value() != 3))
     b.assume(implies(arrives, flit.session == session))
@@ -89,7 +89,7 @@ def link_exactly_once(b: Bench) -> None:
     ended = (behind != 0) | (ahead < (left - expected)[:BITS])
     b.assume(implies(arrives & packet & flit.last, ended & (flit.kind == FlitKind.DATA)))
     b.assume(implies(arrives & (flit.kind == FlitKind.DATA) & (flit.place == 7), flit.last))
-    b.assume(implies(arrives & ~packet, up | ((state == PortState.OPENING) & (flit.sequence == acknowledged))))
+    b.assume(implies(arrives & ~packet, up | ((state == PortState.OPENING) & (flit.sequence_number == acknowledged))))
     # Backward: what the receiver says now or said before.
     said = sender.message.state
     b.assume(implies(sender.message.valid, said.session == heard_session))
@@ -113,13 +113,13 @@ def link_exactly_once(b: Bench) -> None:
     with m.If(mine):
         m.d.sync += accepted.eq(1)
     # Its flits are as they were sent, which is claimed of each as it leaves.
-    leaves = sender.turn & up & watching & (sender.flit.sequence == number)
+    leaves = sender.turn & up & watching & (sender.flit.sequence_number == number)
     b.claim(implies(leaves, sender.flit.descriptor == token))
     b.claim(implies(leaves & (sender.flit.kind == FlitKind.DATA), sender.flit.place <= token.length))
     b.claim(
         implies(leaves, sender.flit.last == ((sender.flit.kind == FlitKind.DATA) & (sender.flit.place == token.length)))
     )
-    comes = arrives & packet & watching & (flit.sequence == number)
+    comes = arrives & packet & watching & (flit.sequence_number == number)
     b.assume(implies(comes & (flit.kind == FlitKind.DATA), (flit.place <= token.length)))
     b.assume(implies(comes & (flit.kind == FlitKind.DATA), flit.last == (flit.place == token.length)))
 
@@ -130,13 +130,13 @@ def link_exactly_once(b: Bench) -> None:
         implies(over & sender.unsent, ~accepted & (sender.released == token) & (distance(number) >= distance(sent)))
     )
     b.claim(implies(up, (sent - freed)[:BITS] <= BUFFERS))
-    fresh = sender.turn & up & (sender.flit.kind == FlitKind.HEADER) & (sender.flit.sequence == sent)
+    fresh = sender.turn & up & (sender.flit.kind == FlitKind.HEADER) & (sender.flit.sequence_number == sent)
     granted, epoch = tx.signal("granted"), tx.signal("epoch")
     b.claim(implies(fresh, granted & (sender.flit.descriptor.epoch == epoch) & ~sender.discard))
 
     # Every packet has left to its end for the first time once, in order, before it is acknowledged.
     last_leaves = sender.turn & up & sender.flit.last
-    b.claim(queue.leaves == (last_leaves & (sender.flit.sequence == left)))
+    b.claim(queue.leaves == (last_leaves & (sender.flit.sequence_number == left)))
     b.claim(implies(queue.acknowledge, distance(queue.until) <= distance(left)))
     b.claim(implies(up & sender.all_left, distance(written) == distance(left)))
 
@@ -145,18 +145,18 @@ def link_exactly_once(b: Bench) -> None:
     b.invariant((distance(acknowledged) <= distance(left)) & (distance(left) <= distance(sent)))
     b.invariant((sent - left)[:BITS] <= 1)
     b.invariant(implies(up, distance(expected) <= distance(left)))
-    b.invariant(implies(head, distance(queue.sequence) <= distance(left)))
+    b.invariant(implies(head, distance(queue.sequence_number) <= distance(left)))
     b.invariant(implies(~head, distance(next_place) <= distance(left)))
     b.invariant(distance(written) <= DEPTH)
     b.invariant(distance(sent) <= distance(written))
     b.invariant(distance(acknowledged) <= distance(sent))
     b.invariant(implies(up, (distance(acknowledged) <= distance(expected)) & (distance(expected) <= distance(sent))))
     b.invariant((distance(next_place) >= distance(acknowledged)) & (distance(next_place) <= distance(written)))
-    fresh_head = head & (queue.sequence == sent)
+    fresh_head = head & (queue.sequence_number == sent)
     b.invariant(implies(distance(next_place) > distance(sent), fresh_head & (next_place == (sent + 1)[:BITS])))
-    b.invariant(implies(head, (next_place == (queue.sequence + 1)[:BITS])))
-    b.invariant(implies(head, distance(queue.sequence) >= distance(acknowledged)))
-    b.invariant(implies(head, distance(queue.sequence) < distance(written)))
+    b.invariant(implies(head, (next_place == (queue.sequence_number + 1)[:BITS])))
+    b.invariant(implies(head, distance(queue.sequence_number) >= distance(acknowledged)))
+    b.invariant(implies(head, distance(queue.sequence_number) < distance(written)))
     b.invariant(
         implies(
             queue.acknowledge,
@@ -164,7 +164,7 @@ def link_exactly_once(b: Bench) -> None:
         )
     )
     started, place = tx.signal("begun"), tx.signal("place")
-    b.invariant(implies(started, up & head & (queue.sequence != sent) & (place <= queue.head.length)))
+    b.invariant(implies(started, up & head & (queue.sequence_number != sent) & (place <= queue.head.length)))
     b.invariant(implies(~up, (sent == acknowledged) & (released == acknowledged) & ~queue.acknowledge))
     guarded = tx.signal("guarded")
     said_freed, limit = tx.signal("freed"), tx.signal("limit")
@@ -189,7 +189,7 @@ def link_exactly_once(b: Bench) -> None:
     # The chosen packet.
     word = tx.word("queue.memory", number[:2])
     b.invariant(implies(watching, (distance(number) < distance(written)) & (word == token.as_value())))
-    b.invariant(implies(watching & head & (queue.sequence == number), queue.head == token))
+    b.invariant(implies(watching & head & (queue.sequence_number == number), queue.head == token))
     b.invariant(implies(watching, accepted == (up & (distance(number) < distance(expected)))))
     begun, following = rx.signal("begun"), rx.signal("following")
     b.invariant(implies(watching & up & begun & (expected == number), following <= token.length))
@@ -236,4 +236,4 @@ def link_flood(b: Bench) -> None:
     b.invariant(held == (expected - freed)[:BITS])
     b.invariant(held <= BUFFERS)
     b.invariant(implies(block.signal("begun"), taken == block.signal("following")))
-    b.cover((held == BUFFERS) & dut.valid & dut.clean & (dut.flit.sequence == expected) & dut.up)
+    b.cover((held == BUFFERS) & dut.valid & dut.clean & (dut.flit.sequence_number == expected) & dut.up)

@@ -89,7 +89,7 @@ def test_changed_hardware_is_found_by_its_text(tmp_path: Path) -> None:
     recipe, plain, changed = (tmp_path / name for name in ("recipe", "plain", "changed"))
     for folder in (plain, changed):
         folder.mkdir()
-        (folder / "complete").touch()
+        (folder / "complete").write_text("{}")
     assert fast_model._remembered(recipe, lambda: plain) == plain
     with fast_model.changed_hardware():
         assert fast_model._remembered(recipe, lambda: changed) == changed

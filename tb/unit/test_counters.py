@@ -8,7 +8,7 @@ from hw.address_map import ADDRESS_MAP_COUNTERS
 from hw.config import preset
 from hw.counters import Counter, Counting, total
 from hw.dma.events import DMA_COUNTERS, DmaEvents
-from hw.link.events import LINK_COUNTERS, LinkEvents, link_counters
+from hw.link.events import LINK_COUNTERS, LinkEvents, link_counters, recovery_counters
 from hw.link.parameters import MAX_LINKS
 from hw.memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
 from hw.node_monitor import LATENCY_COUNTERS
@@ -21,9 +21,9 @@ DECLARED = (
     (CONTROLLER_COUNTERS, ControllerEvents),
     (TRACKER_COUNTERS, TrackerEvents),
     (DMA_COUNTERS, DmaEvents),
-    *((link_counters(port), LinkEvents) for port in range(MAX_LINKS)),
+    *((of(port), LinkEvents) for port in range(MAX_LINKS) for of in (link_counters, recovery_counters)),
     (LATENCY_COUNTERS, 16),
-    (LINK_COUNTERS, LinkEvents),
+    (LINK_COUNTERS, 8),
     (DOORBELL_COUNTERS, 1),
 )
 
@@ -50,6 +50,6 @@ def test_every_counter_is_in_the_map_once():
     names = [counter.name for counter in counters()]
     assert len(set(names)) == len(names)
     assert set(names) == {"cycles", *(counter.name for declared, _ in DECLARED for counter in declared)}
-    config = preset("paper")
+    config = preset("paper", links=MAX_LINKS)
     for number, name in enumerate(names):
         assert find_register(config, f"{name}_low").address == COUNTER_BASE + 8 * number

@@ -273,7 +273,13 @@ async def a_neighbour_floods(dut):
             if random.random() < 0.8:
                 kind = FlitKind.DATA if begun else FlitKind.HEADER
                 begun = not begun
-                packet = {"kind": kind, "last": 1, "place": 0, "sequence": said["expected"], "session": said["session"]}
+                packet = {
+                    "kind": kind,
+                    "last": 1,
+                    "place": 0,
+                    "sequence_number": said["expected"],
+                    "session": said["session"],
+                }
                 word = pack(flit, **packet, data=random.getrandbits(256))
             if len(wire.under_way) < wire.latency:
                 wire.put(bench.now, sealed(word, flit.size))
@@ -349,9 +355,9 @@ async def all_left_means_on_the_wire(dut):
                 fields = unpack(flit, word)
                 if side == "a" and fields["kind"] == FlitKind.HEADER.value:
                     wg = unpack(header, fields["data"])["wg"]
-                    begun[port, fields["sequence"]] = (wg & (1 << IDS) - 1, wg >> IDS)
+                    begun[port, fields["sequence_number"]] = (wg & (1 << IDS) - 1, wg >> IDS)
                 elif side == "a" and fields["last"]:
-                    on_wire.add(begun[port, fields["sequence"]])
+                    on_wire.add(begun[port, fields["sequence_number"]])
             while closed < len(bench.closings) and bench.closings[closed][0] < bench.now:
                 _, side, number = bench.closings[closed]
                 closed += 1

@@ -327,7 +327,7 @@ async def any_byte_of_a_word_may_be_addressed(dut):
         return int(answer.rdata)
 
     window = WINDOW_BASE + 0x80 + 4 * Word.PITCH
-    for address in (window, bench.address("link_peers_0"), bench.address("spill_base_high")):
+    for address in (window, bench.address("link_retry"), bench.address("spill_base_high")):
         for byte in range(4):
             value = random.getrandbits(8)
             await writes.aw_channel.send(AxiLiteAWTransaction(awaddr=address + byte))
@@ -368,12 +368,12 @@ async def pulses_last_one_cycle(dut):
 async def reads_and_writes_back_to_back(dut):
     bench = await RegisterBench(dut).start()
     bench.stall(int(os.environ.get("T3_STALLS", "0")))
-    names = ("link_peers_0", "spill_base_low", "spill_base_low")
+    names = ("link_silence", "link_retry", "spill_base_low")
     values = {}
 
     async def writer(name):
         for _ in range(60):
-            values[name] = random.getrandbits(32)
+            values[name] = random.getrandbits(24)
             await bench.write(bench.address(name), values[name])
 
     async def reader():
