@@ -15,6 +15,7 @@ from ..config import Configuration
 from ..dma.events import DmaEvents
 from ..link import wire
 from ..link.events import LinkEvents
+from ..link.packet_writer import PeerCheck
 from ..link.port_sender import LinkTimers
 from ..memory_controller.events import ControllerEvents
 from ..messages import ArbiterControl, Messages
@@ -59,6 +60,7 @@ class PortStructs:
             "dma_events": DmaEvents,
             "link_events": LinkEvents,
             "link_timers": LinkTimers,
+            "peer_check": PeerCheck,
             "link_packet": wire.packet_layout(config),
             "link_packet_sends": wire.sends_layout(config),
             "link_flit": wire.flit_layout(config),

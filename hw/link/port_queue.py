@@ -19,10 +19,10 @@ class PortQueue(wiring.Component):
     """Descriptors of one port, each released once: when it is acknowledged, or discarded unsent.
 
     Ports: `push`, `descriptor`: always taken (there are no more descriptors than places); `head_valid`, `head`,
-    `sequence_number`, `fresh`: the packet to be sent, and whether no flit of it was sent in this session; `started`: its first
-    flit leaves; `done`: its last flit leaves, the next packet is at the head in the next cycle; `leaves`: and it is the
-    first time in this session; `all_left`: there was one for every packet; `acknowledge`, `until`:
-    packets before `until` have arrived; `back`: send everything anew that is not acknowledged; `cut`: the session is
+    `sequence_number`, `fresh`: the packet to be sent, and whether no flit of it was sent in this session; `started`:
+    its first flit leaves; `done`: its last flit leaves, the next packet is at the head in the next cycle; `leaves`: and
+    it is the first time in this session; `all_left`: there was one for every packet; `acknowledge`, `until`: packets
+    before `until` have arrived; `back`: send everything anew that is not acknowledged; `cut`: the session is
     over, so nothing that is not acknowledged has been sent; `discard`: take packets that were never sent out of the
     queue, the last first; `dropped`: the head goes though not done; `release`, `released`, `unsent`: a descriptor is
     over, taken with `release_taken`; `unacknowledged`: something sent was not; `first`: the first place not

@@ -27,9 +27,9 @@ class FlitKind(enum.Enum, shape=2):
 
 
 def flit_layout(parameters: LinkParameters) -> data.StructLayout:
-    """A flit. `place`: sector of the packet (DATA). `sequence_number`: of its packet; of OPEN, that of the first packet of the
-    session. `attempt`: the last request of the receiver to send again that the sender has followed. `data`: a sector,
-    or the header in the low bits. `crc`: over all bits below."""
+    """A flit. `place`: sector of the packet (DATA). `sequence_number`: of its packet; of OPEN, that of the first packet
+    of the session. `attempt`: the last request of the receiver to send again that the sender has followed. `data`: a
+    sector, or the header in the low bits. `crc`: over all bits below."""
     return data.StructLayout(
         {
             "kind": FlitKind,
