@@ -88,7 +88,7 @@ class FaultyTrigger(Faulty):
             ]
             with m.If(blocks.ready | self.clear):
                 m.d.sync += repeating.eq(0)
-        with m.Elif(given.valid & blocks.ready):
+        with m.If(~repeating & given.valid & blocks.ready):
             m.d.sync += [number.eq(number + 1), repeated.eq(given.payload)]
             with m.If(number == DOUBLED_TRIGGER_PERIOD - 1):
                 m.d.sync += [number.eq(0), repeating.eq(doubling)]

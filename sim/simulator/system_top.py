@@ -193,7 +193,7 @@ def system_top(config: Configuration, gpu: Gpu, topology: Topology) -> str:
         places = {"VA": "va", "WG": "wg", "DESTINATION": "destination", "SOURCE": "source"}
         settings = [f".{name}({start + header[field].offset})" for name, field in places.items()]
         settings += [f".VA_BITS({header['va'].width})", f".WG_BITS({header['wg'].width})"]
-        settings += [f".WIDTH({flit.size + 1})", f".CHECK({1 + flit['check'].offset})"]
+        settings += [f".WIDTH({flit.size + 1})", f".CHECK({1 + flit['crc'].offset})"]
         settings += [f".KIND({1 + flit['kind'].offset})", f".HEADER({FlitKind.HEADER.value})"]
         own = packing.output("outputs[0]", "link_out__0")
         mirror = f"""

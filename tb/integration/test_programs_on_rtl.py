@@ -249,7 +249,12 @@ def test_calls_on_a_users_arrays_are_their_definitions(name: str, tmp_path: Path
         ((3, 6), "all-gather", ["--op", "max"], "all-gather does not reduce, so it has no choice of op"),
         ((5, 10), "all-reduce", [], "must have shape (N, ...) for N = 2, 3, 4, 8, 16 GPUs, got (5, 10)"),
         ((3, 6), "gossip", [], "collective must be one of reduce-scatter, all-gather, all-reduce, all-to-all"),
-        ((3, 6), "all-reduce", ["--topology", "mesh"], "the mesh cannot be simulated, only ring and ring-one-way can"),
+        (
+            (3, 6),
+            "all-reduce",
+            ["--topology", "switch"],
+            "the switch cannot be simulated, only ring and ring-one-way and mesh can",
+        ),
     ],
 )
 def test_calls_that_cannot_be_are_refused(
@@ -270,8 +275,8 @@ def test_what_cannot_be_simulated_is_refused_with_what_can() -> None:
     for name, gpus, wiring, sentence in (
         ("direct-all-gather", 4, "ring", r"has no link there; the ring serves ring-reduce-scatter, .*broadcast-chain$"),
         ("ring-reduce-scatter-both", 4, "ring-one-way", "the ring-one-way serves ring-reduce-scatter, split-k"),
-        ("direct-all-gather", 4, "mesh", "the mesh cannot be simulated, only ring and ring-one-way can"),
-        ("direct-all-gather", 4, "torus", "topology must be one of ring, ring-one-way; got 'torus'"),
+        ("direct-all-gather", 4, "switch", "the switch cannot be simulated, only ring and ring-one-way and mesh can"),
+        ("direct-all-gather", 4, "torus", "topology must be one of ring, ring-one-way, mesh; got 'torus'"),
         ("ring-all-gather", 1, "ring", "gpus must be a whole number from 2 to 32, got 1"),
     ):
         with pytest.raises(UsageError, match=sentence):
