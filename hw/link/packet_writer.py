@@ -86,7 +86,7 @@ class PacketWriter(wiring.Component):
         packets = self._parameters.link_receive_packets
         meta = buffered_header(config)
         m.submodules.sectors = sectors = Memory(shape=unsigned(256), depth=packets * INTERLEAVE_SECTORS, init=[])
-        m.submodules.headers = headers = Memory(shape=meta, depth=max(2, packets), init=[])
+        m.submodules.headers = headers = Memory(shape=meta, depth=packets, init=[])
         sector_write, meta_write = sectors.write_port(), headers.write_port()
         sector_read, meta_read = sectors.read_port(), headers.read_port()
         header = Signal(header_layout(config))
