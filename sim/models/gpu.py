@@ -10,7 +10,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import Configuration
-from hw.link.wire import FlitKind, flit_layout, message_layout
+from hw.link.wire import FlitKind, message_layout
 from hw.messages import RowCommand
 from hw.near_bank import BankGroupUnit
 from hw.node import Node
@@ -27,7 +27,7 @@ from sim.models.link import LinkModel
 from sim.models.recorded_events import SAMPLED, QueueEvent
 from sim.models.recorder import Recorded, recorder
 from sim.models.seeded_bugs import FaultyBankGroup, FaultyNode
-from sim.models.shared_bandwidth import SharedBandwidth
+from sim.models.shared_bandwidth import SharedBandwidth, arrived_flit
 from sim.models.stalls import Stalls
 from sim.models.timing_checker import TimingChecker
 from sim.models.workgroup_engine import WorkgroupEngine
@@ -88,7 +88,7 @@ class Gpu(wiring.Component):
         self._source_sectors = source_sectors
         self._plans = plans or not source_sectors
         self._shared = shared
-        flit = data.StructLayout({"valid": unsigned(1), "flit": flit_layout(config)})
+        flit = arrived_flit(config)
         super().__init__(
             {
                 **RegisterFile.axi_members(),

@@ -20,6 +20,11 @@ FLITS = 9
 """Of the longest packet."""
 
 
+def arrived_flit(config: Configuration) -> data.StructLayout:
+    """What a link brings in a cycle."""
+    return data.StructLayout({"valid": unsigned(1), "flit": flit_layout(config)})
+
+
 class TokenBucket(wiring.Component):
     """What one link lets pass: a data flit costs 32 bytes, any other `link_header_bytes`.
 
@@ -61,12 +66,11 @@ class SharedBandwidth(wiring.Component):
         self._config = config
         flits = stream.Signature(flit_layout(config))
         links = config.links
-        arrived = data.StructLayout({"valid": unsigned(1), "flit": flit_layout(config)})
         super().__init__(
             {
                 "tx": In(flits).array(links),
                 "onto": Out(flits).array(links),
-                "arrived": In(arrived).array(links),
+                "arrived": In(arrived_flit(config)).array(links),
                 "rx": Out(flits).array(links),
             }
         )
