@@ -1,4 +1,4 @@
-"""A ring of whole nodes that runs a program of `sim.collectives`, its doorbells rung by the host."""
+"""Whole nodes that run programs of `sim.collectives`, their doorbells rung by the host."""
 
 import random
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from sim.host.range_entries import range_words
 from sim.host.register_writes import Write, doorbell_writes, range_writes
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
+from sim.topologies.topology import Topology
 from tb.drivers.node_ring import ARRAY, RingBench
 from tb.drivers.payload import pack
 
@@ -25,19 +26,24 @@ LOADED = 200
 
 
 class ProgramBench(RingBench):
-    """The host and the compute units of ring `dut` for `program`, whose chunks have `tiling`; arrays lie one after
-    another. A chunk's data is an array of (rows, columns)."""
+    """The host and the compute units of `dut`, a ring without `topology`, for `program`, whose chunks have `tiling`;
+    arrays lie one after another. A chunk's data is an array of (rows, columns)."""
 
-    def __init__(self, dut, config: Configuration, program: Program, tiling: Tiling):
+    def __init__(self, dut, config: Configuration, program: Program, tiling: Tiling, topology: Topology | None = None):
         super().__init__(dut, config, program.gpus, tiling)
+        self.topology = topology or ring(self.gpus, config.links)
+        self.use(program)
+
+    def use(self, program: Program) -> None:
+        """Go on with `program`; what memory held is lost."""
         self.plan = program
         self.placements = {}
         self.end = ARRAY
         for array in program.arrays:
-            self.placements[array.name] = Placement(self.end, tiling)
-            self.end += array.chunks * tiling.sectors
+            self.placements[array.name] = Placement(self.end, self.tiling)
+            self.end += array.chunks * self.tiling.sectors
         self.backing = self.end + 8
-        self.numbers, _ = workgroup_numbers(program, config, self.placements)
+        self.numbers, _ = workgroup_numbers(program, self.config, self.placements)
         self.nodes: dict[int, NodeProgram] = {}
 
     async def plain(self, rank: int) -> None:
@@ -50,7 +56,7 @@ class ProgramBench(RingBench):
         self.nodes[rank] = compile_program(
             self.plan,
             self.config,
-            ring(self.gpus, self.config.links),
+            self.topology,
             rank,
             self.placements,
             epoch=epoch,
