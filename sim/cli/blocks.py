@@ -16,6 +16,7 @@ from sim.errors import UsageError
 from sim.experiments.catalogue import recorded
 from sim.experiments.hardware import configuration, parse_settings
 from sim.experiments.spec import DTYPES, OPERATIONS
+from sim.experiments.spec import TOPOLOGIES as SIMULATED
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS
 from sim.files import cannot_write, check_folder
 from sim.simulator.prerequisites import require_simulator
@@ -121,6 +122,7 @@ def show_list(
                     "variants": list(VARIANTS),
                     "collectives": collectives,
                     "topologies": {name: known.summary for name, known in TOPOLOGIES.items()},
+                    "simulated_topologies": list(SIMULATED),
                 },
                 indent=1,
             )
@@ -141,9 +143,9 @@ def show_list(
     for name, known in PROGRAMS.items():
         table.add_row(name, known.summary, ", ".join(known.topologies))
     console.print(table)
-    table = Table("topology", "links of a GPU", title="Topologies")
+    table = Table("topology", "links of a GPU", "simulated", title="Topologies")
     for name, wired in TOPOLOGIES.items():
-        table.add_row(name, wired.summary)
+        table.add_row(name, wired.summary, "yes" if name in SIMULATED else "no")
     console.print(table)
     console.print(f"Policies: {', '.join(POLICIES)}; thresholds of mca: {', '.join(THRESHOLDS)}")
     console.print(f"Variants of full-size runs: {', '.join(VARIANTS)}")

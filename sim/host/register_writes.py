@@ -25,6 +25,14 @@ def range_writes(config: Configuration, index: int, words: Mapping[Word, int]) -
     return [(control, 0), *body, (control, words[Word.CONTROL])]
 
 
+def retire_writes(config: Configuration, first: int) -> list[Write]:
+    """Writes that take the ranges from `first` on out of use: what a longer program before left there matches no
+    access, and the node does not wait for it."""
+    between("range index", first, 0, config.ranges)
+    entries = (WINDOW_BASE + index * 4 * ENTRY_WORDS for index in range(first, config.ranges))
+    return [(entry + 4 * word, 0) for entry in entries for word in (Word.CONTROL, Word.WF_TOTAL)]
+
+
 def send_writes(config: Configuration, index: int, words: Mapping[SendWord, int]) -> list[Write]:
     """Register writes that program send `index`, to be made before those of a range that names it."""
     between("send index", index, 0, config.sends - 1)

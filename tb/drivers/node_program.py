@@ -12,7 +12,7 @@ from hw.registers.map import find_register
 from sim.collectives.compiler import NodeProgram, Placement, compile_program, workgroup_numbers
 from sim.collectives.program import Part, Program
 from sim.host.range_entries import range_words
-from sim.host.register_writes import Write, doorbell_writes, range_writes
+from sim.host.register_writes import Write, doorbell_writes, range_writes, retire_writes
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
 from sim.topologies.topology import Topology
@@ -62,7 +62,9 @@ class ProgramBench(RingBench):
             epoch=epoch,
             backing=self.backing,
         )
-        await self.write(rank, [*self.settings(), *self.nodes[rank].writes])
+        used = len(self.nodes[rank].ranges) + 1
+        retired = retire_writes(self.config, used)
+        await self.write(rank, [*self.settings(), *self.nodes[rank].writes, *retired])
 
     def chunk_data(self) -> np.ndarray:
         """Random elements of a chunk."""
@@ -131,7 +133,15 @@ class ProgramBench(RingBench):
             if int(self.dut.done.value) == (1 << self.gpus) - 1:
                 return
             await RisingEdge(self.dut.clk)
-        raise AssertionError(f"the program did not end: done {int(self.dut.done.value):b}")
+        waiting = []
+        for rank in self.ranks:
+            if not int(self.dut.done.value) >> rank & 1:
+                seen = await self.read(rank, "done_ranges_low")
+                regions = [item for item in self.nodes[rank].ranges if item.region.updates]
+                parts = [str(item.region.part) for item in regions if not seen >> item.index & 1]
+                blocks = f"{await self.counter(rank, 'dma_blocks')} of {self.nodes[rank].expected_blocks} blocks"
+                waiting.append(f"rank {rank} has sent {blocks} and waits for {', '.join(parts) or 'no part'}")
+        raise AssertionError(f"{self.plan.name} did not end: {'; '.join(waiting)}")
 
     async def held(self, rank: int, part: Part) -> np.ndarray:
         """What the memory of `rank` holds of a chunk."""
