@@ -26,11 +26,10 @@ def range_writes(config: Configuration, index: int, words: Mapping[Word, int]) -
 
 
 def retire_writes(config: Configuration, first: int) -> list[Write]:
-    """Writes that take the ranges from `first` on out of use: what a longer program before left there matches no
-    access, and the node does not wait for it."""
+    """Writes that make the ranges from `first` on invalid: what a longer program before left there matches no access,
+    and the node does not wait for it."""
     between("range index", first, 0, config.ranges)
-    entries = (WINDOW_BASE + index * 4 * ENTRY_WORDS for index in range(first, config.ranges))
-    return [(entry + 4 * word, 0) for entry in entries for word in (Word.CONTROL, Word.WF_TOTAL)]
+    return [(WINDOW_BASE + 4 * (index * ENTRY_WORDS + Word.CONTROL), 0) for index in range(first, config.ranges)]
 
 
 def send_writes(config: Configuration, index: int, words: Mapping[SendWord, int]) -> list[Write]:
