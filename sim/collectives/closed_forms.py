@@ -44,6 +44,11 @@ def ring_all_gather(n: int) -> Form:
     }
 
 
+def ring_all_gather_both(n: int) -> Form:
+    """As one way, in half chunks."""
+    return {name: traffic * 2 for name, traffic in ring_all_gather(n).items()}
+
+
 def direct_all_gather(n: int) -> Form:
     """The own chunk is read once, for all peers."""
     return {"gathered": Traffic(reads=1, local_stores=1, arriving_stores=n - 1, egress=n - 1, blocks=1, triggers=n)}

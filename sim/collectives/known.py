@@ -16,6 +16,7 @@ from sim.collectives.direct_all_reduce import direct_all_reduce
 from sim.collectives.direct_reduce_scatter import direct_reduce_scatter
 from sim.collectives.program import Program, ProgramError
 from sim.collectives.ring_all_gather import ring_all_gather
+from sim.collectives.ring_all_gather_both import ring_all_gather_both
 from sim.collectives.ring_all_gather_gemm import ring_all_gather_gemm
 from sim.collectives.ring_all_reduce import ring_all_reduce
 from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
@@ -57,6 +58,7 @@ PROGRAMS: Mapping[str, Known] = {
     "direct-reduce-scatter": Known(direct_reduce_scatter, "every store goes to its owner"),
     "split-k-reduce-scatter": Known(split_k_reduce_scatter, "a ring that a split-K GEMM stores S addends into"),
     "ring-all-gather": Known(ring_all_gather, "chunks go round the ring"),
+    "ring-all-gather-both": Known(ring_all_gather_both, "half of each chunk each way round"),
     "direct-all-gather": Known(direct_all_gather, "one read of a chunk for all others"),
     "all-to-all": Known(all_to_all, "every store goes where it is wanted"),
     "all-to-all-dma": Known(all_to_all_dma, "doorbells send what lies in memory"),

@@ -157,12 +157,12 @@ def wrong_reads(work: ProgramWork, statuses: list[dict[str, Any]]) -> Iterator[s
 
 
 def closed_gates(work: ProgramWork, statuses: list[dict[str, Any]]) -> Iterator[str]:
-    """A sentence for each rank whose GEMM waits for a gate."""
+    """A sentence for each rank whose first kernel waits for a gate."""
     for rank, status in enumerate(statuses):
         waiting = status["waiting"]
         if waiting["waits"]:
             part, row = work.gates[waiting["gate"]]
             yield (
-                f"the GEMM of rank {rank} waits for the gate of {part}, tile row {row}, which {waiting['launches']} of "
-                f"{waiting['needed']} launch events have opened"
+                f"kernel {work.program.gemm(rank).name} of rank {rank} waits for the gate of {part}, tile row {row}, "
+                f"which {waiting['launches']} of {waiting['needed']} launch events have opened"
             )

@@ -148,6 +148,7 @@ _PROGRAM_RUNS = (
     _program("split-k-reduce-scatter", 4, 20, 40, 32, choices={"splits": 3}, label="-fp16"),
     _program("direct-reduce-scatter", 3, 20, tile_order="shifted", dtype="bf16"),
     _program("ring-reduce-scatter-both", 4, 40, dma_block=1),
+    _program("ring-all-gather-both", 4, 40),
     _program("ring-all-reduce", 3, 20, 40, 32, choices={"residual": True}, label="-residual"),
     _program("broadcast-chain", 3, 20, choices={"pieces": 3, "root": 1}),
     _program("broadcast-chain", 3, 20, 40, 32, choices={"pieces": 3, "gemm": True}, label="-uncut"),

@@ -62,6 +62,9 @@ class SharedBandwidth(wiring.Component):
     wire, and sent again. Latency: 0 cycles where nothing waits.
     """
 
+    bucket = TokenBucket
+    """What bounds each way."""
+
     def __init__(self, config: Configuration):
         self._config = config
         flits = stream.Signature(flit_layout(config))
@@ -86,7 +89,7 @@ class SharedBandwidth(wiring.Component):
             m.d.comb += [into.valid.eq(arrived.valid), into.payload.eq(arrived.flit)]
             waiting.append(queue.o)
         for name, sources, sinks in (("injection", self.tx, self.onto), ("ejection", waiting, self.rx)):
-            m.submodules[name] = turns = _Turns(config)
+            m.submodules[name] = turns = _Turns(config, self.bucket(config))
             for port, (source, sink) in enumerate(zip(sources, sinks, strict=True)):
                 passes = turns.passes[port]
                 m.d.comb += [
@@ -100,16 +103,17 @@ class SharedBandwidth(wiring.Component):
 
 
 class _Turns(wiring.Component):
-    """One bucket for all ports: of those whose flit `waits`, one of `kinds` a cycle, the next in turn `passes`."""
+    """One `bucket` for all ports: of those whose flit `waits`, one of `kinds` a cycle, the next in turn `passes`."""
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: Configuration, bucket: TokenBucket):
         self._config = config
+        self._bucket = bucket
         links = config.links
         super().__init__({"waits": In(links), "kinds": In(FlitKind).array(links), "passes": Out(links)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.bucket = bucket = TokenBucket(self._config)
+        m.submodules.bucket = bucket = self._bucket
         ports = range(self._config.links)
         turn, before = Signal(range(len(ports))), Signal(range(len(ports)))
         next_in_turn(m, "comb", turn, self.waits, before)

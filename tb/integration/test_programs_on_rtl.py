@@ -93,7 +93,7 @@ def test_a_gate_that_never_opens_is_named() -> None:
     assert not outcome.finished
     part, row = work.gates[wrong.kernels[0][0].waits[-1][1]]
     needed = wrong.kernels[0][0].waits[-1][2]
-    sentence = f"the GEMM of rank 0 waits for the gate of {part}, tile row {row}, which {needed - 1} of {needed}"
+    sentence = f"kernel gemm of rank 0 waits for the gate of {part}, tile row {row}, which {needed - 1} of {needed}"
     assert any(error.startswith(sentence) for error in checked.errors), checked.errors
 
 

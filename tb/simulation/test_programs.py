@@ -153,6 +153,7 @@ BY_HAND: list[tuple[str, int, dict[str, Any], tuple[int, ...]]] = [
     ("direct-reduce-scatter", 4, {}, (0, 1, 3, 3, 0, 1)),
     ("direct-reduce-scatter", 16, {}, (0, 1, 15, 15, 0, 1)),
     ("ring-all-gather", 4, {}, (3, 1, 3, 3, 3, 4)),
+    ("ring-all-gather-both", 4, {}, (6, 2, 6, 6, 6, 8)),
     ("direct-all-gather", 8, {}, (1, 1, 7, 7, 1, 8)),
     ("all-to-all", 8, {}, (0, 1, 7, 7, 0, 8)),
     ("all-to-all-dma", 8, {}, (7, 0, 7, 7, 7, 14)),

@@ -160,7 +160,9 @@ def test_programs_that_are_not_there_are_refused(name: str, options: dict[str, A
 def test_links_that_a_topology_has_not_are_refused() -> None:
     runs = {name: list(known.topologies) for name, known in PROGRAMS.items()}
     assert runs["ring-reduce-scatter"] == list(TOPOLOGIES)
-    assert runs["ring-reduce-scatter-both"] == ["ring", "mesh", "ideal-switch", "switch"]
+    assert (
+        runs["ring-reduce-scatter-both"] == runs["ring-all-gather-both"] == ["ring", "mesh", "ideal-switch", "switch"]
+    )
     assert runs["direct-all-gather"] == runs["broadcast-tree"] == ["mesh", "ideal-switch", "switch"]
     for name, wiring, gpus, options in (
         ("all-to-all", "ring", 4, {}),
