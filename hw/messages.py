@@ -119,6 +119,8 @@ class Fault(enum.Enum, shape=4):
     LEFT_OVER = 9
     BUSY = 10
     SOURCE = 11
+    WATCHDOG = 12
+    LOCKED = 13
 
 
 ArbiterControl = data.StructLayout(

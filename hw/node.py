@@ -8,10 +8,12 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from .abort import EpochAbort
 from .address_map import ADDRESS_MAP_COUNTERS, AddressMap
 from .config import Configuration
 from .dma.engine import DmaEngine
 from .dma.events import DMA_COUNTERS
+from .drain_bound import DrainBound
 from .interfaces import AxiLite, BackingStorePort, DramBus, LinkPort, gathered, gathered_ports
 from .link.egress import DMA, STORES
 from .link.events import LINK_COUNTERS, link_counters, recovery_counters
@@ -75,6 +77,8 @@ class Node(wiring.Component):
         config, messages = self._config, self._messages
         m.submodules.registers = registers = RegisterFile(config)
         m.submodules.state = state = CollectiveState(config)
+        m.submodules.epoch_abort = abort = EpochAbort(config)
+        m.submodules.drain_bound = drain_bound = DrainBound()
         m.submodules.tracker = tracker = self._tracker()
         m.submodules.spill = spill = SpillPort(config)
         dma = DmaEngine(config)
@@ -155,6 +159,10 @@ class Node(wiring.Component):
             *(links.timers[name].eq(getattr(registers, f"link_{name}")) for name, _ in LinkTimers),
             links.epoch.eq(state.epoch),
             links.armed.eq(state.armed),
+            links.notice.eq(abort.notice),
+            links.give_up.eq(drain_bound.give_up),
+            drain_bound.waits.eq(~state.armed & ~links.empty),
+            drain_bound.limit.eq(registers.link_dead),
             registers.link_status_up.eq(Cat(event.up for event in links.events)),
             registers.link_status_dead.eq(Cat(event.dead for event in links.events)),
             *(
@@ -213,7 +221,31 @@ class Node(wiring.Component):
             ),
             state.ranges.eq(registers.range_write),
             state.arm.eq(registers.control_arm),
-            state.disarm.eq(registers.control_disarm),
+            state.disarm.eq(registers.control_disarm | abort.ends),
+            abort.request.eq(registers.control_abort),
+            abort.arm.eq(registers.control_arm),
+            abort.number.eq(state.called),
+            abort.coming.eq(registers.epoch),
+            abort.active.eq(state.armed | state.arming),
+            abort.running.eq(state.running),
+            abort.watchdog.eq(registers.watchdog),
+            *(port.eq(heard) for port, heard in zip(abort.heard, links.heard, strict=True)),
+            abort.moved.eq(
+                Cat(
+                    *(port.valid & port.ready for port in tracker.commits),
+                    *(event.left | event.received_packets for event in links.events),
+                    doorbell.tile,
+                    dma.events.reads.any(),
+                    packetizer.arrival.valid,
+                ).any()
+            ),
+            registers.status_aborted.eq(abort.cause.as_value().any()),
+            registers.interrupt_status_aborted.eq(abort.ends),
+            *(
+                getattr(registers, f"abort_cause_{name}").eq(abort.cause[name])
+                for name in ("host", "watchdog", "peer")
+            ),
+            registers.abort_cause_epoch.eq(abort.ended),
             state.number.eq(registers.epoch),
             state.drained.eq(drained),
             state.cleared.eq(tracker.cleared & memory_clear.finished),
@@ -236,7 +268,7 @@ class Node(wiring.Component):
             Cat(registers.done_ranges_low, registers.done_ranges_high).eq(tracker.done),
             registers.interrupt_status_done.eq(state.done_rises),
         ]
-        self._faults(m, registers, [*(item.faults for item in maps), links.faults, tracker.faults, doorbell.faults])
+        self._faults(m, registers, [*(item.faults for item in maps), links.faults, tracker.faults, doorbell.faults, abort.faults])
         self._counters(m, registers, controllers, maps, tracker, dma, links, doorbell)
         return m
 

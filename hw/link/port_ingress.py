@@ -17,7 +17,7 @@ from .wire import flit_layout, message_layout
 class PortIngress(wiring.Component):
     """:class:`hw.link.port_receiver.PortReceiver` and :class:`hw.link.packet_writer.PacketWriter` behind the wire.
 
-    Ports: `timers`, `ranges`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `requests`, `fault_valid`,
+    Ports: `timers`, `ranges`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `notice`, `requests`, `fault_valid`,
     `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state message with its check, for
     the peer; `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles. Rate: one flit a cycle.
     """
@@ -33,6 +33,7 @@ class PortIngress(wiring.Component):
                 "peer": In(PeerCheck),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
+                "notice": In(messages.epoch),
                 "rx": In(stream.Signature(flit_layout(parameters))),
                 "message": Out(message_layout(parameters)),
                 "requests": Out(stream.Signature(messages.memory_request)),
@@ -68,6 +69,7 @@ class PortIngress(wiring.Component):
             receiver.flit.eq(flit),
             receiver.granted.eq(self.armed),
             receiver.epoch.eq(self.epoch),
+            receiver.notice.eq(self.notice),
             receiver.freed.eq(writer.freed),
             writer.ranges.eq(self.ranges),
             writer.rank.eq(self.rank),

@@ -13,6 +13,7 @@ from typing import Any
 
 from amaranth.hdl import unsigned
 
+from ..abort import WATCHDOG_BITS
 from ..address_map import ADDRESS_MAP_COUNTERS
 from ..counters import Counter, Counting
 from ..dma.events import DMA_COUNTERS
@@ -243,6 +244,13 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             "the last reset; without, the node clears what it has not cleared since (all sectors from base to limit "
             "become 0)",
         ),
+        Field(
+            "abort",
+            4,
+            1,
+            Kind.SELF_CLEARING,
+            "as `disarm`, and the peers are told: each that is in the same epoch, or arms it later, aborts it too",
+        ),
     )
     add(
         "status",
@@ -261,6 +269,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         ),
         Field("drained", 6, 1, Kind.READ_ONLY, "no epoch is armed, and nothing of an older one is left in this node"),
         Field("doorbell", 7, 1, Kind.READ_ONLY, "the doorbell's tiles are being completed"),
+        Field("aborted", 8, 1, Kind.READ_ONLY, "the last epoch was aborted; until `control.arm`"),
     )
     add(
         "arbiter",
@@ -307,12 +316,14 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         "causes of the interrupt; write 1 to clear",
         Field("fault", 0, 1, Kind.RW1C, "an access was refused; clearing frees the fault record"),
         Field("done", 1, 1, Kind.RW1C, "this node's part of the collective became complete"),
+        Field("aborted", 2, 1, Kind.RW1C, "the epoch was aborted: `abort_cause` says why"),
     )
     add(
         "interrupt_enable",
         "causes that raise the interrupt",
         Field("fault", 0, 1, Kind.READ_WRITE, "raise on fault"),
         Field("done", 1, 1, Kind.READ_WRITE, "raise on done"),
+        Field("aborted", 2, 1, Kind.READ_WRITE, "raise on aborted"),
     )
     add(
         "fault_record",
@@ -358,6 +369,23 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
                 )
             ),
         )
+
+    address = 0xC0
+    single(
+        "watchdog",
+        WATCHDOG_BITS,
+        Kind.READ_WRITE,
+        "cycles in which nothing of an epoch that is not done moves (accesses, packets, commits), after which it is "
+        "aborted; 0: never",
+    )
+    add(
+        "abort_cause",
+        "who aborted the last epoch; until `control.arm`",
+        Field("host", 0, 1, Kind.READ_ONLY, "`control.abort`"),
+        Field("watchdog", 1, 1, Kind.READ_ONLY, "nothing had moved for `watchdog` cycles"),
+        Field("peer", 2, 1, Kind.READ_ONLY, "a peer said that it has aborted this epoch"),
+        Field("epoch", 8, config.epoch_bits, Kind.READ_ONLY, "number of the epoch that was aborted last"),
+    )
 
     address = COUNTER_BASE
     present = {counter.name for counter in counters(config.links)}

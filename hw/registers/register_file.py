@@ -115,7 +115,7 @@ class RegisterFile(wiring.Component):
         super().__init__(members)
         self._record = Signal(messages.fault_record)
         self._fault_count = Signal(32)
-        self._status = Signal(data.StructLayout({"fault": 1, "done": 1}))
+        self._status = Signal(data.StructLayout({"fault": 1, "done": 1, "aborted": 1}))
         self._totals = {counter.name: Signal(COUNTER_BITS, name=f"total_{counter.name}") for counter in self._counters}
         self._high = Signal(COUNTER_BITS - 32)
 
@@ -168,30 +168,32 @@ class RegisterFile(wiring.Component):
             for total in self._totals.values():
                 m.d.sync += total.eq(0)
 
-    def _keep_faults(self, m: Module, clear_fault: Signal, clear_done: Signal) -> None:
+    def _keep_faults(self, m: Module, clears: data.View) -> None:
         """Interrupt causes; an event in the cycle of its clearing is not lost."""
         record = self._record
         status = self._status
-        with m.If(clear_fault):
+        with m.If(clears.fault):
             m.d.sync += [status.fault.eq(0), self._fault_count.eq(0)]
-        with m.If(clear_done):
-            m.d.sync += status.done.eq(0)
-        with m.If(self.interrupt_status_done):
-            m.d.sync += status.done.eq(1)
+        for cause in ("done", "aborted"):
+            with m.If(clears[cause]):
+                m.d.sync += status[cause].eq(0)
+            with m.If(getattr(self, f"interrupt_status_{cause}")):
+                m.d.sync += status[cause].eq(1)
         with m.If(self.interrupt_status_fault):
-            m.d.sync += [status.fault.eq(1), self._fault_count.eq(Mux(clear_fault, 0, self._fault_count) + 1)]
-            with m.If(~status.fault | clear_fault):
+            m.d.sync += [status.fault.eq(1), self._fault_count.eq(Mux(clears.fault, 0, self._fault_count) + 1)]
+            with m.If(~status.fault | clears.fault):
                 m.d.sync += record.eq(self.fault_record)
         m.d.sync += self.interrupt_request.eq(
-            (status.fault & self.interrupt_enable_fault) | (status.done & self.interrupt_enable_done)
+            (status.fault & self.interrupt_enable_fault)
+            | (status.done & self.interrupt_enable_done)
+            | (status.aborted & self.interrupt_enable_aborted)
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self._count(m)
-        clear_fault = Signal()
-        clear_done = Signal()
-        self._keep_faults(m, clear_fault, clear_done)
+        clears = Signal.like(self._status)
+        self._keep_faults(m, clears)
 
         # Each channel of the bus has one holding register, so that its ready depends on nothing outside.
         write_address = Signal(ADDRESS_BITS)
@@ -282,7 +284,7 @@ class RegisterFile(wiring.Component):
                 with m.Elif(sends.holds(write_address)):
                     self._put(m, sends, write_address, write_data, write_mask)
                 with m.Else():
-                    self._write(m, write_address, write_data, write_mask, clear_fault, clear_done)
+                    self._write(m, write_address, write_data, write_mask, clears)
                 m.next = "CHOOSE"
             with m.State("READ"):
                 m.d.sync += [
@@ -315,10 +317,9 @@ class RegisterFile(wiring.Component):
         table.put(m, address[2 : 2 + table.index_bits], (table.read.data & ~mask) | (value & mask))
 
     def _write(
-        self, m: Module, address: Signal, value: Signal, mask: Signal, clear_fault: Signal, clear_done: Signal
+        self, m: Module, address: Signal, value: Signal, mask: Signal, clears: data.View
     ) -> None:
         """The writable registers outside the window."""
-        cleared = {"fault": clear_fault, "done": clear_done}
         with m.Switch(address[2:]):
             for register in self._registers:
                 if not register.writable or any(field.kind is Kind.WINDOW for field in register.fields):
@@ -327,7 +328,7 @@ class RegisterFile(wiring.Component):
                     for field in register.fields:
                         bits = slice(field.low, field.low + field.width)
                         if field.kind is Kind.RW1C:
-                            m.d.comb += cleared[field.name].eq(value[bits] & mask[bits])
+                            m.d.comb += clears[field.name].eq(value[bits] & mask[bits])
                             continue
                         target = getattr(self, register.member(field))
                         target = target.as_value() if hasattr(target, "as_value") else target
