@@ -23,15 +23,16 @@ class EpochAbort(wiring.Component):
     """Ends epoch `number` of a node, and says so to its peers.
 
     Ports: `request`: the host's (pulse); `arm`: epoch `coming` is called for (pulse); `number`: that of the epoch
-    which is armed or called for, if `active`; `running`: it is armed and not done; `moved`: an access, a packet or a commit of
-    it moved; `watchdog`: after so many cycles in which none did, it is ended (0: never); `heard`: per port, the number
-    that the peer says it has ended (0: none), for a cycle or longer; `ends`: the epoch ends now (0 cycles from `request`
-    and `heard`, 2 from the last cycle without movement); `notice`: number of the last epoch that ended so, 0: none;
-    `cause`, `ended`: why, and which one, from the cycle after `ends` until the next `arm`; `faults`: a record WATCHDOG
-    when the watchdog ended it; a record that meets an untaken one is dropped.
+    which is armed or called for, if `active`; `running`: it is armed and not done; `moved`: an access, a packet or a
+    commit of it moved; `watchdog`: after so many cycles in which none did, it is ended (0: never); `heard`: per port,
+    the number that the peer says it has ended (0: none), for a cycle or longer; `ends`: the epoch ends now (0 cycles
+    from `request` and `heard`, 2 from the last cycle without movement); `notice`: number of the last epoch that ended
+    so, 0: none; `cause`, `ended`: why, and which one, from the cycle after `ends` until the next `arm`; `faults`: a
+    record WATCHDOG when the watchdog ended it; a record that meets an untaken one is dropped.
 
-    A node that is in no epoch passes on no notice that it hears; it does once it arms that epoch. A notice is said throughout the next epoch too, for peers that missed it, and taken back with the `arm` after that,
-    or one of its own number: until then no peer is to arm the number anew.
+    A node that is in no epoch passes on no notice that it hears; it does once it arms that epoch. A notice is said
+    throughout the next epoch too, for peers that missed it, and taken back with the `arm` after that, or one of its own
+    number: until then no peer is to arm the number anew.
     """
 
     def __init__(self, config: LinkParameters):

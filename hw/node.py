@@ -23,7 +23,7 @@ from .link.port_sender import LinkTimers
 from .memory_clear import MemoryClear
 from .memory_controller.controller import MemoryController
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
-from .messages import Access, Messages, TrafficClass
+from .messages import Access, Messages, TrafficClass, WindowCheck
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
@@ -89,6 +89,7 @@ class Node(wiring.Component):
         axi = AxiLite(ADDRESS_BITS)
         connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
+        window = Signal(WindowCheck)
         maps, controllers = [], []
         blocks = {"dma": dma, "memory_clear": memory_clear, "packetizer": packetizer, "doorbell": doorbell}
         for name, block in blocks.items():
@@ -154,6 +155,12 @@ class Node(wiring.Component):
         m.d.comb += [
             tracker.spill_response.eq(spill.response),
             spill.base.eq(Cat(registers.spill_base_low, registers.spill_base_high)),
+            spill.sectors.eq(registers.spill_sectors),
+            window.high.eq(registers.memory_window_high),
+            window.checked.eq(registers.memory_window_checked),
+            *(port.eq(window) for port in (*(item.window for item in maps), links.window, dma.window)),
+            spill.window.eq(window),
+            memory_clear.window.eq(window),
             links.sends.eq(registers.send_write),
             links.rank.eq(registers.rank),
             *(links.timers[name].eq(getattr(registers, f"link_{name}")) for name, _ in LinkTimers),
@@ -177,6 +184,7 @@ class Node(wiring.Component):
             tracker.clear.eq(state.clear),
             memory_clear.ranges.eq(registers.range_write),
             memory_clear.backing_base.eq(spill.base),
+            memory_clear.backing_sectors.eq(spill.sectors),
             memory_clear.arm.eq(registers.control_arm),
             memory_clear.initialised.eq(registers.control_initialised),
             memory_clear.start.eq(state.clear),
@@ -239,12 +247,10 @@ class Node(wiring.Component):
                     packetizer.arrival.valid,
                 ).any()
             ),
+            registers.locked.eq(state.locked),
             registers.status_aborted.eq(abort.cause.as_value().any()),
             registers.interrupt_status_aborted.eq(abort.ends),
-            *(
-                getattr(registers, f"abort_cause_{name}").eq(abort.cause[name])
-                for name in ("host", "watchdog", "peer")
-            ),
+            *(getattr(registers, f"abort_cause_{name}").eq(abort.cause[name]) for name in ("host", "watchdog", "peer")),
             registers.abort_cause_epoch.eq(abort.ended),
             state.number.eq(registers.epoch),
             state.drained.eq(drained),
@@ -268,7 +274,8 @@ class Node(wiring.Component):
             Cat(registers.done_ranges_low, registers.done_ranges_high).eq(tracker.done),
             registers.interrupt_status_done.eq(state.done_rises),
         ]
-        self._faults(m, registers, [*(item.faults for item in maps), links.faults, tracker.faults, doorbell.faults, abort.faults])
+        sources = (links, tracker, doorbell, abort, dma, spill)
+        self._faults(m, registers, [*(item.faults for item in maps), *(source.faults for source in sources)])
         self._counters(m, registers, controllers, maps, tracker, dma, links, doorbell)
         return m
 

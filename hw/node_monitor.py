@@ -29,9 +29,9 @@ class CollectiveState(wiring.Component):
     then sets `armed`; `arming` meanwhile. `epoch` is the number of the epoch that is or was armed last; it changes with
     `armed` and at no other time. `done` when every range programmed with a WF_TOTAL is in
     `range_done`, the DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out
-    (`idle`); `done_rises` is its first cycle; `running` from arming to done. `called`: number of the epoch last called for;
-    `locked`: one is armed or called for, or the last one is not `drained`. `disarm` ends the epoch in any state, and
-    an arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
+    (`idle`); `done_rises` is its first cycle; `running` from arming to done. `called`: number of the epoch last called
+    for; `locked`: one is armed or called for, or the last one is not `drained`. `disarm` ends the epoch in any state,
+    and an arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
     """
 
     def __init__(self, config: MessageParameters):

@@ -48,7 +48,9 @@ def label_layout(parameters: MessageParameters) -> data.StructLayout:
 
 
 def transfer_layout(parameters: MessageParameters) -> data.StructLayout:
-    """`tiles` tiles from number `tile` on, whose first sector is `va`. Counts of 0 act as 1."""
+    """`tiles` tiles from number `tile` on, whose first sector is `va`. Counts of 0 act as 1. Nothing of it is at or
+    above
+    sector `limit`; its first row is not."""
     messages = Messages(parameters)
     return data.StructLayout(
         {
@@ -56,6 +58,7 @@ def transfer_layout(parameters: MessageParameters) -> data.StructLayout:
             "tile": messages.wf,
             "tiles": unsigned(TILES_BITS),
             "geometry": Geometry,
+            "limit": messages.va,
             "label": label_layout(parameters),
         }
     )

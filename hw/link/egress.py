@@ -52,10 +52,11 @@ class Egress(wiring.Component):
     """Slots, send table, and the senders of all ports.
 
     Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets;
-    `discard`: take out what was never sent; `give_up`: see :class:`hw.link.port_sender.PortSender`; `sources`: DMA engine and stores, whose bank is always the last one;
-    `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per port;
-    `events`, per port; `heard`: numbers of epochs that the peers have aborted, 0: none; `port_of`: port of each send; `block_sent`: a send of a packet with `mark` goes to its wire, not
-    again; `discarded`: a send of a packet was discarded; `all_left`: the wires have taken every closed packet once;
+    `discard`: take out what was never sent; `give_up`: see :class:`hw.link.port_sender.PortSender`; `sources`: DMA
+    engine and stores, whose bank is always the last one; `arrivals`: sectors for each bank; `tx`: flits with check, per
+    port; `messages`: checked state messages, per port; `events`, per port; `heard`: numbers of epochs that the peers
+    have aborted, 0: none; `port_of`: port of each send; `block_sent`: a send of a packet with `mark` goes to its wire,
+    not again; `discarded`: a send of a packet was discarded; `all_left`: the wires have taken every closed packet once;
     `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as the first ones.
 
     Rate: one flit a cycle for all ports together, without bubbles between packets; a port alone has all of them with

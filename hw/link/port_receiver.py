@@ -24,13 +24,12 @@ class PortReceiver(wiring.Component):
     sender has followed (`attempt`).
 
     Ports: `timers`: `silence`; `valid`, `clean`, `flit`: what arrived, at most one flit a cycle, never refused;
-    `granted`, `epoch`: packets of that epoch are taken; `notice`: for the peer; `looks`: this flit may be a header, whether clean and
-    expected or not: right behind a header that was taken it makes its packet void, so that the one may use the cycle to
-    look up addresses; `header`: this flit is the header of the expected packet,
-    `sector`: its next sector, `place` of buffer `buffer`; `complete`: with its last sector, the packet is taken;
-    `freed`: a buffer is free again, the oldest in use; `message`: for the peer's sender; `up`: in a session; `busy`: a
-    message is due or buffers are in use. Latency: flit to `header`, `sector` and `complete` 0 cycles, to `message` 1
-    cycle.
+    `granted`, `epoch`: packets of that epoch are taken; `notice`: for the peer; `looks`: this flit may be a header,
+    whether clean and expected or not: right behind a header that was taken it makes its packet void, so that the one
+    may use the cycle to look up addresses; `header`: this flit is the header of the expected packet, `sector`: its next
+    sector, `place` of buffer `buffer`; `complete`: with its last sector, the packet is taken; `freed`: a buffer is free
+    again, the oldest in use; `message`: for the peer's sender; `up`: in a session; `busy`: a message is due or buffers
+    are in use. Latency: flit to `header`, `sector` and `complete` 0 cycles, to `message` 1 cycle.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -186,9 +185,7 @@ class PortReceiver(wiring.Component):
         notice = Signal.like(self.notice)
         state = self.message.state
         m.d.sync += [granted.eq(self.granted), epoch.eq(self.epoch), notice.eq(self.notice)]
-        m.d.sync += due.eq(
-            changed | (granted != self.granted) | (epoch != self.epoch) | (notice != self.notice)
-        )
+        m.d.sync += due.eq(changed | (granted != self.granted) | (epoch != self.epoch) | (notice != self.notice))
         m.d.comb += [
             self.message.valid.eq((due | (waited == self._parameters.link_repeat)) & ~deaf),
             state.session.eq(session),

@@ -47,8 +47,8 @@ def flit_layout(parameters: LinkParameters) -> data.StructLayout:
 def state_layout(parameters: LinkParameters) -> data.StructLayout:
     """What a receiver says of itself. `session`: the one it is in, 0: none. `expected`: sequence number of the next
     packet it takes; all before are acknowledged. `freed`: number of the first packet whose buffer is not free yet.
-    `granted`, `epoch`: packets of that epoch are taken. `attempt`: counts its requests to send again. `notice`: its node
-    has aborted that epoch, 0: none."""
+    `granted`, `epoch`: packets of that epoch are taken. `attempt`: counts its requests to send again. `notice`: its
+    node has aborted that epoch, 0: none."""
     return data.StructLayout(
         {
             "session": unsigned(SESSION_BITS),

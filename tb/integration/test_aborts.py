@@ -7,7 +7,7 @@ import random
 import cocotb
 import pytest
 from amaranth import Const, Module
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles
 
 from hw.messages import Fault
 from hw.node import Node
@@ -16,7 +16,7 @@ from sim.errors import SimulationError
 from sim.host.register_writes import register_write
 from tb.drivers.node_ring import LINK_DEAD, NodeRing, RingBench
 from tb.drivers.tagged_dram import SOURCE
-from tb.integration.test_epochs import BOUND, LONGEST, RINGS, TILING, begin, node_ring, rounds, started
+from tb.integration.test_epochs import BOUND, LONGEST, RINGS, begin, node_ring, rounds, started
 from tb.runner import simulate
 
 WATCHDOG = 700
@@ -233,6 +233,6 @@ class KeepsQuiet(Node):
 
 
 def test_a_node_that_tells_nobody_is_noticed():
+    case = "an_abort_on_one_gpu_ends_the_epoch_on_all"
     with pytest.raises(SimulationError):
-        case = "an_abort_on_one_gpu_ends_the_epoch_on_all"
         run(NodeRing(*RINGS["small"], KeepsQuiet), "quiet_ring", "small", case, 1)

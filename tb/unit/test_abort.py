@@ -45,9 +45,7 @@ async def epochs_end_for_the_causes_that_are_told(dut):
         watchdog = random.choice([0, 1, 5, 9]) if random.random() < 0.01 else int(dut.watchdog.value)
         heard = [random.choice([0, 0, 0, random.randrange(16), number]) if random.random() < 0.1 else 0 for _ in "01"]
         ready = random.random() < 0.5
-        for name, value in zip(
-            INPUTS, (request, arm, number, coming, armed, running, moved, watchdog), strict=True
-        ):
+        for name, value in zip(INPUTS, (request, arm, number, coming, armed, running, moved, watchdog), strict=True):
             getattr(dut, name).value = value
         dut.heard__0.value, dut.heard__1.value = heard
         dut.faults__ready.value = ready
