@@ -124,7 +124,7 @@ class MemoryClear(wiring.Component):
             with m.State("TAGS"):
                 m.d.sync += [
                     first.eq(Cat(table.base_low, table.base_high)),
-                    bound.eq(Cat(table.limit_low, table.limit_high)),
+                    bound.eq(Cat(table.limit_low, table.limit_high)[: config.va_sector_bits]),
                     of_records.eq(0),
                     spoiled.eq(0),
                 ]
