@@ -7,7 +7,7 @@ All addresses are in sectors (32 B): a `va` here is the byte address divided by 
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth.hdl import Value, unsigned
+from amaranth.hdl import Mux, Value, unsigned
 from amaranth.lib import data, enum
 
 from .geometry import CHANNEL_SECTOR_BITS, COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, SECTOR_BITS
@@ -215,6 +215,14 @@ that the memory tells apart are refused, if `checked`."""
 def in_window(parameters: ChannelParameters, window: data.View, va: Value) -> Value:
     """Whether sector address `va` is in the memory of the node."""
     return ~window.checked | (va[-parameters.window_bits :] == window.high[: parameters.window_bits])
+
+
+def ends_in_window(parameters: ChannelParameters, window: data.View, end: Value) -> Value:
+    """Whether the sector before `end` is in the memory of the node."""
+    bits = parameters.window_bits
+    low, high = end[:-bits], end[-bits:]
+    following = (window.high[:bits] + 1)[:bits]
+    return ~window.checked | Mux(low == 0, high == following, high == window.high[:bits])
 
 
 class Messages:

@@ -18,11 +18,11 @@ from ..geometry import SECTOR_BYTES
 from ..link.parameters import LinkParameters
 from ..link.slot_source import PacketSource
 from ..link.wire import arrival_layout
-from ..messages import Access, Fault, Messages, Source, WindowCheck, in_window
+from ..messages import Access, Fault, Messages, Source, WindowCheck, ends_in_window, in_window
 from ..parameters import between
 from ..primitives.queue import Queue
 from ..primitives.round_robin import next_in_turn
-from ..range_table import Control, RangeTable, RangeWrite, Word
+from ..range_table import Control, RangeTable, RangeWrite, RowBytes, Word
 from ..send_table import SendControls, SendWrite
 from .events import DmaEvents
 from .packet_reader import PacketReader
@@ -247,11 +247,12 @@ class DmaEngine(wiring.Component):
             transfer.label.epoch.eq(chosen.epoch),
             reader.coming.eq(transfer.label),
         ]
-        inside = self._describe(m, transfer, chosen.block, table)
+        inside = transfer.inside
+        self._describe(m, transfer, chosen.block, table)
         for number, walker in enumerate(walkers):
             begins = Signal(name=f"begins_{number}")
             m.d.comb += [
-                begins.eq(chosen_valid & (chosen_port == number) & self.armed & inside),
+                begins.eq(chosen_valid & (chosen_port == number) & self.armed),
                 walker.transfers.valid.eq(begins),
                 walker.transfers.payload.eq(transfer),
                 reader.coming_valid[number].eq(begins),
@@ -278,16 +279,15 @@ class DmaEngine(wiring.Component):
                         record.wf.eq(walker.sectors.payload.tile),
                     ]
 
-    def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable) -> Signal:
-        """The transfer that `block` is, by its range's words; returns whether its first row is in the range."""
+    def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable) -> None:
+        """The transfer that `block` is, by its range's words."""
         row_bytes = Signal(16)
-        row_sectors = Signal(ROW_SECTORS_BITS)
+        row_sectors = self._row_sectors(m, block)
         wfs = Signal(TILES_BITS)
         present = Signal(TILES_BITS)
         geometry, label = transfer.geometry, transfer.label
         m.d.comb += [
             row_bytes.eq(Mux(block.right, table.row_bytes.right, table.row_bytes.body)),
-            row_sectors.eq((row_bytes + SECTOR_BYTES - 1) >> SECTOR_BYTES.bit_length() - 1),
             wfs.eq(Mux(block.bottom, table.blocks.bottom_wfs, table.grouping.wfs)),
             present.eq(wfs - block.wf),
             transfer.va.eq(block.va),
@@ -309,19 +309,36 @@ class DmaEngine(wiring.Component):
         va_bits = self._config.va_sector_bits
         base, limit = Signal(va_bits), Signal(va_bits)
         room = Signal(signed(va_bits + 2))
-        inside = Signal()
-        rows = Mux(row_sectors == 0, 1, row_sectors)
         m.d.comb += [
             base.eq(Cat(table.base_low, table.base_high)),
             limit.eq(Cat(table.limit_low, table.limit_high)),
             transfer.limit.eq(limit),
-            room.eq(limit - block.va - rows),
-            inside.eq(
+            room.eq(limit - block.va - row_sectors),
+            transfer.inside.eq(
                 table.control.valid
                 & (block.va >= base)
+                & (block.va < limit)
                 & (room >= 0)
                 & in_window(self._config, self.window, base)
-                & in_window(self._config, self.window, (limit - 1)[:va_bits])
+                & ends_in_window(self._config, self.window, limit)
             ),
         ]
-        return inside
+
+    def _row_sectors(self, m: Module, block: data.View) -> Signal:
+        """Sectors in a row of `block`, from a memory that keeps them beside the table: rounding up takes too long."""
+        both = data.StructLayout({"body": ROW_SECTORS_BITS, "right": ROW_SECTORS_BITS})
+        m.submodules.row_sectors = kept = Memory(shape=both, depth=self._config.ranges, init=[])
+        write, read = kept.write_port(), kept.read_port(domain="comb")
+        said = RowBytes(self.ranges.data)
+        sectors = Signal(ROW_SECTORS_BITS)
+        m.d.comb += [
+            write.addr.eq(self.ranges.index),
+            write.en.eq(self.ranges.valid & (self.ranges.word == Word.ROW_BYTES.value)),
+            *(
+                write.data[name].eq((said[name] + SECTOR_BYTES - 1) >> SECTOR_BYTES.bit_length() - 1)
+                for name in ("body", "right")
+            ),
+            read.addr.eq(block.range),
+            sectors.eq(Mux(block.right, read.data.right, read.data.body)),
+        ]
+        return sectors

@@ -48,9 +48,8 @@ def label_layout(parameters: MessageParameters) -> data.StructLayout:
 
 
 def transfer_layout(parameters: MessageParameters) -> data.StructLayout:
-    """`tiles` tiles from number `tile` on, whose first sector is `va`. Counts of 0 act as 1. Nothing of it is at or
-    above
-    sector `limit`; its first row is not."""
+    """`tiles` tiles from number `tile` on, whose first sector is `va`. Counts of 0 act as 1. Nothing of it is read
+    from sector `limit` on, and nothing at all if its first row is not `inside` its range."""
     messages = Messages(parameters)
     return data.StructLayout(
         {
@@ -59,6 +58,7 @@ def transfer_layout(parameters: MessageParameters) -> data.StructLayout:
             "tiles": unsigned(TILES_BITS),
             "geometry": Geometry,
             "limit": messages.va,
+            "inside": unsigned(1),
             "label": label_layout(parameters),
         }
     )

@@ -13,10 +13,10 @@ class Walker(wiring.Component):
     """Turns transfers into their sectors: along the row, to the next row, to the next tile.
 
     Ports: `transfers`; `sectors`, in order; `label`: of the transfer that they belong to; `stop`: the transfer ends
-    with the packet that is begun; `leaves`: it ends here, because its next row, from `next_va` on, does not end below
-    its limit (addresses only grow, and the first row is below it). Latency: a transfer taken in cycle c has its first
-    sector in c + 1. Rate: one sector a cycle, without bubbles between rows, tiles and transfers; `transfers.ready`
-    therefore depends on `sectors.ready`.
+    with the packet that is begun; `leaves`: in the cycle before it ended early, because its next row, from `next_va`
+    on, does not end below its limit (addresses only grow, and the first row is below it). Latency: a transfer taken in
+    cycle c has its first sector in c + 1. Rate: one sector a cycle, without bubbles between rows, tiles and transfers;
+    `transfers.ready` therefore depends on `sectors.ready`.
     """
 
     def __init__(self, config: MessageParameters):
@@ -80,11 +80,13 @@ class Walker(wiring.Component):
             m.d.comb += sector.mask.eq(Const(0xFFFFFFFF, 32))
 
         inside = self._advance(m, walk, geometry, limit, step, row_end, tile_end)
-        m.d.comb += self.leaves.eq(step & row_end & ~sector.end & ~inside)
+        leaves = Signal()
+        m.d.comb += [leaves.eq(step & row_end & ~sector.end & ~inside), self.next_va.eq(walk.va)]
+        m.d.sync += self.leaves.eq(leaves)
         with m.If(load):
             self._load(m, walk, geometry, label)
-            m.d.sync += [walking.eq(1), limit.eq(self.transfers.payload.limit)]
-        with m.Elif((step & (sector.end | (sector.packet_end & self.stop))) | self.leaves):
+            m.d.sync += [walking.eq(self.transfers.payload.inside), limit.eq(self.transfers.payload.limit)]
+        with m.Elif((step & (sector.end | (sector.packet_end & self.stop))) | leaves):
             m.d.sync += walking.eq(0)
         return m
 
@@ -127,7 +129,6 @@ class Walker(wiring.Component):
             next_row.eq(walk.row_va + geometry.pitch),
             next_tile.eq(walk.tile_va + geometry.stride),
             next_number.eq(walk.tile + 1),
-            self.next_va.eq(Mux(tile_end, next_tile, next_row)),
             # Sums of all at once, with carries: what goes around the end of the address space is not below.
             row_room.eq(limit - walk.row_va - geometry.pitch - row_sectors),
             tile_room.eq(limit - walk.tile_va - geometry.stride - row_sectors),
