@@ -2,8 +2,17 @@
 
 from amaranth import Cat, Mux, Signal
 from amaranth.hdl import Value
+from amaranth.lib.data import View
 
 from hw.abort import EpochAbort
+from hw.address_map import (
+    SLOTS,
+    AddressMap,
+    AddressMapParameters,
+    Destination,
+    access_layout,
+    decision_layout,
+)
 from hw.config import Configuration
 from hw.dma.engine import DmaEngine, DmaParameters
 from hw.dma.transfer import Geometry
@@ -70,6 +79,51 @@ def spill_isolation(b: Bench) -> None:
     b.invariant(implies(held_valid, whole & (held.index[1:] < sectors)))
     b.cover(request.valid & (va == end - 1) & (sectors == 5))
     b.cover(was_refused & dut.faults.valid)
+
+
+@proof(
+    block="address_map",
+    claim="every access that goes on to this GPU's memory, or to a peer, lies between base and limit of a valid range, "
+    "and in the window",
+    scope="4 ranges, 1 channel; any words of the range table, programmed while no access is in the map; any window "
+    "that does not change, any accesses",
+    bug="hit stuck at 1: an access outside all ranges is taken for one in the first",
+    bug_depth=14,
+    cover_depth=14,
+    depth=1,
+)
+def map_isolation(b: Bench) -> None:
+    config = AddressMapParameters(ranges=4, wg_bits=9)
+    dut = AddressMap(config)
+    block = b.open_block(dut, stuck={"match.hit": 1})
+    occupancy, decided, head = block.signal("occupancy"), block.signal("decided"), block.signal("head")
+    compared, matched = block.signal("compared"), block.signal("matched")
+    taken, found = block.view("taken", access_layout(config)), block.view("found", access_layout(config))
+    b.assume(implies(dut.ranges.valid, (occupancy == 0) & ~dut.requests.valid))
+    window = b.any_const(32, "window")
+    b.assume(dut.window.as_value() == window)
+    ranges = [[block.signal(f"match.{name}_{number}") for name in ("valid", "base", "limit")] for number in range(4)]
+
+    def in_range(va: Value) -> Value:
+        return Cat(valid & (va >= base) & (va < limit) for valid, base, limit in ranges).any()
+
+    def allowed(va: Value) -> Value:
+        return in_range(va) & in_window(config, dut.window, va)
+
+    for port in (dut.local, dut.remote):
+        b.claim(implies(port.valid, allowed(port.payload.va)))
+    b.invariant((occupancy == decided + matched + compared) & (occupancy <= SLOTS))
+    b.invariant(block.signal("tail") == (head + occupancy)[:2])
+    b.invariant(implies(compared, taken.slot == (head + decided + matched)[:2]))
+    b.invariant(implies(matched, found.slot == (head + decided)[:2]))
+    b.invariant(implies(compared, block.component("match").hit == allowed(taken.va)))
+    b.invariant(implies(matched & block.signal("hit"), allowed(found.va)))
+    for slot in range(SLOTS):
+        kept = View(decision_layout(config), block.word("decisions", slot))
+        leaves = (kept.destination == Destination.LOCAL) | (kept.destination == Destination.REMOTE)
+        b.invariant(implies(((slot - head)[:2] < decided) & leaves, allowed(kept.va)))
+    b.cover(dut.refused_reads.valid)
+    b.cover(dut.local.valid & (dut.local.payload.va == ranges[1][2] - 1))
 
 
 @proof(
