@@ -14,7 +14,7 @@ from amaranth.lib.memory import Memory, ReadPort, WritePort
 from amaranth.lib.wiring import In, Out
 
 from .counters import total
-from .messages import Access, DataType, Fault, Mapping, MessageParameters, Messages, Source
+from .messages import Access, ChannelParameters, DataType, Fault, Mapping, Messages, Source, WindowCheck
 from .range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
 from .send_table import SendControls, SendWrite
 
@@ -23,7 +23,7 @@ SLOTS = 4
 
 
 @dataclass(frozen=True)
-class AddressMapParameters(MessageParameters):
+class AddressMapParameters(ChannelParameters):
     """Of the address map: it compares each address with `ranges` ranges."""
 
 
@@ -105,11 +105,11 @@ class LookedUp(NamedTuple):
 class AddressMap(wiring.Component):
     """The address map of one channel.
 
-    Ports: `ranges`, `sends`, the programming buses; `port_of`, the link port of each send; `epoch`, the armed
-    collective's number, which an access keeps from its decision on; `armed`; `holding`, an access that only an armed
-    node accepts, or a first touch, was accepted and has not left; `requests`, accesses of the GPU; `local`, accesses to
-    this GPU's memory; `remote`, stores for peers; `refused_reads`, answers with `error` and data 0; `faults`, the
-    record of a refused access; `refused`, one pulse per refused access.
+    Ports: `ranges`, `sends`, the programming buses; `window`: what is not in it is in no range; `port_of`, the link
+    port of each send; `epoch`, the armed collective's number, which an access keeps from its decision on; `armed`;
+    `holding`, an access that only an armed node accepts, or a first touch, was accepted and has not left; `requests`,
+    accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for peers; `refused_reads`, answers
+    with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access.
 
     Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
@@ -131,6 +131,7 @@ class AddressMap(wiring.Component):
             {
                 "ranges": In(RangeWrite),
                 "sends": In(SendWrite),
+                "window": In(WindowCheck),
                 "port_of": In(4).array(config.sends),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
@@ -195,7 +196,12 @@ class AddressMap(wiring.Component):
         """Cycle c: compare with the ranges; look at the mask."""
         request = self.requests.payload
         m.submodules.match = match = RangeMatch(self._config)
-        m.d.comb += [match.write.eq(self.ranges), match.look_up.eq(accept), match.va.eq(request.va)]
+        m.d.comb += [
+            match.write.eq(self.ranges),
+            match.window.eq(self.window),
+            match.look_up.eq(accept),
+            match.va.eq(request.va),
+        ]
         compared = Signal()
         taken = Signal(access_layout(self._config))
         m.d.sync += compared.eq(accept)

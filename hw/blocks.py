@@ -128,7 +128,12 @@ BLOCKS = {
         Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),
         Block("memory_clear", ("memory_clear.py",), MemoryClear, part_of="node"),
         Block("stream_arbiter", _in("primitives", "round_robin", "stream_arbiter"), part_of="node", synthesized=False),
-        Block("node", ("messages.py", "node.py", "node_monitor.py", "primitives/clock_enable.py"), Node, exported=True),
+        Block(
+            "node",
+            ("abort.py", "drain_bound.py", "messages.py", "node.py", "node_monitor.py", "primitives/clock_enable.py"),
+            Node,
+            exported=True,
+        ),
     )
 }
 """Along the path of a sector, the parts of a block before it; the node, which holds all but `near_bank`, last."""

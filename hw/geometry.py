@@ -13,5 +13,7 @@ BANKS_PER_GROUP = 4
 BANKS = BANK_GROUPS * BANKS_PER_GROUP
 COLUMN_BITS = 6
 ROW_BITS = 15
+CHANNEL_SECTOR_BITS = ROW_BITS + (BANKS - 1).bit_length() + COLUMN_BITS
+"""Address bits of a sector in its channel."""
 TOTAL_CHANNELS = 32
 """C: channels of the whole GPU. A configuration simulates a slice of `channels` of them."""

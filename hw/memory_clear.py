@@ -11,7 +11,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import INTERLEAVE_SECTORS, SECTOR_BYTES
-from .messages import Access, Mapping, Messages, TrafficClass
+from .messages import Access, Mapping, Messages, TrafficClass, WindowCheck, in_window
 from .range_table import RangeTable, RangeWrite, Word
 from .tracker.parameters import TrackerParameters
 from .tracker.spill import RECORD_BYTES
@@ -23,7 +23,8 @@ _PLACE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
 class MemoryClear(wiring.Component):
     """Writes zeros with epoch tag 0, which is never armed, to every sector that may hold something from before.
 
-    Ports: `ranges`, the programming bus; `backing_base`, sector address of the Tracker's backing store (0: none);
+    Ports: `ranges`, the programming bus; `window`: of this node's memory; `backing_base`, sector address of the
+    Tracker's backing store (0: none), `backing_sectors`, its length, neither to be changed after `start`;
     `arm`, pulse, with `initialised`: the host answers for the memory, nothing is cleared and all of it counts as
     cleared; `start`, pulse, after `arm`; `finished`, low from the next cycle until all that was written is at its bank;
     `settled`: no write taken from `memory` is still on its way there; `memory`, the writes, per channel;
@@ -31,7 +32,9 @@ class MemoryClear(wiring.Component):
 
     Cleared are the sectors from base to limit of each valid range with first touch that is not remote-mapped, and the
     record of each {wg, wf} of each such range that is tracked, unless they were since the last reset: that is
-    remembered for each entry of the range table until its bounds, its workgroups or `backing_base` become others.
+    remembered for each entry of the range table until its bounds, its workgroups or the backing store become others.
+    A range that is not wholly in the window is left out, and so are records beyond the end of the backing store or in
+    one that is not wholly in the window: what is there is not reached by accesses either.
     Rate: one sector a cycle and channel, and one cycle per 8 sectors.
     """
 
@@ -41,7 +44,9 @@ class MemoryClear(wiring.Component):
         super().__init__(
             {
                 "ranges": In(RangeWrite),
+                "window": In(WindowCheck),
                 "backing_base": In(config.va_sector_bits),
+                "backing_sectors": In(config.spill_sector_bits),
                 "arm": In(1),
                 "initialised": In(1),
                 "start": In(1),
@@ -84,12 +89,14 @@ class MemoryClear(wiring.Component):
         with m.If(self.arm):
             m.d.sync += vouched.eq(self.initialised)
         cleared_base = Signal(config.va_sector_bits)
+        cleared_sectors = Signal(config.spill_sector_bits)
         again = Signal()
         of_records = Signal()
         first = Signal(config.va_sector_bits)
-        bound = Signal(config.va_sector_bits)
+        bound = Signal(config.va_sector_bits + 1)
         last = Signal(config.va_sector_bits)
         empty = Signal()
+        beyond = Signal()
         spoiled = Signal()
         begin = Signal()
         over = Signal()
@@ -103,17 +110,21 @@ class MemoryClear(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += self.finished.eq(1)
                 with m.If(self.start):
-                    m.d.sync += [cleared_base.eq(self.backing_base), index.eq(0)]
+                    m.d.sync += [
+                        cleared_base.eq(self.backing_base),
+                        cleared_sectors.eq(self.backing_sectors),
+                        index.eq(0),
+                    ]
                     with m.If(vouched):
                         m.d.sync += [tags_known.eq(~0), records_known.eq(~0)]
                     with m.Else():
-                        with m.If(self.backing_base != cleared_base):
+                        with m.If((self.backing_base != cleared_base) | (self.backing_sectors != cleared_sectors)):
                             m.d.sync += records_known.eq(0)
                         m.next = "TAGS"
             with m.State("TAGS"):
                 m.d.sync += [
                     first.eq(Cat(table.base_low, table.base_high)),
-                    bound.eq(Cat(table.limit_low, table.limit_high)),
+                    bound.eq(Cat(table.limit_low, table.limit_high)[: config.va_sector_bits]),
                     of_records.eq(0),
                     spoiled.eq(0),
                 ]
@@ -124,8 +135,8 @@ class MemoryClear(wiring.Component):
                         m.next = "MEASURE"
             with m.State("RECORDS"):
                 m.d.sync += [
-                    first.eq(cleared_base + (table.workgroups.base << shift)),
-                    bound.eq(table.workgroups.count << shift),
+                    first.eq(table.workgroups.base << shift),
+                    bound.eq((table.workgroups.base + table.workgroups.count) << shift),
                     of_records.eq(1),
                     spoiled.eq(0),
                 ]
@@ -136,16 +147,27 @@ class MemoryClear(wiring.Component):
                         with m.If(wanted & ~records_known.bit_select(index, 1)):
                             m.next = "BOUND"
             with m.State("BOUND"):
-                m.d.sync += bound.eq(first + bound)
+                with m.If(bound > cleared_sectors):
+                    m.d.sync += bound.eq(cleared_sectors)
+                m.next = "PLACE"
+            with m.State("PLACE"):
+                m.d.sync += [first.eq(cleared_base + first), bound.eq(cleared_base + bound)]
                 m.next = "MEASURE"
+                with m.If(bound <= first):
+                    m.d.sync += empty.eq(1)
+                    m.next = "BEGIN"
             with m.State("MEASURE"):
-                m.d.sync += [last.eq(bound - 1), empty.eq(bound <= first)]
+                # A table at the end of the address space is refused, lest the walk goes on at its beginning.
+                m.d.sync += [last.eq(bound - 1), empty.eq(bound <= first), beyond.eq(bound[-1])]
                 m.next = "BEGIN"
             with m.State("BEGIN"):
-                m.d.comb += begin.eq(1)
-                m.next = "WALK"
-                with m.If(empty):
-                    m.next = "SETTLE"
+                outside = beyond | ~in_window(config, self.window, first) | ~in_window(config, self.window, last)
+                m.next = "SETTLE"
+                with m.If(~empty & outside):
+                    m.d.sync += spoiled.eq(1)
+                with m.Elif(~empty):
+                    m.d.comb += begin.eq(1)
+                    m.next = "WALK"
             with m.State("WALK"):
                 with m.If(over):
                     m.next = "SETTLE"
@@ -171,7 +193,7 @@ class MemoryClear(wiring.Component):
             m.d.sync += records_known.bit_select(write.index, 1).eq(0)
         with m.If((bounds_change | groups_change) & (write.index == index)):
             m.d.sync += spoiled.eq(1)
-        self._walk(m, first, last, begin & ~empty, over)
+        self._walk(m, first, last, begin, over)
         return m
 
     def _walk(self, m: Module, first: Signal, last: Signal, begin: Value, over: Signal) -> None:

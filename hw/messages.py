@@ -7,10 +7,10 @@ All addresses are in sectors (32 B): a `va` here is the byte address divided by 
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import Mux, Value, unsigned
 from amaranth.lib import data, enum
 
-from .geometry import COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, SECTOR_BITS
+from .geometry import CHANNEL_SECTOR_BITS, COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, SECTOR_BITS
 from .parameters import Parameters, between, one_of
 
 BANK_SHAPE = unsigned(4)
@@ -119,6 +119,8 @@ class Fault(enum.Enum, shape=4):
     LEFT_OVER = 9
     BUSY = 10
     SOURCE = 11
+    WATCHDOG = 12
+    LOCKED = 13
 
 
 ArbiterControl = data.StructLayout(
@@ -187,12 +189,40 @@ class ChannelParameters(MessageParameters):
         """Address bits that select the channel (just above the 256 B interleave)."""
         return (self.channels - 1).bit_length()
 
+    @property
+    def window_bits(self) -> int:
+        """Upper bits of a sector address that the DRAM does not tell apart."""
+        return self.va_sector_bits - CHANNEL_SECTOR_BITS - self.channel_bits
+
+    @property
+    def spill_sector_bits(self) -> int:
+        """Width of the number of sectors of the backing store: two records to a sector."""
+        return self.wg_bits + self.wf_bits
+
 
 @dataclass(frozen=True)
 class BackingStoreParameters(Parameters):
     """Of blocks through which counters go to the backing store: `spill_queue_depth` requests may wait."""
 
     spill_queue_depth: int = between(8, 1, 64)
+
+
+WindowCheck = data.StructLayout({"high": unsigned(31), "checked": unsigned(1)})
+"""Where in the address space the memory of a node lies: accesses whose address has other bits than `high` above those
+that the memory tells apart are refused, if `checked`."""
+
+
+def in_window(parameters: ChannelParameters, window: data.View, va: Value) -> Value:
+    """Whether sector address `va` is in the memory of the node."""
+    return ~window.checked | (va[-parameters.window_bits :] == window.high[: parameters.window_bits])
+
+
+def ends_in_window(parameters: ChannelParameters, window: data.View, end: Value) -> Value:
+    """Whether the sector before `end` is in the memory of the node."""
+    bits = parameters.window_bits
+    low, high = end[:-bits], end[-bits:]
+    following = (window.high[:bits] + 1)[:bits]
+    return ~window.checked | Mux(low == 0, high == following, high == window.high[:bits])
 
 
 class Messages:

@@ -8,10 +8,12 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from .abort import EpochAbort
 from .address_map import ADDRESS_MAP_COUNTERS, AddressMap
 from .config import Configuration
 from .dma.engine import DmaEngine
 from .dma.events import DMA_COUNTERS
+from .drain_bound import DrainBound
 from .interfaces import AxiLite, BackingStorePort, DramBus, LinkPort, gathered, gathered_ports
 from .link.egress import DMA, STORES
 from .link.events import LINK_COUNTERS, link_counters, recovery_counters
@@ -21,7 +23,7 @@ from .link.port_sender import LinkTimers
 from .memory_clear import MemoryClear
 from .memory_controller.controller import MemoryController
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
-from .messages import Access, Messages, TrafficClass
+from .messages import Access, Messages, TrafficClass, WindowCheck
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
@@ -78,6 +80,8 @@ class Node(wiring.Component):
         config, messages = self._config, self._messages
         m.submodules.registers = registers = RegisterFile(config)
         m.submodules.state = state = CollectiveState(config)
+        m.submodules.epoch_abort = abort = EpochAbort(config)
+        m.submodules.drain_bound = drain_bound = DrainBound()
         m.submodules.tracker = tracker = self._tracker()
         m.submodules.spill = spill = SpillPort(config)
         dma = DmaEngine(config)
@@ -88,6 +92,7 @@ class Node(wiring.Component):
         axi = AxiLite(ADDRESS_BITS)
         connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
+        window = Signal(WindowCheck)
         maps, controllers = [], []
         blocks = {"dma": dma, "memory_clear": memory_clear, "packetizer": packetizer, "doorbell": doorbell}
         for name, block in blocks.items():
@@ -154,11 +159,21 @@ class Node(wiring.Component):
         m.d.comb += [
             tracker.spill_response.eq(spill.response),
             spill.base.eq(Cat(registers.spill_base_low, registers.spill_base_high)),
+            spill.sectors.eq(registers.spill_sectors),
+            window.high.eq(registers.memory_window_high),
+            window.checked.eq(registers.memory_window_checked),
+            *(port.eq(window) for port in (*(item.window for item in maps), links.window, dma.window)),
+            spill.window.eq(window),
+            memory_clear.window.eq(window),
             links.sends.eq(registers.send_write),
             links.rank.eq(registers.rank),
             *(links.timers[name].eq(getattr(registers, f"link_{name}")) for name, _ in LinkTimers),
             links.epoch.eq(state.epoch),
             links.armed.eq(state.armed),
+            links.notice.eq(abort.notice),
+            links.give_up.eq(drain_bound.give_up),
+            drain_bound.waits.eq(~state.armed & ~links.empty),
+            drain_bound.limit.eq(registers.link_dead),
             registers.link_status_up.eq(Cat(event.up for event in links.events)),
             registers.link_status_dead.eq(Cat(event.dead for event in links.events)),
             *(
@@ -173,6 +188,7 @@ class Node(wiring.Component):
             tracker.clear.eq(state.clear),
             memory_clear.ranges.eq(registers.range_write),
             memory_clear.backing_base.eq(spill.base),
+            memory_clear.backing_sectors.eq(spill.sectors),
             memory_clear.arm.eq(registers.control_arm),
             memory_clear.initialised.eq(registers.control_initialised),
             memory_clear.start.eq(state.clear),
@@ -217,7 +233,29 @@ class Node(wiring.Component):
             ),
             state.ranges.eq(registers.range_write),
             state.arm.eq(registers.control_arm),
-            state.disarm.eq(registers.control_disarm),
+            state.disarm.eq(registers.control_disarm | abort.ends),
+            abort.request.eq(registers.control_abort),
+            abort.arm.eq(registers.control_arm),
+            abort.number.eq(state.called),
+            abort.coming.eq(registers.epoch),
+            abort.active.eq(state.armed | state.arming),
+            abort.running.eq(state.running),
+            abort.watchdog.eq(registers.watchdog),
+            *(port.eq(heard) for port, heard in zip(abort.heard, links.heard, strict=True)),
+            abort.moved.eq(
+                Cat(
+                    *(port.valid & port.ready for port in tracker.commits),
+                    *(event.left | event.received_packets for event in links.events),
+                    doorbell.tile,
+                    dma.events.reads.any(),
+                    packetizer.arrival.valid,
+                ).any()
+            ),
+            registers.locked.eq(state.locked),
+            registers.status_aborted.eq(abort.cause.as_value().any()),
+            registers.interrupt_status_aborted.eq(abort.ends),
+            *(getattr(registers, f"abort_cause_{name}").eq(abort.cause[name]) for name in ("host", "watchdog", "peer")),
+            registers.abort_cause_epoch.eq(abort.ended),
             state.number.eq(registers.epoch),
             state.drained.eq(drained),
             state.cleared.eq(tracker.cleared & memory_clear.finished),
@@ -240,7 +278,8 @@ class Node(wiring.Component):
             Cat(registers.done_ranges_low, registers.done_ranges_high).eq(tracker.done),
             registers.interrupt_status_done.eq(state.done_rises),
         ]
-        self._faults(m, registers, [*(item.faults for item in maps), links.faults, tracker.faults, doorbell.faults])
+        sources = (links, tracker, doorbell, abort, dma, spill)
+        self._faults(m, registers, [*(item.faults for item in maps), *(source.faults for source in sources)])
         self._counters(m, registers, controllers, maps, tracker, dma, links, doorbell)
         return m
 

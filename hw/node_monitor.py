@@ -29,8 +29,9 @@ class CollectiveState(wiring.Component):
     then sets `armed`; `arming` meanwhile. `epoch` is the number of the epoch that is or was armed last; it changes with
     `armed` and at no other time. `done` when every valid range programmed with a WF_TOTAL is in
     `range_done`, the DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out
-    (`idle`); `done_rises` is its first cycle; `running` from arming to done. `disarm` ends the epoch in any state, and
-    an arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
+    (`idle`); `done_rises` is its first cycle; `running` from arming to done. `called`: number of the epoch last called
+    for; `locked`: one is armed or called for, or the last one is not `drained`. `disarm` ends the epoch in any state,
+    and an arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
     """
 
     def __init__(self, config: MessageParameters):
@@ -50,6 +51,8 @@ class CollectiveState(wiring.Component):
                 "armed": Out(1),
                 "arming": Out(1),
                 "epoch": Out(config.epoch_bits),
+                "called": Out(config.epoch_bits),
+                "locked": Out(1),
                 "running": Out(1),
                 "done": Out(1),
                 "done_rises": Out(1),
@@ -79,8 +82,12 @@ class CollectiveState(wiring.Component):
             self.done_rises.eq(finished & ~self.done),
         ]
         take_effect = Signal()
-        called = Signal.like(self.number)
-        """The number of the epoch last called for."""
+        left_over = Signal()
+        m.d.comb += self.locked.eq(self.armed | self.arming | left_over)
+        with m.If(self.armed):
+            m.d.sync += left_over.eq(1)
+        with m.Elif(self.drained):
+            m.d.sync += left_over.eq(0)
         with m.FSM(name="collective"):
             with m.State("IDLE"):
                 with m.If(self.arm):
@@ -107,13 +114,13 @@ class CollectiveState(wiring.Component):
                     m.next = "IDLE"
                 self._anew(m)
         with m.If(take_effect):
-            m.d.sync += [self.armed.eq(1), self.arming.eq(0), self.epoch.eq(called)]
+            m.d.sync += [self.armed.eq(1), self.arming.eq(0), self.epoch.eq(self.called)]
         with m.If(self.done_rises):
             m.d.sync += self.done.eq(1)
         with m.If(self.disarm | self.arm):
             m.d.sync += [self.armed.eq(0), self.done.eq(0), self.arming.eq(self.arm)]
         with m.If(self.arm):
-            m.d.sync += called.eq(self.number)
+            m.d.sync += self.called.eq(self.number)
         return m
 
     def _anew(self, m: Module) -> None:

@@ -10,7 +10,16 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from .messages import Access, AluOperation, DataType, Mapping, MessageParameters
+from .messages import (
+    Access,
+    AluOperation,
+    ChannelParameters,
+    DataType,
+    Mapping,
+    MessageParameters,
+    WindowCheck,
+    in_window,
+)
 from .word_table import WordTable
 
 
@@ -112,15 +121,17 @@ element; THRESHOLD_BOTTOM and _CORNER hold for the WF tile that has `partial` ro
 class RangeMatch(wiring.Component):
     """Finds the range that holds an address; ranges do not overlap (the lowest index wins if they do).
 
-    Ports: `write`, the programming bus; with `look_up`, `va` in sectors; in the next cycle, and until the next look-up,
-    `hit`, `index`. A word written in cycle c holds for look-ups from c + 1 on. Reset leaves every range invalid.
+    Ports: `write`, the programming bus; `window`: addresses that are not in it are in no range; with `look_up`, `va` in
+    sectors; in the next cycle, and until the next look-up, `hit`, `index`. A word written in cycle c holds for look-ups
+    from c + 1 on. Reset leaves every range invalid.
     """
 
-    def __init__(self, config: MessageParameters):
+    def __init__(self, config: ChannelParameters):
         self._config = config
         super().__init__(
             {
                 "write": In(RangeWrite),
+                "window": In(WindowCheck),
                 "look_up": In(1),
                 "va": In(config.va_sector_bits),
                 "hit": Out(1),
@@ -150,7 +161,10 @@ class RangeMatch(wiring.Component):
                         m.d.sync += limit[32:].eq(self.write.data)
             with m.If(self.look_up):
                 m.d.sync += matches[index].eq(valid & (self.va >= base) & (self.va < limit))
-        m.d.comb += self.hit.eq(matches.any())
+        within = Signal()
+        with m.If(self.look_up):
+            m.d.sync += within.eq(in_window(self._config, self.window, self.va))
+        m.d.comb += self.hit.eq(matches.any() & within)
         for index in reversed(range(self._config.ranges)):
             with m.If(matches[index]):
                 m.d.comb += self.index.eq(index)

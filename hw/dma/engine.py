@@ -9,7 +9,7 @@ there is a packet slot for the data, so egress never blocks a read that was issu
 from dataclasses import dataclass
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth.hdl import Value, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -18,11 +18,11 @@ from ..geometry import SECTOR_BYTES
 from ..link.parameters import LinkParameters
 from ..link.slot_source import PacketSource
 from ..link.wire import arrival_layout
-from ..messages import Messages, Source
+from ..messages import Access, Fault, Messages, Source, WindowCheck, ends_in_window, in_window
 from ..parameters import between
 from ..primitives.queue import Queue
 from ..primitives.round_robin import next_in_turn
-from ..range_table import Control, RangeTable, RangeWrite, Word
+from ..range_table import Control, RangeTable, RangeWrite, RowBytes, Word
 from ..send_table import SendControls, SendWrite
 from .events import DmaEvents
 from .packet_reader import PacketReader
@@ -37,6 +37,10 @@ _WORDS = [
     Word.ROW_BYTES,
     Word.PITCH,
     Word.WF_STRIDE,
+    Word.BASE_LOW,
+    Word.BASE_HIGH,
+    Word.LIMIT_LOW,
+    Word.LIMIT_HIGH,
 ]
 
 
@@ -51,13 +55,16 @@ class DmaParameters(LinkParameters):
 class DmaEngine(wiring.Component):
     """Reads the WF tiles of ready blocks into packet slots, from where they go to all sends of their range.
 
-    Ports: `ranges`, `sends`: programming buses; `port_of`: port of each send; a range keeps that of its first send as
-    of when its CONTROL is written; `armed`, `epoch`: the armed epoch, which a block keeps from the cycle in which it is
-    taken; `blocks`, taken only while armed; `reads`, `returns`: per channel, a read's `id` is {slot, place}; data of
-    `source` DMA goes on to `arrivals` in the same cycle; `slots`: packets of up to 8 sectors that never cross an
-    8-sector boundary of the source, those of a port in the order of its blocks, closed with their last read; `events`;
-    `idle`: no block waits or is walked; `block_sent`: a send of a block has left, counted in `sent_blocks` since
-    `clear`; `wake`: see :mod:`hw.primitives.clock_enable`.
+    Ports: `ranges`, `sends`: programming buses; `window`: of this node's memory; `port_of`: port of each send; a range
+    keeps that of its first send as of when its CONTROL is written; `armed`, `epoch`: the armed epoch, which a block
+    keeps from the cycle in which it is taken; `blocks`, taken only while armed; `reads`, `returns`: per channel, a
+    read's `id` is {slot, place}; data of `source` DMA goes on to `arrivals` in the same cycle; `slots`: packets of up
+    to 8 sectors that never cross an 8-sector boundary of the source, those of a port in the order of its blocks, closed
+    with their last read; `events`; `idle`: no block waits or is walked; `block_sent`: a send of a block has left,
+    counted in `sent_blocks` since `clear`; `faults`: a record OUTSIDE for each block that is not wholly in its range,
+    or whose range is not valid or not wholly in the window: its rows up to the one that leaves the range are sent, none
+    when that is the first; a record that meets an untaken one is dropped; `wake`: see
+    :mod:`hw.primitives.clock_enable`.
 
     While not armed, blocks that wait are dropped, and those being walked end with the packet that was begun, after 8
     reads of each port at most; what is in slots has the epoch in which it was read.
@@ -74,6 +81,7 @@ class DmaEngine(wiring.Component):
             {
                 "ranges": In(RangeWrite),
                 "sends": In(SendWrite),
+                "window": In(WindowCheck),
                 "port_of": In(4).array(config.sends),
                 "armed": In(1),
                 "epoch": In(messages.epoch),
@@ -85,6 +93,7 @@ class DmaEngine(wiring.Component):
                 "arrivals": Out(arrival_layout(config)).array(config.channels),
                 "block_sent": In(1),
                 "events": Out(DmaEvents),
+                "faults": Out(stream.Signature(messages.fault_record)),
                 "idle": Out(1),
                 "wake": Out(1),
                 "sent_blocks": Out(20),
@@ -122,6 +131,7 @@ class DmaEngine(wiring.Component):
                 | self.sends.valid
                 | self.clear
                 | self.block_sent
+                | self.faults.valid
                 | ~self.idle
             ),
             self.events.busy.eq(~self.idle),
@@ -237,6 +247,7 @@ class DmaEngine(wiring.Component):
             transfer.label.epoch.eq(chosen.epoch),
             reader.coming.eq(transfer.label),
         ]
+        inside = transfer.inside
         self._describe(m, transfer, chosen.block, table)
         for number, walker in enumerate(walkers):
             begins = Signal(name=f"begins_{number}")
@@ -246,17 +257,37 @@ class DmaEngine(wiring.Component):
                 walker.transfers.payload.eq(transfer),
                 reader.coming_valid[number].eq(begins),
             ]
+        self._record(m, walkers, chosen, chosen_valid & self.armed & ~inside)
+
+    def _record(self, m: Module, walkers: list[Walker], chosen: data.View, refused: Value) -> None:
+        """Leave a record of a block that leaves its range. One that waits is kept."""
+        record = self.faults.payload
+        with m.If(~self.faults.valid | self.faults.ready):
+            m.d.sync += [
+                self.faults.valid.eq(refused | Cat(walker.leaves for walker in walkers).any()),
+                record.fault.eq(Fault.OUTSIDE),
+                record.access.eq(Access.READ),
+                record.va.eq(chosen.block.va),
+                record.wg.eq(chosen.block.wg),
+                record.wf.eq(chosen.block.wf),
+            ]
+            for walker in walkers:
+                with m.If(walker.leaves):
+                    m.d.sync += [
+                        record.va.eq(walker.next_va),
+                        record.wg.eq(walker.label.wg),
+                        record.wf.eq(walker.sectors.payload.tile),
+                    ]
 
     def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable) -> None:
         """The transfer that `block` is, by its range's words."""
         row_bytes = Signal(16)
-        row_sectors = Signal(ROW_SECTORS_BITS)
+        row_sectors = self._row_sectors(m, block)
         wfs = Signal(TILES_BITS)
         present = Signal(TILES_BITS)
         geometry, label = transfer.geometry, transfer.label
         m.d.comb += [
             row_bytes.eq(Mux(block.right, table.row_bytes.right, table.row_bytes.body)),
-            row_sectors.eq((row_bytes + SECTOR_BYTES - 1) >> SECTOR_BYTES.bit_length() - 1),
             wfs.eq(Mux(block.bottom, table.blocks.bottom_wfs, table.grouping.wfs)),
             present.eq(wfs - block.wf),
             transfer.va.eq(block.va),
@@ -275,3 +306,39 @@ class DmaEngine(wiring.Component):
             label.first.eq(table.control.first_send),
             label.count.eq(table.control.sends),
         ]
+        va_bits = self._config.va_sector_bits
+        base, limit = Signal(va_bits), Signal(va_bits)
+        room = Signal(signed(va_bits + 2))
+        m.d.comb += [
+            base.eq(Cat(table.base_low, table.base_high)),
+            limit.eq(Cat(table.limit_low, table.limit_high)),
+            transfer.limit.eq(limit),
+            room.eq(limit - block.va - row_sectors),
+            transfer.inside.eq(
+                table.control.valid
+                & (block.va >= base)
+                & (block.va < limit)
+                & (room >= 0)
+                & in_window(self._config, self.window, base)
+                & ends_in_window(self._config, self.window, limit)
+            ),
+        ]
+
+    def _row_sectors(self, m: Module, block: data.View) -> Signal:
+        """Sectors in a row of `block`, from a memory that keeps them beside the table: rounding up takes too long."""
+        both = data.StructLayout({"body": ROW_SECTORS_BITS, "right": ROW_SECTORS_BITS})
+        m.submodules.row_sectors = kept = Memory(shape=both, depth=self._config.ranges, init=[])
+        write, read = kept.write_port(), kept.read_port(domain="comb")
+        said = RowBytes(self.ranges.data)
+        sectors = Signal(ROW_SECTORS_BITS)
+        m.d.comb += [
+            write.addr.eq(self.ranges.index),
+            write.en.eq(self.ranges.valid & (self.ranges.word == Word.ROW_BYTES.value)),
+            *(
+                write.data[name].eq((said[name] + SECTOR_BYTES - 1) >> SECTOR_BYTES.bit_length() - 1)
+                for name in ("body", "right")
+            ),
+            read.addr.eq(block.range),
+            sectors.eq(Mux(block.right, read.data.right, read.data.body)),
+        ]
+        return sectors

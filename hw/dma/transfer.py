@@ -48,7 +48,8 @@ def label_layout(parameters: MessageParameters) -> data.StructLayout:
 
 
 def transfer_layout(parameters: MessageParameters) -> data.StructLayout:
-    """`tiles` tiles from number `tile` on, whose first sector is `va`. Counts of 0 act as 1."""
+    """`tiles` tiles from number `tile` on, whose first sector is `va`. Counts of 0 act as 1. Nothing of it is read
+    from sector `limit` on, and nothing at all if its first row is not `inside` its range."""
     messages = Messages(parameters)
     return data.StructLayout(
         {
@@ -56,6 +57,8 @@ def transfer_layout(parameters: MessageParameters) -> data.StructLayout:
             "tile": messages.wf,
             "tiles": unsigned(TILES_BITS),
             "geometry": Geometry,
+            "limit": messages.va,
+            "inside": unsigned(1),
             "label": label_layout(parameters),
         }
     )

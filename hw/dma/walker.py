@@ -1,7 +1,7 @@
 """Address generator of the DMA engine: walks a transfer sector by sector."""
 
 from amaranth import Const, Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,8 +13,9 @@ class Walker(wiring.Component):
     """Turns transfers into their sectors: along the row, to the next row, to the next tile.
 
     Ports: `transfers`; `sectors`, in order; `label`: of the transfer that they belong to; `stop`: the transfer ends
-    with the packet that is begun. Latency: a transfer taken in cycle c has its first sector in c + 1. Rate: one sector
-    a cycle, without bubbles between rows, tiles and transfers;
+    with the packet that is begun; `leaves`: in the cycle before it ended early, because its next row, from `next_va`
+    on, does not end below its limit (addresses only grow, and the first row is below it). Latency: a transfer taken in
+    cycle c has its first sector in c + 1. Rate: one sector a cycle, without bubbles between rows, tiles and transfers;
     `transfers.ready` therefore depends on `sectors.ready`.
     """
 
@@ -26,6 +27,8 @@ class Walker(wiring.Component):
                 "sectors": Out(stream.Signature(sector_layout(config))),
                 "label": Out(label_layout(config)),
                 "stop": In(1),
+                "leaves": Out(1),
+                "next_va": Out(Messages(config).va),
             }
         )
 
@@ -50,6 +53,7 @@ class Walker(wiring.Component):
         walk = Signal(self._walk_layout())
         geometry = Signal(Geometry)
         label = Signal.like(self.label)
+        limit = Signal(self._config.va_sector_bits)
         walking = Signal()
         sector = self.sectors.payload
         load = Signal()
@@ -75,11 +79,14 @@ class Walker(wiring.Component):
         with m.Else():
             m.d.comb += sector.mask.eq(Const(0xFFFFFFFF, 32))
 
-        self._advance(m, walk, geometry, step, row_end, tile_end)
+        inside = self._advance(m, walk, geometry, limit, step, row_end, tile_end)
+        leaves = Signal()
+        m.d.comb += [leaves.eq(step & row_end & ~sector.end & ~inside), self.next_va.eq(walk.va)]
+        m.d.sync += self.leaves.eq(leaves)
         with m.If(load):
             self._load(m, walk, geometry, label)
-            m.d.sync += walking.eq(1)
-        with m.Elif(step & (sector.end | (sector.packet_end & self.stop))):
+            m.d.sync += [walking.eq(self.transfers.payload.inside), limit.eq(self.transfers.payload.limit)]
+        with m.Elif((step & (sector.end | (sector.packet_end & self.stop))) | leaves):
             m.d.sync += walking.eq(0)
         return m
 
@@ -101,16 +108,31 @@ class Walker(wiring.Component):
         ]
 
     def _advance(
-        self, m: Module, walk: data.View, geometry: data.View, step: Signal, row_end: Signal, tile_end: Signal
-    ) -> None:
-        """With `step`, stand on the next sector."""
+        self,
+        m: Module,
+        walk: data.View,
+        geometry: data.View,
+        limit: Signal,
+        step: Signal,
+        row_end: Signal,
+        tile_end: Signal,
+    ) -> Signal:
+        """With `step`, stand on the next sector. Returns whether the next row is below `limit`."""
         next_row = Signal(self._config.va_sector_bits)
         next_tile = Signal(self._config.va_sector_bits)
         next_number = Signal(TILES_BITS)
+        room = signed(self._config.va_sector_bits + 3)
+        row_room, tile_room = Signal(room), Signal(room)
+        inside = Signal()
+        row_sectors = Mux(geometry.row_sectors == 0, 1, geometry.row_sectors)
         m.d.comb += [
             next_row.eq(walk.row_va + geometry.pitch),
             next_tile.eq(walk.tile_va + geometry.stride),
             next_number.eq(walk.tile + 1),
+            # Sums of all at once, with carries: what goes around the end of the address space is not below.
+            row_room.eq(limit - walk.row_va - geometry.pitch - row_sectors),
+            tile_room.eq(limit - walk.tile_va - geometry.stride - row_sectors),
+            inside.eq(Mux(tile_end, tile_room, row_room) >= 0),
         ]
         with m.If(step):
             with m.If(row_end):
@@ -132,6 +154,7 @@ class Walker(wiring.Component):
                     walk.sectors_left.eq(walk.sectors_left - 1),
                     walk.place.eq(Mux(walk.va[:3] == 7, 0, walk.place + 1)),
                 ]
+        return inside
 
     @staticmethod
     def _rows(geometry: data.View, tile: Signal) -> Mux:

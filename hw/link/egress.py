@@ -10,6 +10,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from ..messages import Messages
 from ..primitives.clock_enable import sleeping_submodule
 from ..send_table import WG_OFFSET_BITS, SendWrite
 from .flit_buffer import FlitBuffer
@@ -37,10 +38,12 @@ DMA, STORES = 0, 1
 
 SentEvents = data.StructLayout(
     dict.fromkeys(
-        ("flits", "packets", "again", "no_credit", "no_grant", "cut", "dead", "up", "all_left", "empty"), unsigned(1)
+        ("flits", "packets", "left", "again", "no_credit", "no_grant", "cut", "dead", "up", "all_left", "empty"),
+        unsigned(1),
     )
 )
-"""What the sending side of a port did this cycle: `flits`, `packets`: taken by the wire (sent again or not); `again`:
+"""What the sending side of a port did this cycle: `flits`, `packets`: taken by the wire (sent again or not); `left`: a
+packet was sent to its end for the first time; `again`:
 went back to what was not acknowledged; `no_credit`, `no_grant`: its next packet waits for that; `cut`: a session ended;
 `dead`: the peer answers nothing; `up`: in a session; `all_left`: the wire has taken every packet once; `empty`: no
 descriptor is left."""
@@ -50,10 +53,11 @@ class Egress(wiring.Component):
     """Slots, send table, and the senders of all ports.
 
     Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets;
-    `discard`: take out what was never sent; `sources`: DMA engine and stores, whose bank is always the last one;
-    `arrivals`: sectors for each bank; `tx`: flits with check, per port; `messages`: checked state messages, per port;
-    `events`, per port; `port_of`: port of each send; `block_sent`: a send of a packet with `mark` goes to its wire, not
-    again; `discarded`: a send of a packet was discarded; `all_left`: the wires have taken every closed packet once;
+    `discard`: take out what was never sent; `give_up`: see :class:`hw.link.port_sender.PortSender`; `sources`: DMA
+    engine and stores, whose bank is always the last one; `arrivals`: sectors for each bank; `tx`: flits with check, per
+    port; `messages`: checked state messages, per port; `events`, per port; `heard`: numbers of epochs that the peers
+    have aborted, 0: none; `port_of`: port of each send; `block_sent`: a send of a packet with `mark` goes to its wire,
+    not again; `discarded`: a send of a packet was discarded; `all_left`: the wires have taken every closed packet once;
     `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as the first ones.
 
     Rate: one flit a cycle for all ports together, without bubbles between packets; a port alone has all of them with
@@ -70,11 +74,13 @@ class Egress(wiring.Component):
                 "timers": In(LinkTimers),
                 "rank": In(6),
                 "discard": In(1),
+                "give_up": In(1),
                 "sources": In(PacketSource(parameters)).array(2),
                 "arrivals": In(arrival_layout(parameters)).array(parameters.slot_banks),
                 "tx": Out(stream.Signature(flit_layout(parameters))).array(links),
                 "messages": In(message_layout(parameters)).array(links),
                 "events": Out(SentEvents).array(links),
+                "heard": Out(Messages(parameters).epoch).array(links),
                 "port_of": Out(4).array(parameters.sends),
                 "block_sent": Out(1),
                 "discarded": Out(1),
@@ -106,6 +112,8 @@ class Egress(wiring.Component):
                 sender.timers.eq(self.timers),
                 sender.message.eq(self.messages[port]),
                 sender.discard.eq(self.discard),
+                sender.give_up.eq(self.give_up),
+                self.heard[port].eq(sender.heard),
             ]
             connect(m, buffer.tx, wiring.flipped(self.tx[port]))
             self._events(m, port, sender, buffer)
@@ -129,7 +137,7 @@ class Egress(wiring.Component):
             events.all_left.eq(sender.all_left & buffer.empty),
             *(
                 events[name].eq(getattr(sender, name))
-                for name in ("again", "no_credit", "no_grant", "cut", "dead", "up", "empty")
+                for name in ("left", "again", "no_credit", "no_grant", "cut", "dead", "up", "empty")
             ),
         ]
 

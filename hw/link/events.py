@@ -10,6 +10,7 @@ LinkEvents = data.StructLayout(
         (
             "sent_flits",
             "sent_packets",
+            "left",
             "received_packets",
             "no_credit",
             "no_grant",
@@ -24,6 +25,7 @@ LinkEvents = data.StructLayout(
     )
 )
 """What one link port did this cycle. `sent_flits`, `sent_packets`: taken by the wire, for the first time or not;
+`left`: a packet was sent to its end for the first time;
 `received_packets`: accepted; `no_credit`, `no_grant`: a packet waited for that; `again`: went back to what was not
 acknowledged; `damaged`: a flit or a state message that was not clean; `cut`: a session ended; `dead`: the peer answers
 nothing; `up`: in a session; `writing`: an accepted packet has writes that wait to enter a queue."""

@@ -4,7 +4,7 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..messages import Messages
+from ..messages import Messages, WindowCheck
 from ..primitives.stream_arbiter import StreamArbiter
 from ..range_table import RangeWrite
 from ..send_table import SendWrite
@@ -23,13 +23,14 @@ class LinkLane(wiring.Component):
     """`links` ports, each of which sends and receives; the two directions of a port share nothing but its state
     messages, and no port waits for another.
 
-    Ports: `ranges`, `sends`: programming buses; `timers`; `rank`; `peers`: whose packets a port takes; `epoch`,
-    `armed`: packets of that epoch are taken, and its grant is given; `sources`, `arrivals`, `port_of`, `block_sent`,
-    `discarded`, `all_left`, `empty`: see :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is
-    discarded; per port `tx` and the state messages against it, `tx_messages`, `rx` and `rx_messages`; `requests`:
-    writes of received packets, per channel; `faults`: a fault that comes while others still wait replaces the last one
-    of its port that was not yet offered; `events`, per port; `idle`: nothing is in a slot or buffer of a port. Latency:
-    see Egress; `rx` last flit to first write 4 cycles.
+    Ports: `ranges`, `sends`: programming buses; `window`: of this node's memory; `timers`; `rank`; `peers`: whose
+    packets a port takes; `epoch`, `armed`: packets of that epoch are taken, and its grant is given; `notice`: what the
+    peers are told; `sources`, `arrivals`, `port_of`, `block_sent`, `discarded`, `all_left`, `empty`, `heard`,
+    `give_up`: see :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is discarded; per port `tx`
+    and the state messages against it, `tx_messages`, `rx` and `rx_messages`; `requests`: writes of received packets,
+    per channel; `faults`: a fault that comes while others still wait replaces the last one of its port that was not yet
+    offered; `events`, per port; `idle`: nothing is in a slot or buffer of a port. Latency: see Egress; `rx` last flit
+    to first write 4 cycles.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -41,12 +42,15 @@ class LinkLane(wiring.Component):
         super().__init__(
             {
                 "ranges": In(RangeWrite),
+                "window": In(WindowCheck),
                 "sends": In(SendWrite),
                 "timers": In(LinkTimers),
                 "rank": In(6),
                 "peers": In(PeerCheck).array(links),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
+                "notice": In(messages.epoch),
+                "give_up": In(1),
                 "sources": In(PacketSource(parameters)).array(2),
                 "arrivals": In(arrival_layout(parameters)).array(parameters.slot_banks),
                 "tx": Out(flits).array(links),
@@ -61,6 +65,7 @@ class LinkLane(wiring.Component):
                 "discarded": Out(1),
                 "all_left": Out(1),
                 "empty": Out(1),
+                "heard": Out(messages.epoch).array(links),
                 "idle": Out(1),
             }
         )
@@ -75,6 +80,8 @@ class LinkLane(wiring.Component):
             egress.timers.eq(self.timers),
             egress.rank.eq(self.rank),
             egress.discard.eq(~self.armed),
+            egress.give_up.eq(self.give_up),
+            *(port.eq(heard) for port, heard in zip(self.heard, egress.heard, strict=True)),
             self.block_sent.eq(egress.block_sent),
             self.discarded.eq(egress.discarded),
             self.all_left.eq(egress.all_left),
@@ -92,7 +99,7 @@ class LinkLane(wiring.Component):
             m.d.comb += [
                 *(
                     getattr(arrivals, name).eq(getattr(self, name))
-                    for name in ("timers", "ranges", "rank", "epoch", "armed")
+                    for name in ("timers", "ranges", "window", "rank", "epoch", "armed", "notice")
                 ),
                 arrivals.peer.eq(self.peers[port]),
                 self.rx_messages[port].eq(arrivals.message),
@@ -104,7 +111,10 @@ class LinkLane(wiring.Component):
                 event.received_packets.eq(arrivals.received),
                 event.damaged.eq(arrivals.damaged | unclean),
                 event.writing.eq(arrivals.writing),
-                *(event[name].eq(sent[name]) for name in ("no_credit", "no_grant", "again", "cut", "dead", "up")),
+                *(
+                    event[name].eq(sent[name])
+                    for name in ("left", "no_credit", "no_grant", "again", "cut", "dead", "up")
+                ),
             ]
             ingress.append(arrivals)
         m.d.comb += self.idle.eq(egress.empty & Cat(arrivals.idle for arrivals in ingress).all())

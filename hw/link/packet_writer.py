@@ -10,7 +10,7 @@ from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import INTERLEAVE_SECTORS
-from ..messages import ChannelParameters, Fault, Messages
+from ..messages import ChannelParameters, Fault, Messages, WindowCheck
 from ..range_table import RangeMatch, RangeTable, RangeWrite, Word
 from .parameters import LinkParameters
 from .wire import header_layout
@@ -44,12 +44,12 @@ class PacketWriter(wiring.Component):
     this node is not armed or the epoch differs (EPOCH), or its first and last sector are not in one range (OUTSIDE);
     the first of these is reported. Its buffer is free at once.
 
-    Ports: `ranges`: programming bus; `looks`, `header`, `sector`, `place`, `buffer`, `complete`: from
-    :class:`hw.link.port_receiver.PortReceiver`, `data` of the flit; `freed`: the oldest buffer is free again;
-    `requests`: STORE or UPDATE as the header says, `first_touch`, `tracked` from the range, in the order received;
-    `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `writing`: an
-    accepted packet has requests that were not taken; `idle`. Latency: `complete` to the first
-    request 3 cycles. Rate: one sector a cycle, no bubble between packets.
+    Ports: `ranges`: programming bus; `window`: what is not in it is in no range; `looks`, `header`, `sector`, `place`,
+    `buffer`, `complete`: from :class:`hw.link.port_receiver.PortReceiver`, `data` of the flit; `freed`: the oldest
+    buffer is free again; `requests`: STORE or UPDATE as the header says, `first_touch`, `tracked` from the range, in
+    the order received; `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `writing`: an accepted
+    packet has requests that were not taken; `idle`. Latency: `complete` to the first request 3 cycles. Rate: one sector
+    a cycle, no bubble between packets.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -59,6 +59,7 @@ class PacketWriter(wiring.Component):
         super().__init__(
             {
                 "ranges": In(RangeWrite),
+                "window": In(WindowCheck),
                 "rank": In(6),
                 "peer": In(PeerCheck),
                 "epoch": In(messages.epoch),
@@ -145,6 +146,8 @@ class PacketWriter(wiring.Component):
         fault_before = Signal(Fault)
         index_before = Signal.like(index)
         last_va = Signal(header.va.shape())
+        wraps = Signal()
+        """The packet goes over the end of the address space."""
         arriving = header_layout(self._parameters)(self.data[: header_layout(self._parameters).size])
         m.d.sync += [
             first.eq(self.header),
@@ -155,6 +158,7 @@ class PacketWriter(wiring.Component):
         ]
         m.d.comb += [
             match.write.eq(self.ranges),
+            match.window.eq(self.window),
             # Whether the header is taken is known too late to choose the address by it.
             match.look_up.eq(1),
             match.va.eq(Mux(self.looks, arriving.va, last_va)),
@@ -163,7 +167,7 @@ class PacketWriter(wiring.Component):
             index.eq(index_before),
         ]
         with m.If(self.looks):
-            m.d.sync += last_va.eq(arriving.va + arriving.length)
+            m.d.sync += Cat(last_va, wraps).eq(arriving.va + arriving.length)
         with m.If(first):
             m.d.comb += [index.eq(match.index), bad.eq(1)]
             with m.If(header.destination != self.rank):
@@ -176,7 +180,7 @@ class PacketWriter(wiring.Component):
                 m.d.comb += fault.eq(Fault.OUTSIDE)
             with m.Else():
                 m.d.comb += bad.eq(0)
-        with m.If(second & ~bad_before & ~(match.hit & (match.index == index_before))):
+        with m.If(second & ~bad_before & (wraps | ~(match.hit & (match.index == index_before)))):
             m.d.comb += [bad.eq(1), fault.eq(Fault.OUTSIDE)]
         return bad, fault, index, first
 

@@ -4,7 +4,7 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..messages import Messages
+from ..messages import Messages, WindowCheck
 from ..range_table import RangeWrite
 from .flit_crc import flit_check, flit_is_clean
 from .packet_writer import PacketWriter, PeerCheck
@@ -17,9 +17,10 @@ from .wire import flit_layout, message_layout
 class PortIngress(wiring.Component):
     """:class:`hw.link.port_receiver.PortReceiver` and :class:`hw.link.packet_writer.PacketWriter` behind the wire.
 
-    Ports: `timers`, `ranges`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `requests`, `fault_valid`,
-    `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state message with its check, for
-    the peer; `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles. Rate: one flit a cycle.
+    Ports: `timers`, `ranges`, `window`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `notice`, `requests`,
+    `fault_valid`, `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state message with
+    its check, for the peer; `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles. Rate: one
+    flit a cycle.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -29,10 +30,12 @@ class PortIngress(wiring.Component):
             {
                 "timers": In(LinkTimers),
                 "ranges": In(RangeWrite),
+                "window": In(WindowCheck),
                 "rank": In(6),
                 "peer": In(PeerCheck),
                 "epoch": In(messages.epoch),
                 "armed": In(1),
+                "notice": In(messages.epoch),
                 "rx": In(stream.Signature(flit_layout(parameters))),
                 "message": Out(message_layout(parameters)),
                 "requests": Out(stream.Signature(messages.memory_request)),
@@ -68,8 +71,10 @@ class PortIngress(wiring.Component):
             receiver.flit.eq(flit),
             receiver.granted.eq(self.armed),
             receiver.epoch.eq(self.epoch),
+            receiver.notice.eq(self.notice),
             receiver.freed.eq(writer.freed),
             writer.ranges.eq(self.ranges),
+            writer.window.eq(self.window),
             writer.rank.eq(self.rank),
             writer.peer.eq(self.peer),
             writer.epoch.eq(self.epoch),

@@ -24,13 +24,12 @@ class PortReceiver(wiring.Component):
     sender has followed (`attempt`).
 
     Ports: `timers`: `silence`; `valid`, `clean`, `flit`: what arrived, at most one flit a cycle, never refused;
-    `granted`, `epoch`: packets of that epoch are taken; `looks`: this flit may be a header, whether clean and
-    expected or not: right behind a header that was taken it makes its packet void, so that the one may use the cycle to
-    look up addresses; `header`: this flit is the header of the expected packet,
-    `sector`: its next sector, `place` of buffer `buffer`; `complete`: with its last sector, the packet is taken;
-    `freed`: a buffer is free again, the oldest in use; `message`: for the peer's sender; `up`: in a session; `busy`: a
-    message is due or buffers are in use. Latency: flit to `header`, `sector` and `complete` 0 cycles, to `message` 1
-    cycle.
+    `granted`, `epoch`: packets of that epoch are taken; `notice`: for the peer; `looks`: this flit may be a header,
+    whether clean and expected or not: right behind a header that was taken it makes its packet void, so that the one
+    may use the cycle to look up addresses; `header`: this flit is the header of the expected packet, `sector`: its next
+    sector, `place` of buffer `buffer`; `complete`: with its last sector, the packet is taken; `freed`: a buffer is free
+    again, the oldest in use; `message`: for the peer's sender; `up`: in a session; `busy`: a message is due or buffers
+    are in use. Latency: flit to `header`, `sector` and `complete` 0 cycles, to `message` 1 cycle.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -43,6 +42,7 @@ class PortReceiver(wiring.Component):
                 "flit": In(flit_layout(parameters)),
                 "granted": In(1),
                 "epoch": In(Messages(parameters).epoch),
+                "notice": In(Messages(parameters).epoch),
                 "looks": Out(1),
                 "header": Out(1),
                 "sector": Out(1),
@@ -182,9 +182,10 @@ class PortReceiver(wiring.Component):
         waited = Signal(range(self._parameters.link_repeat + 1))
         granted = Signal.like(self.granted)
         epoch = Signal.like(self.epoch)
+        notice = Signal.like(self.notice)
         state = self.message.state
-        m.d.sync += [granted.eq(self.granted), epoch.eq(self.epoch)]
-        m.d.sync += due.eq(changed | (granted != self.granted) | (epoch != self.epoch))
+        m.d.sync += [granted.eq(self.granted), epoch.eq(self.epoch), notice.eq(self.notice)]
+        m.d.sync += due.eq(changed | (granted != self.granted) | (epoch != self.epoch) | (notice != self.notice))
         m.d.comb += [
             self.message.valid.eq((due | (waited == self._parameters.link_repeat)) & ~deaf),
             state.session.eq(session),
@@ -193,6 +194,7 @@ class PortReceiver(wiring.Component):
             state.granted.eq(granted & self.up),
             state.epoch.eq(epoch),
             state.attempt.eq(attempt),
+            state.notice.eq(notice),
             self.busy.eq(due | (expected != freed)),
         ]
         with m.If(self.message.valid):

@@ -55,10 +55,12 @@ class PortSender(wiring.Component):
     that were not acknowledged stay, and count as never sent.
 
     Ports: `timers`: see :data:`LinkTimers`; `push`, `descriptor`; `message`: from the peer's receiver, checked;
-    `discard`: take out what was never sent; `asks`: wants a turn at the slots, depends on registers, `room` and
+    `discard`: take out what was never sent; `give_up`: the session ends if something is in the queue;
+    `asks`: wants a turn at the slots, depends on registers, `room` and
     `discard` only; `turn`: has it; `flit`: what is read in that turn; `room`: there is room for a flit; `release`,
-    `released`, `unsent`, `release_taken`, `all_left`: see :class:`hw.link.port_queue.PortQueue`; `block_leaves`: of a
-    packet with `mark`; `up`: in a session; `cut`: a
+    `released`, `unsent`, `release_taken`, `all_left`: see :class:`hw.link.port_queue.PortQueue`; `left`: a packet was
+    sent to its end for the first time in the session; `block_leaves`: of a packet with `mark`; `heard`: the epoch that
+    the peer says it has aborted, as long as it has just said so, else 0; `up`: in a session; `cut`: a
     session ended (pulse); `dead`: nothing was heard for the time `dead`, until the next session; `again`: packets are
     sent again (pulse); `no_credit`, `no_grant`: the head waits for that; `empty`: no descriptor is left.
     Rate: one flit a cycle without bubbles between packets. Latency: `push` to `asks` 1 cycle, `message` to `asks` 2.
@@ -74,6 +76,7 @@ class PortSender(wiring.Component):
                 "descriptor": In(descriptor),
                 "message": In(message_layout(parameters)),
                 "discard": In(1),
+                "give_up": In(1),
                 "asks": Out(1),
                 "turn": In(1),
                 "flit": Out(chosen_flit(parameters)),
@@ -82,7 +85,9 @@ class PortSender(wiring.Component):
                 "released": Out(descriptor),
                 "unsent": Out(1),
                 "release_taken": In(1),
+                "left": Out(1),
                 "block_leaves": Out(1),
+                "heard": Out(Messages(parameters).epoch),
                 "all_left": Out(1),
                 "up": Out(1),
                 "cut": Out(1),
@@ -107,6 +112,7 @@ class PortSender(wiring.Component):
             self.release.eq(queue.release),
             self.released.eq(queue.released),
             self.unsent.eq(queue.unsent),
+            self.left.eq(queue.leaves),
             self.block_leaves.eq(queue.leaves & queue.head.mark),
             self.all_left.eq(queue.all_left),
             self.empty.eq(queue.empty),
@@ -157,7 +163,7 @@ class PortSender(wiring.Component):
                     state.eq(PortState.OPENING),
                     session.eq(Mux(session == 2**SESSION_BITS - 1, 1, session + 1)),
                 ]
-            with m.Elif(silent_for_long & ~heard):
+            with m.Elif((silent_for_long & ~heard) | (self.give_up & ~self.empty)):
                 m.d.comb += self.cut.eq(1)
                 m.d.sync += state.eq(PortState.LISTENING)
         with m.Elif(heard):
@@ -182,6 +188,7 @@ class PortSender(wiring.Component):
         epoch = Signal(Messages(self._parameters).epoch)
         retry = Signal(TIMER_BITS)
         m.d.comb += counts.eq(self.message.valid & (said.session == session) & self.up)
+        m.d.sync += self.heard.eq(Mux(counts, said.notice, 0))
 
         # Numbers that a late or wrong message brings are taken only where they say something new: acknowledged up to
         # what was sent, freed up to what was acknowledged.

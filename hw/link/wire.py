@@ -47,7 +47,8 @@ def flit_layout(parameters: LinkParameters) -> data.StructLayout:
 def state_layout(parameters: LinkParameters) -> data.StructLayout:
     """What a receiver says of itself. `session`: the one it is in, 0: none. `expected`: sequence number of the next
     packet it takes; all before are acknowledged. `freed`: number of the first packet whose buffer is not free yet.
-    `granted`, `epoch`: packets of that epoch are taken. `attempt`: counts its requests to send again."""
+    `granted`, `epoch`: packets of that epoch are taken. `attempt`: counts its requests to send again. `notice`: its
+    node has aborted that epoch, 0: none."""
     return data.StructLayout(
         {
             "session": unsigned(SESSION_BITS),
@@ -56,6 +57,7 @@ def state_layout(parameters: LinkParameters) -> data.StructLayout:
             "granted": unsigned(1),
             "epoch": Messages(parameters).epoch,
             "attempt": unsigned(ATTEMPT_BITS),
+            "notice": Messages(parameters).epoch,
             "crc": unsigned(CHECK_BITS),
         }
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from amaranth.hdl import unsigned
 
+from ..abort import WATCHDOG_BITS
 from ..address_map import ADDRESS_MAP_COUNTERS
 from ..counters import Counter, Counting
 from ..dma.events import DMA_COUNTERS
@@ -110,6 +111,8 @@ class Register:
     fields: tuple[Field, ...]
     description: str
     counting: Counting | None = None
+    locks: bool = False
+    """Writes are refused while an epoch is armed or called for, or something of the last one is left."""
 
     @property
     def reset(self) -> int:
@@ -162,13 +165,13 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     registers: list[Register] = []
     address = 0
 
-    def add(name: str, description: str, *fields: Field) -> None:
+    def add(name: str, description: str, *fields: Field, locks: bool = False) -> None:
         nonlocal address
-        registers.append(Register(name, address, fields, description))
+        registers.append(Register(name, address, fields, description, locks=locks))
         address += 4
 
-    def single(name: str, width: int, kind: Kind, description: str, reset: int = 0) -> None:
-        add(name, description, Field(name, 0, width, kind, description, reset))
+    def single(name: str, width: int, kind: Kind, description: str, reset: int = 0, locks: bool = False) -> None:
+        add(name, description, Field(name, 0, width, kind, description, reset), locks=locks)
 
     def constant(name: str, low: int, width: int, value: int, description: str) -> Field:
         return Field(name, low, width, Kind.CONSTANT, description, value)
@@ -207,7 +210,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         constant("count", 24, 5, config.count_bits, "Tracker byte count"),
     )
     address = 0x20
-    single("rank", 6, Kind.READ_WRITE, "this GPU's number in the system")
+    single("rank", 6, Kind.READ_WRITE, "this GPU's number in the system", locks=True)
     address += 8  # Two registers of an older version.
     single(
         "epoch",
@@ -243,6 +246,13 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             "the last reset; without, the node clears what it has not cleared since (all sectors from base to limit "
             "become 0)",
         ),
+        Field(
+            "abort",
+            4,
+            1,
+            Kind.SELF_CLEARING,
+            "as `disarm`, and the peers are told: each that is in the same epoch, or arms it later, aborts it too",
+        ),
     )
     add(
         "status",
@@ -261,6 +271,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         ),
         Field("drained", 6, 1, Kind.READ_ONLY, "no epoch is armed, and nothing of an older one is left in this node"),
         Field("doorbell", 7, 1, Kind.READ_ONLY, "the doorbell's tiles are being completed"),
+        Field("aborted", 8, 1, Kind.READ_ONLY, "the last epoch was aborted; until `control.arm`"),
     )
     add(
         "arbiter",
@@ -281,9 +292,16 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         low_bits,
         Kind.READ_WRITE,
         "sector address of the Tracker's backing store, bits 31:0; one at 0 is not cleared when an epoch is armed",
+        locks=True,
     )
-    single("spill_base_high", high_bits, Kind.READ_WRITE, "sector address of the Tracker's backing store, from bit 32")
-    single("expected_blocks", 20, Kind.READ_WRITE, "DMA blocks this node sends in the epoch")
+    single(
+        "spill_base_high",
+        high_bits,
+        Kind.READ_WRITE,
+        "sector address of the Tracker's backing store, from bit 32",
+        locks=True,
+    )
+    single("expected_blocks", 20, Kind.READ_WRITE, "DMA blocks this node sends in the epoch", locks=True)
     single("done_ranges_low", min(config.ranges, 32), Kind.READ_ONLY, "bit i: range i is complete, ranges 0 to 31")
     single("done_ranges_high", max(config.ranges - 32, 1), Kind.READ_ONLY, "bit i - 32: range i is complete, from 32")
     single("pace", 8, Kind.READ_WRITE, "PACED: cycles per communication request it keeps up with", 4)
@@ -307,17 +325,21 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         "causes of the interrupt; write 1 to clear",
         Field("fault", 0, 1, Kind.RW1C, "an access was refused; clearing frees the fault record"),
         Field("done", 1, 1, Kind.RW1C, "this node's part of the collective became complete"),
+        Field("aborted", 2, 1, Kind.RW1C, "the epoch was aborted: `abort_cause` says why"),
     )
     add(
         "interrupt_enable",
         "causes that raise the interrupt",
         Field("fault", 0, 1, Kind.READ_WRITE, "raise on fault"),
         Field("done", 1, 1, Kind.READ_WRITE, "raise on done"),
+        Field("aborted", 2, 1, Kind.READ_WRITE, "raise on aborted"),
     )
     add(
         "fault_record",
         "first refused access since `interrupt_status.fault` was cleared",
-        Field("fault", 0, 4, Kind.READ_ONLY, "why", 0, Fault),
+        Field(
+            "fault", 0, 4, Kind.READ_ONLY, "why; of LOCKED, a refused register write, the VA is its address", 0, Fault
+        ),
         Field("link", 4, 1, Kind.READ_ONLY, "it came from a neighbour"),
         Field("access", 5, 2, Kind.READ_ONLY, "what it wanted", 0, Access),
         Field("wf", 8, config.wf_bits, Kind.READ_ONLY, "wavefront"),
@@ -357,7 +379,45 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
                     Field(f"checked_{port}", 8 * (port - first) + 7, 1, Kind.READ_WRITE, "others are refused"),
                 )
             ),
+            locks=True,
         )
+
+    address = 0xC0
+    single(
+        "watchdog",
+        WATCHDOG_BITS,
+        Kind.READ_WRITE,
+        "cycles in which nothing of an epoch that is not done moves (accesses, packets, commits), after which it is "
+        "aborted; 0: never",
+    )
+    add(
+        "abort_cause",
+        "who aborted the last epoch; until `control.arm`",
+        Field("host", 0, 1, Kind.READ_ONLY, "`control.abort`"),
+        Field("watchdog", 1, 1, Kind.READ_ONLY, "nothing had moved for `watchdog` cycles"),
+        Field("peer", 2, 1, Kind.READ_ONLY, "a peer said that it has aborted this epoch"),
+        Field("epoch", 8, config.epoch_bits, Kind.READ_ONLY, "number of the epoch that was aborted last"),
+    )
+    single(
+        "spill_sectors",
+        config.spill_sector_bits,
+        Kind.READ_WRITE,
+        "sectors of the Tracker's backing store; what lies beyond is neither read, written nor cleared",
+        locks=True,
+    )
+    add(
+        "memory_window",
+        "which addresses are in the memory of this node",
+        Field(
+            "high",
+            0,
+            config.window_bits,
+            Kind.READ_WRITE,
+            f"address bits from {config.va_bits - config.window_bits} on, by which none are told apart in the memory",
+        ),
+        Field("checked", 31, 1, Kind.READ_WRITE, "accesses to other addresses are refused"),
+        locks=True,
+    )
 
     address = COUNTER_BASE
     present = {counter.name for counter in counters(config.links)}
@@ -376,7 +436,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         name, words = window.name, window.entry_words
         field = Field(name, 0, 32, Kind.WINDOW, f"one of {window.entries * words} words; cleared by reset")
         text = f"{name.replace('_', ' ')}: entry i, word w at {window.base:#x} + i * {4 * words:#x} + w * 4"
-        registers.append(Register(name, window.base, (field,), text))
+        registers.append(Register(name, window.base, (field,), text, locks=True))
     return tuple(registers)
 
 

@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..counters import Counting
 from ..interfaces import AxiLite
-from ..messages import Messages
+from ..messages import Access, Fault, Messages
 from ..range_table import RangeWrite, Word
 from ..send_table import SendWrite
 from .map import (
@@ -71,13 +71,14 @@ class RegisterFile(wiring.Component):
     Ports: `axi_*`, the bus (byte address of 16 bits, of which the lowest two are ignored); `interrupt_request`, level;
     `range_write`, `send_write`, the programming buses of the range table and the send table; `doorbell_entry`,
     after `doorbell_ring` all words of the range, one a cycle in their order; `fault_record`, the record that comes with
-    `interrupt_status_fault`;
+    `interrupt_status_fault`; `locked`: the tables and the registers that say so are not to be written;
     `count_<counter>`, the increment or value of this cycle (a maximum or last-value counter ignores 0); for every field
     `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and self-clearing (one
     cycle), an input for ro (level) and rw1c (sets the bit while high). Constants and the fault registers have no port.
 
-    Answers: SLVERR for an address with no register and for a write to a register with nothing to write; byte strobes
-    are honoured everywhere. A 48-bit counter is read low half first, which latches its high half.
+    Answers: SLVERR for an address with no register and for a write to a register with nothing to write, or to one that
+    is `locked`, which leaves a fault LOCKED (one that meets another not yet recorded is dropped); byte strobes are
+    honoured everywhere. A 48-bit counter is read low half first, which latches its high half.
 
     Timing: an access takes two cycles once its address and data are in; a read waits for one write at most, and a write
     for one read. After reset both tables are cleared, also in every block on their buses: 32 cycles per range, in
@@ -96,6 +97,7 @@ class RegisterFile(wiring.Component):
             "send_write": Out(SendWrite),
             "doorbell_entry": Out(RangeWrite),
             "fault_record": In(messages.fault_record),
+            "locked": In(1),
         }
         for register in self._registers:
             for field in register.fields:
@@ -115,9 +117,11 @@ class RegisterFile(wiring.Component):
         super().__init__(members)
         self._record = Signal(messages.fault_record)
         self._fault_count = Signal(32)
-        self._status = Signal(data.StructLayout({"fault": 1, "done": 1}))
+        self._status = Signal(data.StructLayout({"fault": 1, "done": 1, "aborted": 1}))
         self._totals = {counter.name: Signal(COUNTER_BITS, name=f"total_{counter.name}") for counter in self._counters}
         self._high = Signal(COUNTER_BITS - 32)
+        self._refused = Signal()
+        self._refused_address = Signal(ADDRESS_BITS)
 
     @staticmethod
     def axi_members() -> dict[str, wiring.Member]:
@@ -168,30 +172,43 @@ class RegisterFile(wiring.Component):
             for total in self._totals.values():
                 m.d.sync += total.eq(0)
 
-    def _keep_faults(self, m: Module, clear_fault: Signal, clear_done: Signal) -> None:
+    def _keep_faults(self, m: Module, clears: data.View) -> None:
         """Interrupt causes; an event in the cycle of its clearing is not lost."""
         record = self._record
         status = self._status
-        with m.If(clear_fault):
+        with m.If(clears.fault):
             m.d.sync += [status.fault.eq(0), self._fault_count.eq(0)]
-        with m.If(clear_done):
-            m.d.sync += status.done.eq(0)
-        with m.If(self.interrupt_status_done):
-            m.d.sync += status.done.eq(1)
-        with m.If(self.interrupt_status_fault):
-            m.d.sync += [status.fault.eq(1), self._fault_count.eq(Mux(clear_fault, 0, self._fault_count) + 1)]
-            with m.If(~status.fault | clear_fault):
-                m.d.sync += record.eq(self.fault_record)
+        for cause in ("done", "aborted"):
+            with m.If(clears[cause]):
+                m.d.sync += status[cause].eq(0)
+            with m.If(getattr(self, f"interrupt_status_{cause}")):
+                m.d.sync += status[cause].eq(1)
+        # A refused write of this block waits for a cycle in which no other fault comes.
+        coming = Signal.like(record)
+        m.d.comb += coming.eq(self.fault_record)
+        with m.If(~self.interrupt_status_fault):
+            m.d.comb += [
+                coming.eq(0),
+                coming.fault.eq(Fault.LOCKED),
+                coming.access.eq(Access.STORE),
+                coming.va.eq(self._refused_address),
+            ]
+            m.d.sync += self._refused.eq(0)
+        with m.If(self.interrupt_status_fault | self._refused):
+            m.d.sync += [status.fault.eq(1), self._fault_count.eq(Mux(clears.fault, 0, self._fault_count) + 1)]
+            with m.If(~status.fault | clears.fault):
+                m.d.sync += record.eq(coming)
         m.d.sync += self.interrupt_request.eq(
-            (status.fault & self.interrupt_enable_fault) | (status.done & self.interrupt_enable_done)
+            (status.fault & self.interrupt_enable_fault)
+            | (status.done & self.interrupt_enable_done)
+            | (status.aborted & self.interrupt_enable_aborted)
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         self._count(m)
-        clear_fault = Signal()
-        clear_done = Signal()
-        self._keep_faults(m, clear_fault, clear_done)
+        clears = Signal.like(self._status)
+        self._keep_faults(m, clears)
 
         # Each channel of the bus has one holding register, so that its ready depends on nothing outside.
         write_address = Signal(ADDRESS_BITS)
@@ -277,12 +294,19 @@ class RegisterFile(wiring.Component):
                     self.axi_bvalid.eq(1),
                     self.axi_bresp.eq(OKAY),
                 ]
-                with m.If(ranges.holds(write_address)):
+                in_table = ranges.holds(write_address) | sends.holds(write_address)
+                with m.If(self.locked & (in_table | self._locks(write_address))):
+                    m.d.sync += [
+                        self.axi_bresp.eq(SLVERR),
+                        self._refused.eq(1),
+                        self._refused_address.eq(write_address),
+                    ]
+                with m.Elif(ranges.holds(write_address)):
                     self._put(m, ranges, write_address, write_data, write_mask)
                 with m.Elif(sends.holds(write_address)):
                     self._put(m, sends, write_address, write_data, write_mask)
                 with m.Else():
-                    self._write(m, write_address, write_data, write_mask, clear_fault, clear_done)
+                    self._write(m, write_address, write_data, write_mask, clears)
                 m.next = "CHOOSE"
             with m.State("READ"):
                 m.d.sync += [
@@ -299,6 +323,11 @@ class RegisterFile(wiring.Component):
                 m.next = "CHOOSE"
         return m
 
+    def _locks(self, address: Signal) -> Value:
+        """Whether `address` is that of a register outside the windows which locks."""
+        plain = (item for item in self._registers if item.locks and item.fields[0].kind is not Kind.WINDOW)
+        return Cat(address[2:] == item.address // 4 for item in plain).any()
+
     @staticmethod
     def _table(m: Module, window: Window, bus: data.View) -> _Table:
         """The words of `window`, in a memory."""
@@ -314,11 +343,8 @@ class RegisterFile(wiring.Component):
         """Write the bits of `mask` of a word of `table`, which its memory reads in this cycle."""
         table.put(m, address[2 : 2 + table.index_bits], (table.read.data & ~mask) | (value & mask))
 
-    def _write(
-        self, m: Module, address: Signal, value: Signal, mask: Signal, clear_fault: Signal, clear_done: Signal
-    ) -> None:
+    def _write(self, m: Module, address: Signal, value: Signal, mask: Signal, clears: data.View) -> None:
         """The writable registers outside the window."""
-        cleared = {"fault": clear_fault, "done": clear_done}
         with m.Switch(address[2:]):
             for register in self._registers:
                 if not register.writable or any(field.kind is Kind.WINDOW for field in register.fields):
@@ -327,7 +353,7 @@ class RegisterFile(wiring.Component):
                     for field in register.fields:
                         bits = slice(field.low, field.low + field.width)
                         if field.kind is Kind.RW1C:
-                            m.d.comb += cleared[field.name].eq(value[bits] & mask[bits])
+                            m.d.comb += clears[field.name].eq(value[bits] & mask[bits])
                             continue
                         target = getattr(self, register.member(field))
                         target = target.as_value() if hasattr(target, "as_value") else target

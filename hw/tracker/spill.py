@@ -1,13 +1,13 @@
 """The backing store of the Tracker's counters: a table in memory, two 16-byte records to a sector (DECISIONS 4)."""
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from ..geometry import INTERLEAVE_SECTORS, TOTAL_CHANNELS
 from ..interfaces import BackingStorePort
-from ..messages import Access, Messages, Source, TrafficClass
+from ..messages import Access, Fault, Messages, Source, TrafficClass, WindowCheck, in_window
 from ..primitives.queue import Queue
 from ..primitives.stream_arbiter import StreamArbiter
 from .parameters import SpillParameters
@@ -24,8 +24,11 @@ class SpillPort(wiring.Component):
     a fetch a READ whose `id` is the tag. Ports: `base`, sector address of the table; `requests`, one every 2 cycles, in
     order; `memory` and `returns` per channel (only returns to SPILL count); `response`: same cycle as the return with
     one channel, one cycle or more later with several. Requests to one sector keep their order because a channel does.
-    The table must be 0 before the first fetch after a reset. With `far_backing_store`, `far` takes the requests
-    whose sector another channel of the whole GPU holds.
+    The table must be 0 before the first fetch after a reset. It has `sectors` sectors, all of them in `window`: what is
+    beyond, or all if the table is not, is refused: `faults` has a record OUTSIDE (one that meets an untaken one is
+    dropped), a write is lost, a fetch is answered with no record, without a bound in time only while reads return.
+    `base`, `sectors` and `window` are quiet for two cycles before a request. With `far_backing_store`, `far` takes the
+    requests whose sector another channel of the whole GPU holds.
     """
 
     def __init__(self, config: SpillParameters):
@@ -36,6 +39,9 @@ class SpillPort(wiring.Component):
                 "requests": In(stream.Signature(messages.spill_request)),
                 "response": Out(messages.spill_response),
                 "base": In(config.va_sector_bits),
+                "sectors": In(config.spill_sector_bits),
+                "window": In(WindowCheck),
+                "faults": Out(stream.Signature(messages.fault_record)),
                 "memory": Out(stream.Signature(messages.memory_request)).array(config.channels),
                 "returns": In(messages.read_return).array(config.channels),
                 **({"far": Out(BackingStorePort(config))} if config.far_backing_store else {}),
@@ -50,9 +56,18 @@ class SpillPort(wiring.Component):
         held_valid = Signal()
         halves = Signal(TAGS)
         request = self.requests.payload
-        m.d.comb += self.requests.ready.eq(~held_valid)
+        refused = Signal()
+        """What is held is beyond the table."""
+        inside = Signal()
+        end = Signal(config.va_sector_bits + 1)
+        m.d.sync += [
+            end.eq(self.base + self.sectors - 1),
+            inside.eq(~end[-1] & in_window(config, self.window, self.base) & in_window(config, self.window, end[:-1])),
+        ]
+        m.d.comb += self.requests.ready.eq(~held_valid & ~refused)
         with m.If(self.requests.valid & self.requests.ready):
-            m.d.sync += [held.eq(request), held_valid.eq(1)]
+            allowed = inside & (request.index[1:] < self.sectors)
+            m.d.sync += [held.eq(request), held_valid.eq(allowed), refused.eq(~allowed)]
             with m.If(~request.write):
                 m.d.sync += halves.bit_select(request.tag, 1).eq(request.index[0])
 
@@ -67,6 +82,14 @@ class SpillPort(wiring.Component):
             access.mask.eq(Mux(held.index[0], 0xFFFF0000, 0x0000FFFF)),
             access.data.eq(Cat(record, record)),
         ]
+        fault = self.faults.payload
+        with m.If(~self.faults.valid | self.faults.ready):
+            m.d.sync += [
+                self.faults.valid.eq(refused),
+                fault.fault.eq(Fault.OUTSIDE),
+                fault.access.eq(access.access),
+                fault.va.eq(access.va),
+            ]
         far = Signal()
         if config.far_backing_store:
             interleave = held.index[1 + INTERLEAVE_BITS :]
@@ -105,11 +128,7 @@ class SpillPort(wiring.Component):
             answers.append((self.far.response.valid, found))
         if len(answers) == 1:
             valid, found = answers[0]
-            m.d.comb += [
-                self.response.valid.eq(valid),
-                self.response.tag.eq(found.tag),
-                self.response.record.eq(found.record),
-            ]
+            self._answer(m, valid, found, held, refused)
             return m
         m.submodules.merge = merge = StreamArbiter(answer, len(answers))
         for number, (valid, found) in enumerate(answers):
@@ -117,10 +136,19 @@ class SpillPort(wiring.Component):
             m.submodules[f"answers_{number}"] = queue
             m.d.comb += [queue.i.valid.eq(valid), queue.i.payload.eq(found)]
             connect(m, queue.o, merge.inputs[number])
-        m.d.comb += [
-            self.response.valid.eq(merge.output.valid),
-            self.response.tag.eq(merge.output.payload.tag),
-            self.response.record.eq(merge.output.payload.record),
-            merge.output.ready.eq(1),
-        ]
+        m.d.comb += merge.output.ready.eq(1)
+        self._answer(m, merge.output.valid, merge.output.payload, held, refused)
         return m
+
+    def _answer(self, m: Module, valid: Value, found: data.View, held: data.View, refused: Signal) -> None:
+        """Answer what was read, and in between a fetch that was refused."""
+        with m.If(valid):
+            m.d.comb += [
+                self.response.valid.eq(1),
+                self.response.tag.eq(found.tag),
+                self.response.record.eq(found.record),
+            ]
+        with m.Else():
+            m.d.comb += [self.response.valid.eq(refused & ~held.write), self.response.tag.eq(held.tag)]
+        with m.If(refused & (held.write | ~valid)):
+            m.d.sync += refused.eq(0)

@@ -215,6 +215,7 @@ def compile_program(
         *link_writes(config, [topology.source(rank, port) for port in range(topology.ports)], topology.shared),
         register_write(config, "epoch", epoch=epoch),
         *wide_writes(config, "spill_base", backing or 0),
+        register_write(config, "spill_sectors", spill_sectors=0 if backing is None else table),
     ]
     for item in ranges:
         writes += _region_writes(program, config, topology, rank, item, placements, numbers, block_wfs)

@@ -59,6 +59,7 @@ class DmaBench:
         """The send of each range."""
         dut.ranges.value = 0
         dut.sends.value = 0
+        dut.window.value = 0
         self.ports = [0] * config.sends
         """The port of each send."""
         self.lead(self.ports)
@@ -70,6 +71,7 @@ class DmaBench:
         self.call(random.getrandbits(config.epoch_bits))
         self.event_cycles: Counter[int] = Counter()
         """Cycles by what the engine did in them."""
+        self.faults = StreamSink(dut, "faults", dut.clk, stalls(stall))
         self.blocks = StreamSource(dut, "blocks", dut.clk, stalls(stall))
         self.packets: list[SlotPacket] = []
         self.open: list[SlotPacket] = []
@@ -191,8 +193,10 @@ class DmaBench:
         await RisingEdge(self.dut.clk)
         self.dut.sends.value = 0
 
-    async def program(self, index: int, tile: Tile, offset: int = 8):
-        """Range `index`, and its send, which no other range has."""
+    async def program(self, index: int, tile: Tile, offset: int = 8, bounds: tuple[int, int] | None = None):
+        """Range `index`, from and to sectors `bounds` (of the whole address space), and its send, which no other range
+        has."""
+        base, limit = bounds or (0, (1 << self.config.va_sector_bits) - 1)
         traffic_class = random.getrandbits(2)
         send = self.sends[index]
         count = random.randint(1, self.config.sends)
@@ -224,6 +228,10 @@ class DmaBench:
             Word.ROW_BYTES: pack(RowBytes, body=tile.bytes_body, right=tile.bytes_right),
             Word.PITCH: tile.pitch,
             Word.WF_STRIDE: tile.wf_stride,
+            Word.BASE_LOW: base & 0xFFFFFFFF,
+            Word.BASE_HIGH: base >> 32,
+            Word.LIMIT_LOW: limit & 0xFFFFFFFF,
+            Word.LIMIT_HIGH: limit >> 32,
         }
         self.controls[index] = (tile, count, traffic_class)
         for word, value in values.items():

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import cocotb
 import numpy as np
-from amaranth import Module, Signal
+from amaranth import Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.clock import Clock
@@ -35,6 +35,9 @@ from tb.drivers.tagged_dram import TaggedDram
 ARRAY = 64
 """First sector of the array on every node; the plain memory that tests read lies below."""
 
+LINK_DEAD = 2000
+"""Cycles without a message after which a port takes its peer for dead."""
+
 
 class _Port(NamedTuple):
     """A link port of a node: what it sends to the link, and what the link brings."""
@@ -47,15 +50,16 @@ class _Port(NamedTuple):
 class NodeRing(wiring.Component):
     """`gpus` nodes, each with its DRAM, joined as `topology` says: in a ring without.
 
-    Ports, per node: `axi_<n>_*`; `compute_<n>`, `responses_<n>`, arrays over its channels; `done`, a bit each; `stall`:
-    probability / 256 that a link takes nothing in a cycle.
+    Ports, per node: `axi_<n>_*`; `compute_<n>`, `responses_<n>`, arrays over its channels; `done`, `irq`, a bit each;
+    `resets`: of one node alone; `silent`: nothing that it says comes to the others any more, and nothing to it;
+    `stall`: probability / 256 that a link takes nothing in a cycle.
     """
 
     def __init__(self, config: Configuration, gpus: int, node: type[Node] = Node, topology: Topology | None = None):
         self._config, self._gpus, self._node = config, gpus, node
         self._topology = topology or ring(gpus, config.links)
         messages = Messages(config)
-        members = {"done": Out(gpus), "stall": In(8)}
+        members = {"done": Out(gpus), "irq": Out(gpus), "resets": In(gpus), "silent": In(gpus), "stall": In(8)}
         for rank in range(gpus):
             members |= {name.replace("axi", f"axi_{rank}"): port for name, port in RegisterFile.axi_members().items()}
             members |= {
@@ -69,11 +73,11 @@ class NodeRing(wiring.Component):
         config, gpus = self._config, self._gpus
         nodes = [self._node(config) for _ in range(gpus)]
         for rank, node in enumerate(nodes):
-            m.submodules[f"node_{rank}"] = node
+            m.submodules[f"node_{rank}"] = ResetInserter(self.resets[rank])(node)
             for name, member in RegisterFile.axi_members().items():
                 port, inner = getattr(self, name.replace("axi", f"axi_{rank}")), getattr(node, name)
                 m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
-            m.d.comb += [self.done[rank].eq(node.done), node.launches.ready.eq(1)]
+            m.d.comb += [self.done[rank].eq(node.done), self.irq[rank].eq(node.irq), node.launches.ready.eq(1)]
             for channel in range(config.channels):
                 m.submodules[f"dram_{rank}_{channel}"] = dram = TaggedDram(config)
                 connect(m, flipped(getattr(self, f"compute_{rank}")[channel]), node.compute[channel])
@@ -90,15 +94,18 @@ class NodeRing(wiring.Component):
         for rank in range(gpus):
             for port, end in enumerate(self._topology.sends):
                 m.submodules[f"link_{rank}_{port}"] = link = LinkModel(config)
-                here, there = ports[rank][port], ports[(rank + end.shift) % gpus][end.port]
+                number = (rank + end.shift) % gpus
+                here, there = ports[rank][port], ports[number][end.port]
+                silent = self.silent[rank] | self.silent[number]
                 connect(m, here.tx, link.tx)
                 m.d.comb += [
                     link.stall.eq(stalls.stop[rank * config.links + port]),
-                    there.arrived.valid.eq(link.rx.valid),
+                    there.arrived.valid.eq(link.rx.valid & ~silent),
                     there.arrived.flit.eq(link.rx.payload),
                     link.rx.ready.eq(1),
                     link.rx_messages.eq(there.port.rx_messages),
                     here.port.tx_messages.eq(link.tx_messages),
+                    here.port.tx_messages.valid.eq(link.tx_messages.valid & ~silent),
                 ]
         return m
 
@@ -132,6 +139,7 @@ class RingBench:
         self.limit = 60000
         """Cycles in which whatever is waited for must happen."""
         channels = range(config.channels)
+        dut.resets.value = dut.silent.value = 0
         Clock(dut.clk, 1, unit="ns").start()
         self.compute = [[StreamSource(dut, f"compute_{r}__{c}", dut.clk) for c in channels] for r in self.ranks]
         self.answers = [[StreamSink(dut, f"responses_{r}__{c}", dut.clk) for c in channels] for r in self.ranks]
@@ -154,6 +162,15 @@ class RingBench:
             source.withdraw()
         await ClockCycles(self.dut.clk, 2)
         self.dut.rst.value = 0
+        await ClockCycles(self.dut.clk, 1)
+
+    async def reset_one(self, rank: int) -> None:
+        """Reset one node, while the others go on; the GPU stores nothing meanwhile."""
+        self.kill(rank)
+        self.dut.resets.value = 1 << rank
+        # What the GPU was offering is taken, and lost, in reset.
+        await ClockCycles(self.dut.clk, self.config.timing.cl + 6)
+        self.dut.resets.value = 0
         await ClockCycles(self.dut.clk, 1)
 
     async def all_ranks(self, action: Callable, ranks: Iterable[int] | None = None) -> None:
@@ -231,7 +248,13 @@ class RingBench:
 
     def settings(self) -> list[Write]:
         """Writes of what is chosen for short runs: no refresh, ports that are silent no longer than they must be."""
-        settings = {"arbiter": {"refresh": 0}, "link_silence": {"link_silence": 2 * self.config.link_latency}}
+        latency = self.config.link_latency
+        settings = {
+            "arbiter": {"refresh": 0},
+            "link_silence": {"link_silence": 2 * latency},
+            "link_retry": {"link_retry": 1000},
+            "link_dead": {"link_dead": LINK_DEAD},
+        }
         return [register_write(self.config, register, **values) for register, values in settings.items()]
 
     async def call(self, rank: int, epoch: int, **pulses: int) -> None:

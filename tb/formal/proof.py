@@ -80,6 +80,7 @@ MODULES = (
     "doorbell",
     "refresh",
     "epochs",
+    "isolation",
     "tracker_clear",
     "link_slots",
     "link_replay",

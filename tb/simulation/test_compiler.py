@@ -28,6 +28,7 @@ from sim.topologies.ring import ring
 
 PAPER = preset("paper")
 PEERS = find_register(preset("paper"), "link_peers_0").address
+EXTENT = find_register(preset("paper"), "spill_sectors").address
 CASES = json.loads((Path(__file__).parents[1] / "data" / "ring_register_writes.json").read_text())
 
 
@@ -62,13 +63,16 @@ def sends_by_peer(node: NodeProgram) -> set[tuple[int, int]]:
 def before_sends(node: NodeProgram) -> list[list[int]]:
     """The writes of `node` for a range table whose entries hold their send themselves, as when they were recorded:
     words 5 and 6 the distance, and in CONTROL access, traffic class and peer where first send and count are now; and
-    for two registers with the port of each peer where now is whose packets the ports take."""
+    for two registers with the port of each peer where now is whose packets the ports take; the backing store had no
+    end."""
     writes, words, numbers = [], {}, []
     for address, value in node.writes:
         if address >= SEND_BASE:
             words[divmod((address - SEND_BASE) // 4, 4)] = value
             continue
         index, word = divmod((address - WINDOW_BASE) // 4, 32)
+        if address == EXTENT:
+            continue
         if address == PEERS:
             route = sum((send_high >> 28) << peer for peer, send_high in sends_by_peer(node))
             writes += [[0x24, route & 0xFFFFFFFF], [0x28, route >> 32]]
@@ -180,6 +184,7 @@ def test_programmed_ranges_of_a_rank(banks: int, direction: int) -> None:
         ("link_peers_0", 0x8183),
         ("epoch", 9),
         ("spill_base_low", backing),
+        ("spill_sectors", node.backing_sectors),
         ("expected_blocks", 2 * 4 * (4 + 4 + 2)),
     ):
         assert registers[find_register(config, name).address] == value, name

@@ -11,6 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
+from hw.geometry import CHANNEL_SECTOR_BITS
 from hw.memory_clear import MemoryClear
 from hw.messages import Access, Mapping, Messages
 from hw.range_table import Control, RangeWrite, Word, Workgroups
@@ -38,13 +39,18 @@ class ClearBench:
         names = ("valid", "first_touch", "tracked", "mapping", "base", "limit", "wg", "count", "unused")
         self.entries = [dict.fromkeys(names, 0) for _ in range(config.ranges)]
         self.backing = 0
+        self.length = 1 << config.wg_bits + 2
+        """Of the backing store, in sectors."""
+        self.window: int | None = None
+        """Upper address bits of this node's memory, if they are compared."""
         self.tags: set[tuple[int, int, int]] = set()
-        self.records: set[tuple[int, int, int, int]] = set()
-        """What was cleared since: (entry, base, limit) and (entry, backing, wg, count)."""
+        self.records: set[tuple[int, tuple[int, int], int, int]] = set()
+        """What was cleared since: (entry, base, limit) and (entry, backing store, wg, count)."""
 
     async def reset(self) -> None:
         for name in ("ranges", "backing_base", "arm", "initialised", "start"):
             getattr(self.dut, name).value = 0
+        self.tell()
         self.dut.settled.value = 1
         self.dut.rst.value = 1
         await ClockCycles(self.dut.clk, 3)
@@ -54,6 +60,18 @@ class ClearBench:
         for index in range(self.config.ranges):
             for word in Word:
                 await self.write(index, word, 0)
+
+    def tell(self) -> None:
+        """Where memory and backing store lie."""
+        self.dut.backing_base.value, self.dut.backing_sectors.value = self.backing, self.length
+        self.dut.window.value = 0 if self.window is None else self.window | 1 << 31
+
+    def holds(self, first: int, end: int) -> bool:
+        """Whether the sectors before `end` from `first` on are all in this node's memory."""
+        channel = 1 << CHANNEL_SECTOR_BITS + self.config.channel_bits
+        if end > 1 << self.config.va_sector_bits:
+            return False
+        return self.window is None or first // channel == (end - 1) // channel == self.window
 
     async def write(self, index: int, word: Word, value: int) -> None:
         self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
@@ -100,14 +118,17 @@ class ClearBench:
             if not entry["valid"]:
                 continue
             bounds = index, entry["base"], entry["limit"]
-            if entry["first_touch"] and entry["mapping"] != Mapping.REMOTE.value and bounds not in self.tags:
+            wanted = entry["first_touch"] and entry["mapping"] != Mapping.REMOTE.value and bounds not in self.tags
+            if wanted and (bounds[1] >= bounds[2] or self.holds(*bounds[1:])):
                 sectors.update(range(*bounds[1:]))
                 self.tags.add(bounds)
-            groups = index, self.backing, entry["wg"], entry["count"]
+            groups = index, (self.backing, self.length), entry["wg"], entry["count"]
             if entry["tracked"] and self.backing and self.config.tracker_tags and groups not in self.records:
                 first = self.backing + RECORD_SECTORS_PER_WG * entry["wg"]
-                sectors.update(range(first, first + RECORD_SECTORS_PER_WG * entry["count"]))
-                self.records.add(groups)
+                end = min(first + RECORD_SECTORS_PER_WG * entry["count"], self.backing + self.length)
+                if first >= end or self.holds(first, end):
+                    sectors.update(range(first, end))
+                    self.records.add(groups)
         return sectors
 
     async def clear(self, initialised: int = 0) -> None:
@@ -161,16 +182,17 @@ async def what_was_not_cleared_is_cleared(dut):
                     bench.change(index)
                 await bench.program(index)
             bench.backing = random.choice([bench.backing, 0, random.randrange(1 << bench.config.va_sector_bits - 2)])
-            dut.backing_base.value = bench.backing
+            bench.length = random.choice([bench.length, 1 << bench.config.wg_bits + 2, random.randrange(900)])
+            bench.tell()
             if random.random() < 0.2:
                 await bench.clear(initialised=1)
                 assert not bench.written()
                 for index, entry in enumerate(bench.entries):
                     bench.tags.add((index, entry["base"], entry["limit"]))
-                    bench.records.add((index, bench.backing, entry["wg"], entry["count"]))
+                    bench.records.add((index, (bench.backing, bench.length), entry["wg"], entry["count"]))
                 continue
             await bench.clear()
-            bench.records = {known for known in bench.records if known[1] == bench.backing}
+            bench.records = {known for known in bench.records if known[1] == (bench.backing, bench.length)}
             assert bench.written() == bench.due()
             await bench.clear()
             assert not bench.written(), "cleared twice"
@@ -183,7 +205,7 @@ async def a_clear_called_for_again_misses_nothing(dut):
     for _ in range(12):
         await bench.reset()
         bench.backing = random.randrange(1, 1 << 30)
-        dut.backing_base.value = bench.backing
+        bench.tell()
         for index in range(bench.config.ranges):
             bench.change(index)
             await bench.program(index)
@@ -199,6 +221,37 @@ async def a_clear_called_for_again_misses_nothing(dut):
         dut.start.value = 0
         await bench.finished()
         assert set(bench.due()) <= set(bench.written())
+
+
+@cocotb.test()
+async def nothing_is_cleared_outside_the_memory(dut):
+    """Ranges and backing stores that begin or end around the ends of this node's memory, and of the address space:
+    those that are not wholly in it are left out, and cleared later when they are."""
+    bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
+    channel = 1 << CHANNEL_SECTOR_BITS + bench.config.channel_bits
+    left_out = 0
+    for _ in range(12):
+        bench.window = random.choice([0, 1, 5, (1 << bench.config.window_bits) - 1])
+        await bench.reset()
+        start = bench.window * channel
+        for index, entry in enumerate(bench.entries):
+            edge = start + random.choice([0, channel])
+            base = max(edge - random.randrange(30), 0)
+            limit = min(base + random.randrange(60), (1 << bench.config.va_sector_bits) - 1)
+            entry |= {"base": base, "limit": limit, "wg": random.randrange(9), "count": random.randrange(9)}
+            entry |= {"valid": 1, "first_touch": 1, "tracked": 1, "mapping": Mapping.LOCAL.value, "unused": 0}
+            await bench.program(index)
+        bench.backing = max(start + random.choice([0, channel]) - random.randrange(40), 1)
+        bench.backing = min(bench.backing, (1 << bench.config.va_sector_bits) - 1)
+        bench.tell()
+        await bench.clear()
+        assert bench.written() == bench.due()
+        left_out += len(bench.entries) - len(bench.tags)
+        bench.window = None
+        bench.tell()
+        await bench.clear()
+        assert bench.written() == bench.due()
+    assert left_out > 5
 
 
 @cocotb.test()
@@ -253,6 +306,7 @@ async def a_long_range_is_not_cut_short(dut):
 
 CASES = (
     "a_long_range_is_not_cut_short",
+    "nothing_is_cleared_outside_the_memory",
     "what_was_not_cleared_is_cleared",
     "a_clear_called_for_again_misses_nothing",
     "a_call_counts_in_any_cycle",

@@ -2,12 +2,14 @@
 
 import os
 import random
+from collections import Counter
+from dataclasses import replace
 from itertools import pairwise, product
 from unittest.mock import patch
 
 import cocotb
 import pytest
-from amaranth import Const, Module
+from amaranth import Const, Module, Signal
 from amaranth.hdl import Value
 from amaranth.lib.wiring import Component
 from cocotb.triggers import ReadOnly, RisingEdge
@@ -17,14 +19,16 @@ from hw.config import preset
 from hw.dma import engine
 from hw.dma.engine import DmaEngine
 from hw.dma.packet_reader import PacketReader
-from hw.range_table import Grouping, Word
+from hw.geometry import CHANNEL_SECTOR_BITS
+from hw.messages import Access, Fault
+from hw.range_table import Control, Grouping, Word
 from sim.errors import SimulationError
 from tb.drivers.dma_bench import DmaBench
 from tb.drivers.payload import pack, unpack
 from tb.drivers.property import holds_for_all
 from tb.drivers.slot_double import EngineWithSlots
 from tb.drivers.stream_checker import checked
-from tb.golden.packets import Tile
+from tb.golden.packets import Tile, block_rows
 from tb.runner import simulate
 
 SIZES = {
@@ -81,7 +85,7 @@ async def random_blocks(dut):
         bottom = random.random() < 0.5
         wfs = tile.bottom_wfs if bottom else tile.wfs
         wf = random.randrange((wfs + tile.block_wfs - 1) // tile.block_wfs) * tile.block_wfs
-        va = random.getrandbits(32) | random.getrandbits(11) << 32
+        va = random.getrandbits(32) | random.getrandbits(10) << 32
         blocks.append((index, random.getrandbits(16), wf, va, int(bottom), random.getrandbits(1)))
         bench.block(*blocks[-1])
     await bench.finish(30)
@@ -92,6 +96,63 @@ async def random_blocks(dut):
     await ReadOnly()
     await RisingEdge(dut.clk)
     assert int(dut.sent_blocks.value) == 0
+
+
+@cocotb.test()
+async def a_block_is_left_where_it_leaves_its_range(dut):
+    """Ranges that end, or begin, anywhere near the block: the rows before the first one that is not inside are sent,
+    and nothing else is read; a fault for each block says where. Ranges that are not valid, that are not in the memory
+    of this node, and rows beyond the end of the address space."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, 20, 12)
+    await bench.reset()
+    end = 1 << config.va_sector_bits
+    channel = 1 << CHANNEL_SECTOR_BITS + config.channel_bits
+    outcomes: Counter[str] = Counter()
+    for _ in range(150):
+        tile = replace(
+            random_tile(), pitch=random.choice([1, 16, 133, 1 << 31]), wf_stride=random.choice([64, 999, 1 << 31])
+        )
+        va = random.choice([random.randrange(end), end - random.randrange(1, 1 << 14), channel - random.randrange(99)])
+        bottom, right = random.getrandbits(1), random.getrandbits(1)
+        rows = [[sector for sector, _ in sectors] for _, sectors in block_rows(tile, va, 0, bool(bottom), bool(right))]
+        expected_rows: list[list[int]] = []
+        near = random.choice([row[0] for row in rows])
+        base = random.choice([0, 0, 0, va, max(va - random.randrange(50), 0), min(va + 1, end - 1)])
+        limit = (
+            random.choice([end - 1, end - 1, end - 1, near, near + 1, near + len(rows[0]), near + len(rows[0]) - 1])
+            % end
+        )
+        window = random.choice([0, 0, random.getrandbits(2) | 1 << 31, base >> channel.bit_length() - 1 | 1 << 31])
+        dut.window.value = window
+        await bench.program(0, tile, bounds=(base, limit))
+        valid = random.random() < 0.9
+        if not valid:
+            await bench.write(0, Word.CONTROL, pack(Control, first_send=bench.sends[0], sends=1))
+        in_memory = all(
+            not window >> 31 or bound // channel == window & ~(1 << 31) for bound in (base, (limit - 1) % end)
+        )
+        for row in rows:
+            if not valid or not in_memory or row[0] < base or row[0] + len(row) > limit:
+                break
+            expected_rows.append(row)
+        bench.block(0, 7, 0, va, bottom, right)
+        quiet = 0
+        while quiet < 40:
+            await RisingEdge(dut.clk)
+            quiet = 0 if bench.blocks.queue or not int(dut.idle.value) or bench.open else quiet + 1
+        read = sorted(va for va, *_ in bench.reads)
+        assert read == sorted(va for row in expected_rows for va in row), (tile, va, base, limit)
+        whole = len(expected_rows) == len(rows)
+        faults = [unpack(bench.messages.fault_record, bits) for bits in bench.faults.received]
+        assert len(faults) == (not whole), (faults, whole)
+        for fault in faults:
+            assert (fault["fault"], fault["access"]) == (Fault.OUTSIDE.value, Access.READ.value)
+            assert fault["va"] == rows[len(expected_rows)][0] % end
+        outcomes["whole" if whole else "cut" if expected_rows else "none"] += 1
+        bench.faults.received.clear()
+        bench.forget()
+    assert min(outcomes[name] for name in ("whole", "cut", "none")) > 2, outcomes
 
 
 @cocotb.test()
@@ -419,6 +480,28 @@ def test_random_blocks(size, stall, latency):
         "random_blocks",
         environment={"SIZE": size, "STALL": str(stall), "LATENCY": str(latency)},
     )
+
+
+@pytest.mark.parametrize("size", ["paper", "four_channels"])
+def test_a_block_that_leaves_its_range(size):
+    case = "a_block_is_left_where_it_leaves_its_range"
+    simulate(design(size), "dma_engine", __name__, case, environment={"SIZE": size})
+
+
+class TrustsRows(DmaEngine):
+    """A wrong engine, which looks where a block begins and no further."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        for walker in range(self._config.links):
+            m._named_submodules[f"walker_{walker}"][0].leaves = Signal()
+        return m
+
+
+def test_an_engine_that_trusts_rows_is_caught():
+    case = "a_block_is_left_where_it_leaves_its_range"
+    with pytest.raises(SimulationError):
+        simulate(design("paper", TrustsRows), "dma_engine", __name__, case, environment={"SIZE": "paper"})
 
 
 def test_reset_ends_any_walk():

@@ -4,12 +4,16 @@ import random
 
 import cocotb
 import pytest
+from amaranth import Const, Module
 from cocotb.triggers import ClockCycles, RisingEdge
+from cocotbext.axi import AxiResp
 
 from hw.config import preset
-from hw.messages import Messages
-from hw.registers.map import find_register
+from hw.messages import Fault, Messages
+from hw.range_table import Word
+from hw.registers.map import SEND_BASE, WINDOW_BASE, Kind, find_register
 from hw.registers.register_file import RegisterFile
+from sim.errors import SimulationError
 from tb.drivers.register_bench import RegisterBench
 from tb.runner import simulate
 
@@ -82,21 +86,83 @@ async def faults_are_counted_through_all_bits(dut):
 
 
 @cocotb.test()
-async def done_interrupts(dut):
+async def done_and_aborted_interrupt(dut):
     bench = await RegisterBench(dut).start()
-    await bench.write(bench.address("interrupt_enable"), 2)
-    for _ in range(2):
-        dut.interrupt_status_done.value = 1
+    for cause, bit in (("done", 2), ("aborted", 4), ("done", 2)):
+        await bench.write(bench.address("interrupt_enable"), bit)
+        event = getattr(dut, f"interrupt_status_{cause}")
+        event.value = 1
         await ClockCycles(dut.clk, 1)
-        dut.interrupt_status_done.value = 0
+        event.value = 0
         await ClockCycles(dut.clk, 2)
         assert int(dut.interrupt_request.value) == 1
-        assert await bench.read(bench.address("interrupt_status")) == 2
-        await bench.write(bench.address("interrupt_status"), 1)
-        assert await bench.read(bench.address("interrupt_status")) == 2
-        await bench.write(bench.address("interrupt_status"), 3)
+        assert await bench.read(bench.address("interrupt_status")) == bit
+        await bench.write(bench.address("interrupt_status"), 7 - bit)
+        assert await bench.read(bench.address("interrupt_status")) == bit
+        await bench.write(bench.address("interrupt_status"), 7)
         assert await bench.read(bench.address("interrupt_status")) == 0
         assert int(dut.interrupt_request.value) == 0
+
+
+@cocotb.test()
+async def what_an_epoch_needs_is_locked(dut):
+    """While locked, a write to a table or to a register that an epoch depends on is refused, changes nothing and leaves
+    a fault that names the address, the first of several; every other register is written as ever."""
+    bench = await RegisterBench(dut).start()
+    locking = {"rank", "spill_base_low", "spill_base_high", "spill_sectors", "expected_blocks", "memory_window"}
+    locking |= {register.name for register in bench.registers if register.name.startswith("link_peers")}
+    writable = [
+        register
+        for register in bench.registers
+        if any(field.kind is Kind.READ_WRITE for field in register.fields) and register.name != "interrupt_enable"
+    ]
+    targets = {register.address: register.name in locking for register in writable}
+    targets |= {WINDOW_BASE + 0x80 * index + 4 * word: True for index in (0, 5) for word in (Word.CONTROL, Word.PITCH)}
+    targets |= {SEND_BASE + 0x10 * index + 4 * word: True for index in (0, 7) for word in (0, 2)}
+    assert sum(targets.values()) >= 14
+    order = list(targets)
+    for _ in range(2):
+        random.shuffle(order)
+        refused = []
+        for address in order:
+            dut.locked.value = 0
+            before = await bench.read(address)
+            dut.locked.value = 1
+            if targets[address]:
+                refused.append(address)
+                size = random.choice([1, 4])
+                await bench.write(address, (before ^ 1) & (1 << 8 * size) - 1, size=size, response=AxiResp.SLVERR)
+                assert await bench.read(address) == before
+            else:
+                await bench.write(address, before ^ 1)
+                assert await bench.read(address) == before ^ 1
+        assert await bench.read(bench.address("interrupt_status")) == 1
+        assert await bench.read(bench.address("fault_record")) & 15 == Fault.LOCKED.value
+        assert await bench.read(bench.address("fault_va_low")) == refused[0]
+        assert await bench.read(bench.address("fault_count")) == len(refused)
+        await bench.write(bench.address("interrupt_status"), 1)
+    dut.interrupt_status_fault.value = 1
+    await bench.write(order[0] if targets[order[0]] else WINDOW_BASE, 0, response=AxiResp.SLVERR)
+    await ClockCycles(dut.clk, 5)
+    dut.interrupt_status_fault.value = 0
+    await ClockCycles(dut.clk, 1)
+    count = await bench.read(bench.address("fault_count"))
+    await ClockCycles(dut.clk, 5)
+    assert await bench.read(bench.address("fault_count")) == count, "more faults than one in a cycle"
+    assert await bench.read(bench.address("fault_record")) & 15 == 0
+
+
+class NeverLocks(RegisterFile):
+    """A wrong register file, whose tables may be written at any time."""
+
+    def elaborate(self, platform: object) -> Module:
+        self.locked = Const(0)
+        return super().elaborate(platform)
+
+
+def test_a_register_file_that_never_locks_is_caught():
+    with pytest.raises(SimulationError):
+        simulate(NeverLocks(preset("paper")), "register_file", __name__, "what_an_epoch_needs_is_locked")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +171,8 @@ async def done_interrupts(dut):
         "first_fault_is_kept_and_interrupts",
         "no_fault_is_lost_while_the_status_is_cleared",
         "faults_are_counted_through_all_bits",
-        "done_interrupts",
+        "done_and_aborted_interrupt",
+        "what_an_epoch_needs_is_locked",
     ],
 )
 def test_interrupts(testcase):

@@ -6,12 +6,13 @@ from collections import deque
 
 import cocotb
 import pytest
-from amaranth import Module
+from amaranth import Const, Module
 from cocotb.clock import Clock
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
-from hw.messages import Access, Messages, Source, TrafficClass
+from hw.geometry import CHANNEL_SECTOR_BITS
+from hw.messages import Access, Fault, Messages, Source, TrafficClass
 from hw.tracker.spill import TAGS, SpillPort
 from sim.errors import SimulationError
 from tb.drivers.stream import StreamSink, StreamSource, stalls
@@ -91,8 +92,10 @@ async def last_write_is_fetched(dut):
     requests = StreamSource(dut, "requests", dut.clk, stalls(10))
     sectors: dict[int, int] = {}
     channels = [Channel(dut, number, config, sectors) for number in range(config.channels)]
-    base = random.getrandbits(VA_BITS)
+    base = random.randrange((1 << VA_BITS) - (1 << 18))
     dut.base.value = base
+    dut.sectors.value = 1 << 18
+    dut.window.value = 0
     dut.rst.value = 1
     for _ in range(2):
         await RisingEdge(dut.clk)
@@ -124,6 +127,7 @@ async def last_write_is_fetched(dut):
             for _ in range(200):
                 await RisingEdge(dut.clk)
             base ^= (1 << VA_BITS) - 1
+            base = min(base, (1 << VA_BITS) - (1 << 18))
             dut.base.value = base
             golden.clear()
             sectors.clear()
@@ -147,19 +151,90 @@ async def last_write_is_fetched(dut):
     dut._log.info(f"{fetched} fetches")
 
 
-def run(channels: int, design: type[SpillPort] = SpillPort) -> None:
-    simulate(
-        design(CONFIGS[channels]),
-        "spill",
-        __name__,
-        "last_write_is_fetched",
-        environment={"T3_CHANNELS": str(channels)},
-    )
+@cocotb.test()
+async def nothing_is_reached_beyond_the_table(dut):
+    """Tables of any length anywhere, some beyond the end of the address space or not in this node's memory: a write
+    beyond is lost, a fetch answered with no record, while others' data returns; each leaves a fault, or meets one."""
+    config = CONFIGS[int(os.environ["T3_CHANNELS"])]
+    layouts = Messages(config)
+    Clock(dut.clk, 1, unit="ns").start()
+    requests = StreamSource(dut, "requests", dut.clk, stalls(10))
+    faults = StreamSink(dut, "faults", dut.clk)
+    sectors: dict[int, int] = {}
+    channels = [Channel(dut, number, config, sectors) for number in range(config.channels)]
+    for name in ("base", "sectors", "window"):
+        getattr(dut, name).value = 0
+    dut.rst.value = 1
+    await ClockCycles(dut.clk, 2)
+    dut.rst.value = 0
+    channel = 1 << CHANNEL_SECTOR_BITS + config.channel_bits
+    answers: dict[int, int] = {}
+
+    async def listen() -> None:
+        while True:
+            await ReadOnly()
+            value = int(dut.response.value)
+            if field(layouts.spill_response, value, "valid"):
+                answers[field(layouts.spill_response, value, "tag")] = field(layouts.spill_response, value, "record")
+            await RisingEdge(dut.clk)
+
+    cocotb.start_soon(listen())
+    reached = {True: 0, False: 0}
+    for _ in range(60):
+        length = random.choice([0, 1, 2, 8, random.randrange(1 << 18), 1 << 18])
+        base = random.choice([random.getrandbits(VA_BITS), (1 << VA_BITS) - random.randrange(1, 1 << 19)])
+        base = random.choice([base, base // channel * channel + channel - random.randrange(1, 20)])
+        window = random.choice([0, 0, random.getrandbits(2) | 1 << 31, base // channel | 1 << 31])
+        dut.base.value, dut.sectors.value, dut.window.value = base, length, window
+        await ClockCycles(dut.clk, 3)
+        last = base + length - 1
+        fits = last < 1 << VA_BITS and (not window >> 31 or base // channel == last // channel == window & ~(1 << 31))
+        for number in range(20):
+            index = min(random.choice([*INDICES, 2 * length + random.randrange(-4, 4)]) % (1 << 19), (1 << 19) - 1)
+            inside = fits and index >> 1 < length
+            reached[inside] += 1
+            write = random.getrandbits(1)
+            va = base + (index >> 1)
+            if inside:
+                channels[(va >> 3) % config.channels].expected.append(va)
+                sectors[va] = 0
+            values = {"write": write, "index": index, "tag": number}
+            await requests.send(layouts.spill_request.const(values).as_value().value)
+            await ClockCycles(dut.clk, 4 if inside and write else 120)
+            assert (number in answers) != bool(write)
+            assert answers.pop(number, 0) == 0
+            found = [faults.received.popleft() for _ in range(len(faults.received))]
+            assert len(found) == (not inside)
+            for fault in found:
+                record = layouts.fault_record
+                assert field(record, fault, "fault") == Fault.OUTSIDE.value
+                assert field(record, fault, "access") == (Access.STORE if write else Access.READ).value
+                assert field(record, fault, "va") == va % (1 << VA_BITS)
+    assert not any(channel.expected for channel in channels)
+    assert min(reached.values()) > 50, reached
+
+
+def run(channels: int, design: type[SpillPort] = SpillPort, case: str = "last_write_is_fetched") -> None:
+    simulate(design(CONFIGS[channels]), "spill", __name__, case, environment={"T3_CHANNELS": str(channels)})
 
 
 @pytest.mark.parametrize("channels", [1, 4])
-def test_spill(channels):
-    run(channels)
+@pytest.mark.parametrize("case", ["last_write_is_fetched", "nothing_is_reached_beyond_the_table"])
+def test_spill(case, channels):
+    run(channels, case=case)
+
+
+class TrustsIndices(SpillPort):
+    """Takes the table for as long as the numbers of records."""
+
+    def elaborate(self, platform: object) -> Module:
+        self.sectors = Const(1 << 18, self._config.spill_sector_bits)
+        return super().elaborate(platform)
+
+
+def test_a_port_without_bounds_is_caught():
+    with pytest.raises(SimulationError, match="assert"):
+        run(1, TrustsIndices, "nothing_is_reached_beyond_the_table")
 
 
 class WrongHalf(SpillPort):

@@ -1,0 +1,117 @@
+"""Who ends an epoch, what the peers are told, and the bound of the wait for acknowledgements, cycle by cycle."""
+
+import random
+
+import cocotb
+import pytest
+from amaranth import Const, Module
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+
+from hw.abort import EpochAbort
+from hw.config import Configuration
+from hw.drain_bound import DrainBound
+from hw.messages import Fault, Messages
+from sim.errors import SimulationError
+from tb.drivers.payload import unpack
+from tb.runner import simulate
+
+CONFIG = Configuration(links=2, epoch_bits=4)
+INPUTS = ("request", "arm", "number", "coming", "active", "running", "moved", "watchdog")
+
+
+async def start(dut, inputs):
+    """Every input at 0, a clock, a reset."""
+    for name in inputs:
+        getattr(dut, name).value = 0
+    Clock(dut.clk, 1, unit="ns").start()
+    dut.rst.value = 1
+    await ClockCycles(dut.clk, 2)
+    dut.rst.value = 0
+
+
+@cocotb.test()
+async def epochs_end_for_the_causes_that_are_told(dut):
+    """Random commands, notices and pauses, against a model of a few lines."""
+    await start(dut, (*INPUTS, "heard__0", "heard__1", "faults__ready"))
+    record = Messages(CONFIG).fault_record
+    number, notice, old, ended, cause, still, expired, fault = 0, 0, False, 0, 0, 0, False, False
+    armed = False
+    ends = dict.fromkeys(range(1, 8), 0)
+    for _ in range(20000):
+        arm, coming = random.random() < 0.03, random.choice([0, notice, random.randrange(16)])
+        request, moved = random.random() < 0.01, random.random() < 0.2
+        running = armed and random.random() < 0.9
+        watchdog = random.choice([0, 1, 5, 9]) if random.random() < 0.01 else int(dut.watchdog.value)
+        heard = [random.choice([0, 0, 0, random.randrange(16), number]) if random.random() < 0.1 else 0 for _ in "01"]
+        ready = random.random() < 0.5
+        for name, value in zip(INPUTS, (request, arm, number, coming, armed, running, moved, watchdog), strict=True):
+            getattr(dut, name).value = value
+        dut.heard__0.value, dut.heard__1.value = heard
+        dut.faults__ready.value = ready
+        await ReadOnly()
+        now = request | (expired and running) << 1 | any(item and item == number for item in heard) << 2
+        end = bool(now) and armed
+        assert int(dut.ends.value) == end
+        assert (int(dut.notice.value), int(dut.cause.value), int(dut.ended.value)) == (notice, cause, ended)
+        assert int(dut.faults__valid.value) == fault
+        if fault:
+            found = unpack(record, int(dut.faults__payload.value))
+            assert found["fault"] == Fault.WATCHDOG.value
+        fault = (end and bool(now & 2)) or (fault and not ready)
+        watched = running and not moved and watchdog
+        expired, still = bool(watched) and still + 1 >= watchdog, still + 1 if watched else 0
+        if arm:
+            cause = 0
+            if old or coming == notice:
+                notice = 0
+            old = True
+        if end:
+            ends[now] += 1
+            notice, ended, old = number, number, arm
+            cause = 0 if arm else now
+        armed = (armed and not end) or arm
+        number = coming if arm else number
+        await RisingEdge(dut.clk)
+    assert min(ends[1], ends[2], ends[4]) > 20, ends
+
+
+@cocotb.test()
+async def waiting_is_bounded(dut):
+    """`give_up` in the cycle after `limit` cycles of waiting without a break, and again."""
+    await start(dut, ("waits", "limit"))
+    waited, given = 0, 0
+    limit = 1
+    for _ in range(5000):
+        waits = random.random() < 0.95
+        if random.random() < 0.02:
+            waits, limit = False, random.randrange(1, 30)
+        dut.waits.value, dut.limit.value = waits, limit
+        await ReadOnly()
+        gives = waits and waited >= limit
+        assert int(dut.give_up.value) == gives
+        given += gives
+        waited = waited + 1 if waits and not gives else 0
+        await RisingEdge(dut.clk)
+    assert given > 20
+
+
+class Forgetful(EpochAbort):
+    """Ends no epoch that a peer has ended."""
+
+    def elaborate(self, platform: object) -> Module:
+        self.heard = [Const(0, CONFIG.epoch_bits)] * CONFIG.links
+        return super().elaborate(platform)
+
+
+def test_abort():
+    simulate(EpochAbort(CONFIG), "epoch_abort", __name__, "epochs_end_for_the_causes_that_are_told")
+
+
+def test_an_abort_that_does_not_listen_is_noticed():
+    with pytest.raises(SimulationError):
+        simulate(Forgetful(CONFIG), "forgetful_abort", __name__, "epochs_end_for_the_causes_that_are_told")
+
+
+def test_drain_bound():
+    simulate(DrainBound(), "drain_bound", __name__, "waiting_is_bounded")
