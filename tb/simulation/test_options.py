@@ -42,6 +42,7 @@ LAYER = {
     "--tracker-ways": ["4"],
     "--seed": ["2"],
     "--set": ["dma_packets=64"],
+    "--threads": ["1"],
     "--timeline": ["run.pftrace"],
     "--html": ["run.html"],
     "--no-baseline": [],
@@ -57,6 +58,7 @@ SHAPE = {
     "--bug": ["no_first_touch"],
     "--set": ["tracker_ways=1"],
     "--waves": ["waves.fst"],
+    "--threads": ["2"],
     "--timeline": ["run.pftrace"],
     "--html": ["run.html"],
     "--out": ["other.json"],
@@ -163,7 +165,10 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     ),
     "report, nothing run": (["report", "--no-run"], {"--processes": ["3"], "--scheduler": ["x"]}),
     "compare": (["compare", "one.json", "two.json"], {"--shown": ["1"]}),
-    "regress": (["regress", "--only", "tiny"], {"--out": ["other.json"], "--only": ["gpus-2"], "--processes": ["3"]}),
+    "regress": (
+        ["regress", "--only", "tiny"],
+        {"--out": ["other.json"], "--only": ["gpus-2"], "--processes": ["3"], "--threads": ["2"]},
+    ),
     "bench": (
         ["bench"],
         {
@@ -172,6 +177,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--preset": ["tiny"],
             "--minimum": ["1000"],
             "--repeat": ["1"],
+            "--threads": ["1"],
             "--out": ["other.json"],
         },
     ),
