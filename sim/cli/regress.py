@@ -94,12 +94,10 @@ def bench(
     best = max(results, key=lambda result: result.get("kilocycles_per_second", 0.0))
     speed, cycles = best.get("kilocycles_per_second", 0.0), best.get("cycles", 0)
     show_errors(results)
-    wall, processor = (best.get("seconds", {}).get(name, 0.0) for name in ("simulate", "simulate_processor"))
-    best["threads"] = min(threads or processors(), gpus)
-    best["kilocycles_per_processor_second"] = round(speed * wall / max(processor, 1e-6), 1)
+    per_processor = best.get("kilocycles_per_processor_second", 0.0)
     typer.echo(
-        f"{gpus} GPUs, preset {preset}, threads {best['threads']}: {speed:,.0f} kcycles/s, "
-        f"{best['kilocycles_per_processor_second']:,.0f} per second of processor time "
+        f"{gpus} GPUs, preset {preset}, threads {min(threads or processors(), gpus)}: {speed:,.0f} kcycles/s, "
+        f"{per_processor:,.0f} per second of processor time "
         f"(best of {repeat}, {cycles:,} cycles)"
     )
     if speed < minimum:

@@ -246,7 +246,7 @@ def _shared(
     baseline: options.Baseline = True,
     out: options.Results = OUT,
 ) -> None:
-    """The options of every use at full size. All but `settings`, `threads` and files are of the spec, or its variant."""
+    """The options of every use at full size. All but `settings`, `threads`, files are of the spec, or its variant."""
 
 
 def full_size(use: Callable[..., Spec]) -> Callable[..., None]:

@@ -98,6 +98,7 @@ def run_with_output(
         **found,
         "seconds": seconds,
         "kilocycles_per_second": round(kilocycles / max(outcome.seconds.simulate, 1e-6), 1),
+        "kilocycles_per_processor_second": round(kilocycles / max(outcome.seconds.simulate_processor, 1e-6), 1),
     }
     if record is not None:
         progress("drawing the timeline")

@@ -99,8 +99,7 @@ FIGURES = {
     "seconds.python": Figure(_SECONDS, "processor time of everything but build and simulate"),
     "seconds.python_share": Figure("", "its part of the processor time of all but the build"),
     "kilocycles_per_second": Figure("kcycles/s", "cycles, of the GEMM alone too, over seconds.simulate"),
-    "kilocycles_per_processor_second": Figure("kcycles/s", "the same over seconds.simulate_processor (t3rtl bench)"),
-    "threads": Figure("", "threads that advanced the GPUs (t3rtl bench)"),
+    "kilocycles_per_processor_second": Figure("kcycles/s", "the same over seconds.simulate_processor"),
 }
 """Name -> unit and meaning. The paper's sections 5.3 and 6 define speedup, ideal and ECT."""
 WHOLE = ("spec", "errors", "counters")

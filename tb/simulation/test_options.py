@@ -320,7 +320,7 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
     played = SimpleNamespace(summary=dict, lines=list, passed=True)
     for owner, name, answer in (
         (sim.experiments.experiment, "run_with_output", experiment),
-        (sim.experiments.experiment, "run_experiment", lambda spec, *others: result_of(spec)),
+        (sim.experiments.experiment, "run_experiment", lambda spec, *others, **options: result_of(spec)),
         (sim.experiments.experiment, "simulate", simulated),
         (sim.experiments.regression, "run_all", run_all),
         (sim.experiments.sweep, "run_points", run_points),
