@@ -90,6 +90,12 @@ public:
         std::fill(inputs(), inputs() + sizeof(model.inputs) / sizeof(uint32_t), 0);
     }
 
+    // A model that goes looks for what it has in the context of the thread.
+    ~Gpu() { Verilated::threadContextp(context.get()); }
+
+    Gpu(const Gpu&) = delete;
+    Gpu& operator=(const Gpu&) = delete;
+
     uint32_t* inputs() { return model.inputs.data(); }
     const uint32_t* outputs() const { return model.outputs.data(); }
     bool is(Field flag) const { return get_bit(outputs(), flag); }
@@ -298,6 +304,8 @@ public:
 private:
     static std::shared_ptr<VerilatedContext> new_context(int argc, char** argv) {
         auto context = std::make_shared<VerilatedContext>();
+        // Verilator's own pool of threads has nothing to do.
+        context->threads(1);
         context->commandArgs(argc, argv);
         return context;
     }
