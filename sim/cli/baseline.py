@@ -31,9 +31,9 @@ def gain(result: Result, sequential: Result) -> str:
     return f"{speedup:.3f} over Sequential (ideal {ideal:.3f}, {gained})"
 
 
-def compared(result: Result, store: Path, run: bool, progress: Progress) -> str | None:
-    """What `result` gains over the baseline in folder `store`, which is `run` if it is not there; None where nothing is
-    to be compared. `result` is kept there too."""
+def compared(result: Result, store: Path, run: bool, progress: Progress, threads: int = 1) -> str | None:
+    """What `result` gains over the baseline in folder `store`, which is `run`, on so many `threads`, if it is not
+    there; None where nothing is to be compared. `result` is kept there too."""
     from sim.experiments.experiment import run_experiment, source_version
     from sim.experiments.store import PointStore
 
@@ -54,6 +54,6 @@ def compared(result: Result, store: Path, run: bool, progress: Progress) -> str 
         if not run:
             return "n/a: Sequential has not been run (give --baseline, or run it with --variant sequential)"
         progress("running Sequential, to compare with; it is kept")
-        sequential = run_experiment(baseline, progress)
+        sequential = run_experiment(baseline, progress, threads=threads)
         kept.save(baseline, sequential)
     return gain(result, sequential) if sequential["passed"] else "n/a: Sequential fails its checks"

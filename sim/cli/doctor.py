@@ -98,7 +98,7 @@ def _speed() -> Iterator[tuple[str, str, str]]:
     text = f"{1 / slowness:.2f} of the reference's" if slowness < float("inf") else "the compiler fails"
     yield "speed", text, "" if slowness < SLOW else "slow" if slowness < float("inf") else "wrong"
     if slowness < float("inf"):
-        yield "first simulation", f"{machine.build_minutes('runtime', 'gpu', 'top')} to build its model, once", ""
+        yield "first simulation", f"{machine.build_minutes('runtime', 'gpu')} to build its model, once", ""
 
 
 def doctor() -> None:

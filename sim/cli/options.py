@@ -56,6 +56,9 @@ Set = Annotated[
 Waves = Annotated[
     Path | None, typer.Option(help="Write waves to this FST file, and a GTKWave view beside it.", metavar="FILE.fst")
 ]
+Threads = Annotated[
+    int, typer.Option(help="Threads that advance the GPUs, at most one each; 0: all cores.", metavar="COUNT")
+]
 Timeline = Annotated[
     Path | None, typer.Option(help="Write what happened to this file, for ui.perfetto.dev.", metavar="FILE.pftrace")
 ]

@@ -31,6 +31,7 @@ def reduce(
     threshold: options.Threshold = "auto",
     settings: options.Set = None,
     waves: options.Waves = None,
+    threads: options.Threads = 0,
     timeline: options.Timeline = None,
     html: options.Html = None,
     results: options.Results = OUT,
@@ -58,7 +59,7 @@ def reduce(
     )
     if out.resolve() == results.resolve():
         raise UsageError("--out and --results must be two files")
-    result, held = execute(spec, results, waves, (out,), Recorded(timeline, html))
+    result, held = execute(spec, results, waves, (out,), Recorded(timeline, html), threads=threads)
     if not result["passed"]:
         leave(1)
     y = tensors.result(held)

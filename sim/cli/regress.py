@@ -10,11 +10,14 @@ from rich.progress import Progress
 from sim.cli import options
 from sim.cli.rows import format_row, header, summary
 from sim.cli.terminal import complain, counted_columns, errors, keep_results, leave, say, show_errors, stages
-from sim.errors import UsageError, check_processes
+from sim.errors import UsageError, check_processes, check_threads
 from sim.experiments.catalogue import shape as experiment
 from sim.experiments.results import Result, exit_code
 from sim.files import check_writable
+from sim.simulator.machine import processors
 from sim.simulator.prerequisites import require_simulator
+
+MOST_THREADS = 64
 
 
 def regress(
@@ -23,12 +26,16 @@ def regress(
     ),
     only: Annotated[str, typer.Option(help="Only scenarios whose name contains this.", metavar="TEXT")] = "",
     processes: options.Processes = 2,
+    threads: Annotated[
+        int, typer.Option(help="Threads that advance the GPUs of one scenario; 0: all cores.", metavar="COUNT")
+    ] = 1,
 ) -> None:
     """Run the end-to-end scenarios, one row each, and end in a summary line.
 
     Example: t3rtl regress --only policy
     """
     check_processes(processes)
+    check_threads(threads, MOST_THREADS)
     from sim.experiments.scenarios import SCENARIOS
 
     chosen = [scenario for scenario in SCENARIOS if only in scenario.name]
@@ -45,7 +52,7 @@ def regress(
     typer.echo(header())
     with Progress(*counted_columns(), console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("scenarios", total=len(chosen))
-        for index, result in run_all(chosen, processes, say):
+        for index, result in run_all(chosen, processes, say, threads):
             results[index] = result
             typer.echo(format_row(result))
             bar.advance(task)
@@ -63,15 +70,18 @@ def bench(
     preset: options.Preset = "paper",
     minimum: Annotated[float, typer.Option(help="Fail below this speed, kcycles/s.", metavar="SPEED")] = 0.0,
     repeat: Annotated[int, typer.Option(help="Runs; the fastest counts.", metavar="COUNT")] = 3,
+    threads: options.Threads = 0,
     out: options.Results = Path("build/bench/results.json"),
 ) -> None:
-    """Measure simulation speed: thousands of cycles of the whole ring a second, on one core, with all data on.
+    """Measure simulation speed: thousands of cycles of the whole ring a second, of wall time and of processor time,
+    with all data on.
 
-    Example: t3rtl bench --gpus 4 --minimum 100
+    Example: t3rtl bench --gpus 4 --threads 2 --minimum 100
     """
     if not 1 <= repeat <= 100:
         raise UsageError(f"repeat must be from 1 to 100, got {repeat}")
     spec = experiment(name=f"bench-{gpus}", gpus=gpus, shape=shape, preset=preset)
+    check_threads(threads, gpus)
     require_simulator()
     check_writable(out)
     from sim.experiments.regression import run_all
@@ -80,11 +90,16 @@ def bench(
     with stages("bench") as progress:
         for number in range(repeat):
             progress(f"run {number + 1} of {repeat}")
-            results += [result for _, result in run_all([spec], processes=1, tell=progress)]
+            results += [result for _, result in run_all([spec], processes=1, tell=progress, threads=threads)]
     best = max(results, key=lambda result: result.get("kilocycles_per_second", 0.0))
     speed, cycles = best.get("kilocycles_per_second", 0.0), best.get("cycles", 0)
     show_errors(results)
-    typer.echo(f"{gpus} GPUs, preset {preset}: {speed:,.0f} kcycles/s (best of {repeat}, {cycles:,} cycles)")
+    per_processor = best.get("kilocycles_per_processor_second", 0.0)
+    typer.echo(
+        f"{gpus} GPUs, preset {preset}, threads {min(threads or processors(), gpus)}: {speed:,.0f} kcycles/s, "
+        f"{per_processor:,.0f} per second of processor time "
+        f"(best of {repeat}, {cycles:,} cycles)"
+    )
     if speed < minimum:
         complain(f"slower than {minimum:g} kcycles/s")
     keep_results(out, [best])

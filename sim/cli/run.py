@@ -14,6 +14,7 @@ from sim.cli.recorded import NOT_RECORDED, Recorded, check_distinct
 from sim.cli.rows import figure_lines, format_row, header
 from sim.cli.sweep import STORE
 from sim.cli.terminal import keep_results, leave, show_errors, stages
+from sim.errors import check_threads
 from sim.experiments import catalogue
 from sim.experiments.spec import ARRAY, PROGRAM, TOPOLOGIES, Spec, label
 from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
@@ -57,10 +58,13 @@ def execute(
     others: tuple[Path, ...] = (),
     recorded: Recorded = NOT_RECORDED,
     baseline: bool = False,
+    threads: int = 0,
 ) -> tuple[Any, Any]:
     """Run `spec`, show its figures, write them to `results`; the result, and what the ranks hold of the data. `others`
     are further files that the command will write, `recorded` those of its timeline. With
-    `baseline`, what it is compared with is run too if that was not done before."""
+    `baseline`, what it is compared with is run too if that was not done before. GPUs are advanced on so many `threads`
+    (0: on all cores)."""
+    check_threads(threads, 1 if spec.mirrored else spec.gpus, waves is not None)
     require_simulator()
     check_distinct(results, waves, *others, *recorded.files)
     for path in (results, *others, *recorded.files):
@@ -73,7 +77,7 @@ def execute(
 
     title = spec.name if spec.compute in (ARRAY, PROGRAM) else label(spec)
     with stages(title) as progress, quiet():
-        result, reduced = run_with_output(spec, progress, waves, recorded.writer)
+        result, reduced = run_with_output(spec, progress, waves, recorded.writer, threads)
     if spec.compute in (ARRAY, PROGRAM):
         typer.echo(header())
         typer.echo(format_row(result))
@@ -82,7 +86,7 @@ def execute(
     show_errors([result])
     keep_results(results, [result])
     with stages(title) as progress, quiet():
-        gained = compared(result, STORE, baseline, progress)
+        gained = compared(result, STORE, baseline, progress, threads)
     if gained is not None:
         typer.echo(f"  {'speedup':<22}{gained}")
     typer.echo(f"results: {results}")
@@ -113,6 +117,7 @@ def shape(
     alone: options.Alone = True,
     settings: options.Set = None,
     waves: options.Waves = None,
+    threads: options.Threads = 0,
     timeline: options.Timeline = None,
     html: options.Html = None,
     out: options.Results = OUT,
@@ -144,7 +149,7 @@ def shape(
         settings=catalogue.settings(settings),
         bug=bug,
     )
-    result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html))
+    result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html), threads=threads)
     leave(0 if result["passed"] else 1)
 
 
@@ -183,6 +188,7 @@ def collective(
     starvation_limit: options.StarvationLimit = 2000,
     settings: options.Set = None,
     waves: options.Waves = None,
+    threads: options.Threads = 0,
     timeline: options.Timeline = None,
     html: options.Html = None,
     out: options.Results = OUT,
@@ -220,7 +226,7 @@ def collective(
         settings=catalogue.settings(settings),
         bug=bug,
     )
-    result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html))
+    result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html), threads=threads)
     leave(0 if result["passed"] else 1)
 
 
@@ -234,12 +240,13 @@ def _shared(
     tracker_ways: options.TrackerWays = 8,
     seed: options.Seed = 1,
     settings: options.Set = None,
+    threads: options.Threads = 0,
     timeline: options.Timeline = None,
     html: options.Html = None,
     baseline: options.Baseline = True,
     out: options.Results = OUT,
 ) -> None:
-    """The options of every use at full size. All but `settings` and files are fields of the spec, or its variant."""
+    """The options of every use at full size. All but `settings`, `threads`, files are of the spec, or its variant."""
 
 
 def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
@@ -249,6 +256,7 @@ def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
 
     def command(
         settings: list[str] | None,
+        threads: int,
         timeline: Path | None,
         html: Path | None,
         baseline: bool,
@@ -256,7 +264,7 @@ def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
         **fields: Any,
     ) -> None:
         spec = use(settings=catalogue.settings(settings), **fields)
-        result, _ = execute(spec, out, recorded=Recorded(timeline, html), baseline=baseline)
+        result, _ = execute(spec, out, recorded=Recorded(timeline, html), baseline=baseline, threads=threads)
         leave(0 if result["passed"] else 1)
 
     command.__name__, command.__doc__ = use.__name__, use.__doc__
@@ -320,6 +328,7 @@ def arrays(
     direction: options.Direction = "cw",
     settings: options.Set = None,
     waves: options.Waves = None,
+    threads: options.Threads = 0,
     timeline: options.Timeline = None,
     html: options.Html = None,
     results: options.Results = OUT,
@@ -345,7 +354,7 @@ def arrays(
         settings=catalogue.settings(settings),
         bug=bug,
     )
-    result, reduced = execute(spec, results, waves, (out,), Recorded(timeline, html))
+    result, reduced = execute(spec, results, waves, (out,), Recorded(timeline, html), threads=threads)
     if result["passed"]:
         ranks, elements = array.patterns.shape
         y = array.restored(chunk_elements(reduced, elements // ranks))

@@ -188,7 +188,6 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
         plusargs={"source": Path("source"), "seeded_bug": spec.bug or "none"},
         write_inputs=partial(_write_sources, work),
         window=window,
-        seed=spec.seed,
         results=results_of(program, tiling),
         pattern=pattern_type(spec.dtype),
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from sim.errors import UsageError
 
-WALL_TIME = ("seconds", "simulate_seconds", "total_seconds", "kilocycles_per_second")
+WALL_TIME = ("seconds", "simulate_seconds", "total_seconds", "kilocycles_per_second", "kilocycles_per_processor_second")
 """Figures that no two runs share, whole groups of them too."""
 ABOUT = ("spec", "point", "shape", "options", "errors", "complaints", "sources", "broken")
 """What is no figure: what was run, where it came from, sentences."""

@@ -56,14 +56,15 @@ def simulate(spec: Spec, work: Work | None = None, progress: Progress = silent) 
     return outcome, check(spec, work, job.build.config, outcome)
 
 
-def run_experiment(spec: Spec, progress: Progress = silent, waves: Path | None = None) -> Result:
+def run_experiment(spec: Spec, progress: Progress = silent, waves: Path | None = None, threads: int = 1) -> Result:
     """Run `spec` on the RTL; its result, see :data:`sim.experiments.results.FIGURES`.
 
-    `progress` is told each stage; with `waves` an FST file of all signals is left there. Raises
+    `progress` is told each stage; with `waves` an FST file of all signals is left there. GPUs are advanced on so
+    many `threads` (0: on all cores), on which no figure but times depends. Raises
     :class:`sim.errors.SimulationError` when the simulator fails, :class:`sim.errors.MachineError` when the
     machine does.
     """
-    return run_with_output(spec, progress, waves)[0]
+    return run_with_output(spec, progress, waves, threads=threads)[0]
 
 
 def run_with_output(
@@ -71,6 +72,7 @@ def run_with_output(
     progress: Progress = silent,
     waves: Path | None = None,
     record: Callable[[Timeline, Result], None] | None = None,
+    threads: int = 1,
 ) -> tuple[Result, np.ndarray | None]:
     """As :func:`run_experiment`; and what rank r holds of chunk r, shape (gpus, rows, columns), as bit patterns.
     `record` is given the run's timeline, and the result."""
@@ -79,7 +81,7 @@ def run_with_output(
     work = work_of(spec)
     job = job_of(spec, work)
     planned, planning = time.perf_counter() - began, time.thread_time() - worked
-    outcome = run_job(job, progress, waves, record is not None)
+    outcome = run_job(job, progress, waves, record is not None, threads)
     progress("checking the result")
     began, worked = time.perf_counter(), time.thread_time()
     checked = check(spec, work, job.build.config, outcome)
@@ -96,6 +98,7 @@ def run_with_output(
         **found,
         "seconds": seconds,
         "kilocycles_per_second": round(kilocycles / max(outcome.seconds.simulate, 1e-6), 1),
+        "kilocycles_per_processor_second": round(kilocycles / max(outcome.seconds.simulate_processor, 1e-6), 1),
     }
     if record is not None:
         progress("drawing the timeline")

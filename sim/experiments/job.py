@@ -48,10 +48,10 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """One run. `session`: what :mod:`sim.simulator.session` reads from job.json; `program`: commands of the host
+    """One run. `session`: what it does, for :func:`sim.simulator.session.session_text`; `program`: commands of the host
     (:func:`sim.host.program.host_program`); `plusargs` of the simulator, where a path names a file in the run's
     folder; `write_inputs` writes the memory images or plans into that folder; `window`: cycles per sample of the
-    timeline; `seed` of the session. `results[r]`: the chunks that are read back from rank r, as patterns of `pattern`,
+    timeline. `results[r]`: the chunks that are read back from rank r, as patterns of `pattern`,
     None without data; `log`: the column commands that change memory are wanted too."""
 
     build: Build
@@ -60,7 +60,6 @@ class Job:
     plusargs: Mapping[str, str | int | Path]
     write_inputs: Callable[[Path], None]
     window: int
-    seed: int
     results: tuple[tuple[Held, ...], ...]
     pattern: type[np.unsignedinteger] | None
     log: bool = False

@@ -295,7 +295,6 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
         },
         write_inputs=partial(_write, work.texts),
         window=max(1, work.expected_cycles // SAMPLES),
-        seed=spec.seed,
         results=results_of(program_of(spec), layer.tiling),
         pattern=pattern_type(spec.dtype) if ranks > 1 and spec.variant.overlapped else None,
     )

@@ -272,7 +272,6 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
         },
         write_inputs=partial(_write, work, config, nodes),
         window=1 << max(4, int(compute + link).bit_length() - 8),
-        seed=spec.seed,
         results=tuple(tuple(map(work.place, work.held(rank))) for rank in range(gpus)),
         pattern=pattern_type(spec.dtype),
         log=depends_on_order(program),

@@ -54,11 +54,11 @@ def builds_only(tell: Progress) -> Progress:
     return lambda stage: tell(stage) if stage.startswith(BUILDING) else None
 
 
-def run_one(spec: Spec, tell: Progress = silent) -> Result:
-    """One spec, never raising for what simulator and machine do: a breakdown is a failed result."""
+def run_one(spec: Spec, tell: Progress = silent, threads: int = 1) -> Result:
+    """One spec on so many `threads`, never raising for what simulator and machine do: a breakdown is a result too."""
     try:
         with quiet():
-            return run_experiment(spec, builds_only(tell))
+            return run_experiment(spec, builds_only(tell), threads=threads)
     except (SimulationError, OSError, MemoryError) as error:
         return broken_down(spec, str(error) or "out of memory", of_the_machine(error))
 
@@ -70,14 +70,17 @@ def _begin(queue: "SimpleQueue[str]") -> None:
     os.setsid()
 
 
-def _work(spec: Spec, index: int) -> Result:
+def _work(spec: Spec, index: int, threads: int) -> Result:
     if index:
         os.nice(_niceness - os.nice(0))
-    return run_one(spec, _announcements.put if _announcements else silent)
+    return run_one(spec, _announcements.put if _announcements else silent, threads)
 
 
-def run_all(specs: Sequence[Spec], processes: int, tell: Progress = silent) -> Iterator[tuple[int, Result]]:
-    """(Index of the spec, its result), as they finish. `tell` hears of builds that take long, each once.
+def run_all(
+    specs: Sequence[Spec], processes: int, tell: Progress = silent, threads: int = 1
+) -> Iterator[tuple[int, Result]]:
+    """(Index of the spec, its result), as they finish, each on so many `threads`. `tell` hears of builds that take
+    long, each once.
 
     A worker that dies, as when memory runs out, fails what was not finished. When the caller leaves, by Ctrl-C too,
     what still runs is ended.
@@ -85,7 +88,7 @@ def run_all(specs: Sequence[Spec], processes: int, tell: Progress = silent) -> I
     tell_once = _once(tell)
     if processes == 1:
         for index, spec in enumerate(specs):
-            yield index, run_one(spec, tell_once)
+            yield index, run_one(spec, tell_once, threads)
         return
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
@@ -93,7 +96,7 @@ def run_all(specs: Sequence[Spec], processes: int, tell: Progress = silent) -> I
     complete = False
     try:
         waiting: dict[Future[Result], int] = {
-            pool.submit(_work, spec, index): index for index, spec in enumerate(specs)
+            pool.submit(_work, spec, index, threads): index for index, spec in enumerate(specs)
         }
         while waiting:
             done, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)

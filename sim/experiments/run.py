@@ -1,6 +1,5 @@
 """Starts the simulator once for a job, and reads what came out."""
 
-import json
 import os
 import resource
 import shutil
@@ -16,10 +15,12 @@ from sim.experiments.job import Job
 from sim.simulator.build_folder import silent
 from sim.simulator.command_log import read_log
 from sim.simulator.fast_model import build_system
+from sim.simulator.machine import processors
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.process import record_coverage, run_simulator
 from sim.simulator.recording import Recording, begin_of, read_recording
 from sim.simulator.samples import read_samples
+from sim.simulator.session import SESSION, session_text
 from sim.simulator.session_result import read_result
 from sim.simulator.wave_view import write_view
 from sim.topologies.ring import ring
@@ -27,6 +28,8 @@ from sim.topologies.ring import ring
 Progress = Callable[[str], None]
 """Is told what is being done."""
 
+QUANTUM = 0
+"""Cycles by which GPUs are advanced at a time; 0: the latency of their links. No figure depends on it."""
 RECORDED = "recorded"
 """First part of the names of the files in which a run is recorded."""
 
@@ -64,9 +67,12 @@ class Outcome:
     recordings: tuple[Recording, ...] = ()
 
 
-def run_job(job: Job, progress: Progress = silent, waves: Path | None = None, recorded: bool = False) -> Outcome:
-    """Build what has to be built and run `job`; with `waves`, an FST file of all signals is left there; when it is to
-    be `recorded`, what happened is read too.
+def run_job(
+    job: Job, progress: Progress = silent, waves: Path | None = None, recorded: bool = False, threads: int = 1
+) -> Outcome:
+    """Build what has to be built and run `job` on so many `threads` (0: as there are cores), at most one for each GPU;
+    with `waves`, an FST file of all signals is left there, by one thread; when it is to be `recorded`, what happened is
+    read too. Nothing but the time that it takes depends on `threads`.
 
     Raises :class:`sim.errors.SimulationError` when the simulator fails, :class:`sim.errors.MachineError` when the
     machine does.
@@ -75,11 +81,11 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None, re
     build = job.build
     model = build_system(
         build.config,
-        build.topology or ring(build.nodes, build.config.links),
         build.storage_sectors,
         build.source_sectors,
         build.seeded_bugs,
         build.plans,
+        shared=build.topology is not None and build.topology.shared,
         waves=waves is not None,
         optimize=build.optimize,
         tell=progress,
@@ -90,12 +96,12 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None, re
     folder.mkdir(parents=True)
     try:
         progress("writing what the GPUs compute")
-        arguments = _write_inputs(job, folder)
+        arguments = _write_inputs(job, folder, threads, waves is not None)
         if recorded or waves is not None:
             arguments.append(f"+timeline={folder / RECORDED}")
         progress("simulating")
         started = time.perf_counter()
-        run_simulator(model, folder, job.seed, arguments, waves is not None)
+        run_simulator(model, folder, arguments)
         simulated = time.perf_counter()
         progress("reading the result")
         result = read_result(folder, build.config)
@@ -126,17 +132,17 @@ def run_job(job: Job, progress: Progress = silent, waves: Path | None = None, re
     return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model, logs, recordings)
 
 
-def _write_inputs(job: Job, folder: Path) -> list[str]:
+def _write_inputs(job: Job, folder: Path, threads: int, waves: bool) -> list[str]:
     """Write what the simulation reads into `folder`; its arguments."""
     job.write_inputs(folder)
-    session = {"gpus": job.build.nodes, "window": job.window, **job.session}
-    (folder / "job.json").write_text(json.dumps(session))
+    build = job.build
+    wiring = build.topology or ring(build.nodes, build.config.links)
+    text = session_text(build.config, wiring, job.session, threads or processors(), QUANTUM, waves)
+    (folder / SESSION).write_text(text)
     (folder / "program.hex").write_text("".join(f"{command:016x}\n" for command in job.program))
     ends = [held.first + held.tiling.sectors for chunks in job.results for held in chunks]
     held = max(ends) if job.pattern is not None else 0
     plusargs = {
-        "program": Path("program.hex"),
-        "answers": Path("answers.txt"),
         "samples": Path("samples"),
         "sample_window": job.window,
         "hbm_dump": Path("dump"),

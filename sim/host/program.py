@@ -1,4 +1,4 @@
-"""The register program of a simulation: what its host (`axi_sequencer.sv`) does, phase by phase."""
+"""The register program of a simulation: what its host (`sim/models/host.h`) does, phase by phase."""
 
 import itertools
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def host_program(
     late: list[int],
     doorbells: Sequence[Sequence[Sequence[Write]]] = (),
 ) -> tuple[dict[str, int], list[int]]:
-    """Where each phase begins, and the commands for `axi_sequencer.sv`.
+    """Where each phase begins, and the commands for `sim/models/host.h`.
 
     By rank: `gemm`, words of its GEMM engine by number (none for an engine that runs plans); `before`, writes for the
     GEMM alone; `setup`, writes for the collective; `doorbells`, writes of each ring. Ranks in `late` are armed in a

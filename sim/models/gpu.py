@@ -1,7 +1,8 @@
-"""One simulated GPU: the node under test, its DRAM, its GEMM, its outgoing links and the checkers, as one module.
+"""One simulated GPU: the node under test, its DRAM, its GEMM, the rate of its outgoing links and the checkers, as one
+module.
 
-It is exported once and instantiated per GPU (:mod:`sim.simulator.system_top`), so that build time does not grow with
-the system.
+It is compiled once (:mod:`sim.simulator.fast_model`), and a system advances as many of it as it has, so that build time
+does not grow with the system. What lies between two of them, the latency of a link, is not in it.
 """
 
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Signal
@@ -23,11 +24,11 @@ from sim.models.gemm import GemmEngine, SimulationWrite
 from sim.models.hbm import Hbm
 from sim.models.kernel_context import Spans
 from sim.models.launch_gates import WaitingFor
-from sim.models.link import LinkModel
+from sim.models.link import LinkRate, sent_flit
 from sim.models.recorded_events import SAMPLED, QueueEvent
 from sim.models.recorder import Recorded, recorder
 from sim.models.seeded_bugs import FaultyBankGroup, FaultyNode
-from sim.models.shared_bandwidth import SharedBandwidth, arrived_flit
+from sim.models.shared_bandwidth import SharedBandwidth
 from sim.models.stalls import Stalls
 from sim.models.timing_checker import TimingChecker
 from sim.models.workgroup_engine import WorkgroupEngine
@@ -65,8 +66,9 @@ def gpu_status(links: int, channels: int) -> data.StructLayout:
 
 class Gpu(wiring.Component):
     """Ports: `axi_*` of the node; `rank`; `write`, `start`, `fill` of the GEMM engine; `stall` (probability / 256 of an
-    idle cycle on links and events); `dump` writes the DRAM array out; per link port `out`/`in` flits (valid only) and
-    `messages_out`/`messages_in`; `status`."""
+    idle cycle on links and events); `dump` writes the DRAM array out; per link port flits that are sent and that arrive
+    (`link_out`, `link_in`) and state messages (`messages_out`, `messages_in`), a link's latency between them;
+    `status`."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class Gpu(wiring.Component):
         self._source_sectors = source_sectors
         self._plans = plans or not source_sectors
         self._shared = shared
-        flit = arrived_flit(config)
+        flit = sent_flit(config)
         super().__init__(
             {
                 **RegisterFile.axi_members(),
@@ -186,7 +188,7 @@ class Gpu(wiring.Component):
         if self._shared:
             m.submodules.bounds = bounds = SharedBandwidth(config)
         for index in range(config.links):
-            m.submodules[f"link_{index}"] = link = LinkModel(config)
+            m.submodules[f"link_{index}"] = link = LinkRate(config)
             port, arrived = node.link[index], self.link_in[index]
             if self._shared:
                 connect(m, port.tx, bounds.tx[index])
@@ -198,12 +200,9 @@ class Gpu(wiring.Component):
                 m.d.comb += [port.rx.valid.eq(arrived.valid), port.rx.payload.eq(arrived.flit)]
             m.d.comb += [
                 link.stall.eq(stalls.stop[index + 1]),
-                self.link_out[index].valid.eq(link.rx.valid),
-                self.link_out[index].flit.eq(link.rx.payload),
-                link.rx.ready.eq(1),
+                self.link_out[index].eq(link.sent),
                 self.messages_out[index].eq(port.rx_messages),
-                link.rx_messages.eq(self.messages_in[index]),
-                port.tx_messages.eq(link.tx_messages),
+                port.tx_messages.eq(self.messages_in[index]),
                 self.status.link_busy[index].eq(link.busy_cycles),
             ]
 

@@ -1,18 +1,21 @@
 """One direction of one link: bandwidth, latency and the state messages that travel against the flits."""
 
-from math import ceil
-
 from amaranth import Module, Mux, Signal
 from amaranth.hdl import ShapeCastable, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.config import SECTOR_BYTES, Configuration
 from hw.link.wire import FlitKind, flit_layout, message_layout
 
 FRACTION_BITS = 16
 """Bits after the point of the bandwidth in bytes a cycle."""
+
+
+def sent_flit(config: Configuration) -> data.StructLayout:
+    """A flit on its way, if there is one."""
+    return data.StructLayout({"valid": unsigned(1), "flit": flit_layout(config)})
 
 
 class DelayLine(wiring.Component):
@@ -70,13 +73,56 @@ class DelayLine(wiring.Component):
         return m
 
 
-class LinkModel(wiring.Component):
-    """Flits one way at `link_bytes_per_cycle` and `link_latency`, state messages the other way at the same latency.
+class LinkRate(wiring.Component):
+    """How fast one direction of a link takes flits: `link_bytes_per_cycle`.
 
     A token bucket of one flit: a data flit costs 32 bytes, any other `link_header_bytes` (0: it costs only its cycle).
-    Ports: `tx`: flits from the sender; `rx`: the same `link_latency` cycles after they were accepted, whose `ready` is
-    not looked at (a port takes a flit a cycle); `rx_messages` from the receiver, `tx_messages` to the sender;
-    `stall` stalls acceptance; `busy_cycles`: cycles in which the link was moving bytes.
+    Ports: `tx`: flits from the sender; `sent`: the same in the cycle in which they are accepted; `stall` stalls
+    acceptance; `busy_cycles`: cycles in which the link was moving bytes.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        super().__init__(
+            {
+                "tx": In(stream.Signature(flit_layout(config))),
+                "sent": Out(sent_flit(config)),
+                "stall": In(1),
+                "busy_cycles": Out(32),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        rate = max(1, round(config.link_bytes_per_cycle * 2**FRACTION_BITS))
+        data_cost = SECTOR_BYTES << FRACTION_BITS
+        header_cost = config.link_header_bytes << FRACTION_BITS
+        full = max(data_cost, header_cost) + rate
+        tokens = Signal(range(full + rate + 1), init=full)
+        cost = Signal(range(max(data_cost, header_cost) + 1))
+        gained = Signal(range(full + rate + 1))
+        m.d.comb += [
+            cost.eq(Mux(self.tx.payload.kind == FlitKind.DATA, data_cost, header_cost)),
+            self.tx.ready.eq(~self.stall & (tokens >= cost)),
+            self.sent.valid.eq(self.tx.valid & self.tx.ready),
+            self.sent.flit.eq(self.tx.payload),
+            gained.eq(tokens - Mux(self.sent.valid, cost, 0) + rate),
+        ]
+        with m.If(self.sent.valid | (tokens != full)):
+            m.d.sync += tokens.eq(Mux(gained > full, full, gained))
+        with m.If(tokens != full):
+            m.d.sync += self.busy_cycles.eq(self.busy_cycles + 1)
+        return m
+
+
+class LinkModel(wiring.Component):
+    """A whole link in one model: flits one way at the rate of :class:`LinkRate` and at `link_latency`, state messages
+    the other way at the same latency. Between GPUs that are advanced apart `wire.h` stands for its delay lines.
+
+    Ports: `tx`, `stall`, `busy_cycles` as of :class:`LinkRate`; `rx`: the flits `link_latency` cycles after they were
+    accepted, whose `ready` is not looked at (a port takes a flit a cycle); `rx_messages` from the receiver,
+    `tx_messages` to the sender.
     """
 
     def __init__(self, config: Configuration):
@@ -96,26 +142,15 @@ class LinkModel(wiring.Component):
         m = Module()
         config = self._config
         latency = config.link_latency
-        rate = max(1, round(config.link_bytes_per_cycle * 2**FRACTION_BITS))
-        data_cost = SECTOR_BYTES << FRACTION_BITS
-        header_cost = config.link_header_bytes << FRACTION_BITS
-        full = max(data_cost, header_cost) + rate
-        # Every data flit may have a header of its own beside it.
-        in_flight = 2 * (ceil((latency + 2) * config.link_bytes_per_cycle / SECTOR_BYTES) + 2)
-        m.submodules.flits = flits = DelayLine(flit_layout(config), latency, min(latency + 2, in_flight))
+        m.submodules.rate = rate = LinkRate(config)
+        m.submodules.flits = flits = DelayLine(flit_layout(config), latency, latency + 2)
         m.submodules.states = states = DelayLine(self.rx_messages.state.shape(), latency, latency + 2)
-
-        tokens = Signal(range(full + rate + 1), init=full)
-        cost = Signal(range(max(data_cost, header_cost) + 1))
-        gained = Signal(range(full + rate + 1))
-        accepted = Signal()
+        connect(m, flipped(self.tx), rate.tx)
         m.d.comb += [
-            cost.eq(Mux(self.tx.payload.kind == FlitKind.DATA, data_cost, header_cost)),
-            self.tx.ready.eq(flits.room & ~self.stall & (tokens >= cost)),
-            accepted.eq(self.tx.valid & self.tx.ready),
-            gained.eq(tokens - Mux(accepted, cost, 0) + rate),
-            flits.valid.eq(accepted),
-            flits.payload.eq(self.tx.payload),
+            rate.stall.eq(self.stall),
+            self.busy_cycles.eq(rate.busy_cycles),
+            flits.valid.eq(rate.sent.valid),
+            flits.payload.eq(rate.sent.flit),
             self.rx.valid.eq(flits.out_valid),
             self.rx.payload.eq(flits.out_payload),
             states.valid.eq(self.rx_messages.valid),
@@ -123,8 +158,4 @@ class LinkModel(wiring.Component):
             self.tx_messages.valid.eq(states.out_valid),
             self.tx_messages.state.eq(states.out_payload),
         ]
-        with m.If(accepted | (tokens != full)):
-            m.d.sync += tokens.eq(Mux(gained > full, full, gained))
-        with m.If(tokens != full):
-            m.d.sync += self.busy_cycles.eq(self.busy_cycles + 1)
         return m

@@ -6,23 +6,17 @@ for every source, and sources take turns, as they do at the injection.
 """
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import SECTOR_BYTES, Configuration
 from hw.link.wire import FlitKind, flit_layout
 from hw.primitives.queue import Queue
 from hw.primitives.round_robin import next_in_turn
-from sim.models.link import FRACTION_BITS
+from sim.models.link import FRACTION_BITS, sent_flit
 
 FLITS = 9
 """Of the longest packet."""
-
-
-def arrived_flit(config: Configuration) -> data.StructLayout:
-    """What a link brings in a cycle."""
-    return data.StructLayout({"valid": unsigned(1), "flit": flit_layout(config)})
 
 
 class TokenBucket(wiring.Component):
@@ -73,7 +67,7 @@ class SharedBandwidth(wiring.Component):
             {
                 "tx": In(flits).array(links),
                 "onto": Out(flits).array(links),
-                "arrived": In(arrived_flit(config)).array(links),
+                "arrived": In(sent_flit(config)).array(links),
                 "rx": Out(flits).array(links),
             }
         )

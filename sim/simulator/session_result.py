@@ -1,4 +1,4 @@
-"""What a session (:mod:`sim.simulator.session`) left of a run: the status of every GPU and its node's registers."""
+"""What a session (`sim/models/gpus.cpp`) left of a run: the status of every GPU and its node's registers."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ from sim.models.gpu import gpu_status
 
 
 def read_result(folder: Path, config: Configuration) -> dict[str, Any]:
-    """What :mod:`sim.simulator.session` left in `folder`: `ranks` by name (:func:`sim.models.gpu.gpu_status`), each
+    """What the simulator left in `folder`: `ranks` by name (:func:`sim.models.gpu.gpu_status`), each
     with the `registers` that the simulation's host read; `alone`, cycles of each GEMM by itself; `finished`; `seconds`
     by stage, and `processor_seconds`: what all stages took of the processor."""
     result: dict[str, Any] = json.loads((folder / "result.json").read_text())
     layout = gpu_status(config.links, config.channels)
-    result["alone"] = [plain(layout.from_bits(bits))["gemm_cycles"] for bits in result["alone"]]
-    result["ranks"] = ranks = [plain(layout.from_bits(bits)) for bits in result["ranks"]]
+    result["alone"] = [plain(layout.from_bits(int(bits, 16)))["gemm_cycles"] for bits in result["alone"]]
+    result["ranks"] = ranks = [plain(layout.from_bits(int(bits, 16))) for bits in result["ranks"]]
     names = {address: name for name, address in counter_registers(config).items()}
     for status in ranks:
         status["registers"] = {}

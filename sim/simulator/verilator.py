@@ -64,11 +64,11 @@ class FastVerilator(Verilator):
 
 
 @contextmanager
-def shared_runtime(folder: Path, *arguments: str) -> Iterator[list[str]]:
+def shared_runtime(folder: Path, *arguments: str, headers: bool = True) -> Iterator[list[str]]:
     """Around a build in `folder`: lends it the objects of Verilator's runtime, or keeps those that it makes.
 
     The runtime takes most of a small design's build, and is the same for all that are built with the same `arguments`.
-    So are its headers: the value is further arguments of Verilator that have them read from a precompiled one.
+    So are its `headers`: the value is further arguments of Verilator that have them read from a precompiled one.
     """
     digest = hashlib.sha256(repr((version("verilator"), MODEL_HEADERS, arguments)).encode()).hexdigest()[:16]
     kept = BUILD / "runtime" / digest
@@ -78,7 +78,7 @@ def shared_runtime(folder: Path, *arguments: str) -> Iterator[list[str]]:
         os.utime(shutil.copy(item, folder), (later, later))
     header = kept / "model.h.fast"
     known, compiled = kept.exists(), header.with_name(f"{header.name}.gch").exists()
-    yield ["-CFLAGS", f"-include {header}"] if compiled else []
+    yield ["-CFLAGS", f"-include {header}"] if compiled and headers else []
     if not known:
         draft = kept.with_suffix(f".{os.getpid()}")
         draft.mkdir(parents=True)
@@ -90,7 +90,7 @@ def shared_runtime(folder: Path, *arguments: str) -> Iterator[list[str]]:
         with suppress(OSError):  # another process was first
             draft.rename(kept)
         shutil.rmtree(draft, ignore_errors=True)
-    elif not compiled:
+    elif headers and not compiled:
         # Not with the first build, which someone waits for: it pays from the third on.
         (makefile,) = folder.glob("V*_classes.mk")
         draft = kept / f"{os.getpid()}.h"

@@ -14,7 +14,7 @@ from hw.config import ROW_BITS, Configuration
 from hw.link.wire import flit_layout
 from hw.messages import ColumnCommand, Messages, RowCommand
 
-_GPU = "ring_top.gpus[{rank}].slot.shell.gpu."
+_GPU = "gpu{rank}.gpu_shell.gpu."
 _FIELDS = ("va", "wg", "wf")
 """Fields of a payload that name the sector and its tile."""
 _HEXADECIMAL, _COMMENT, _TRANSLATED = "@22", "@200", "@2022"
@@ -103,7 +103,7 @@ def write_view(waves: Path, config: Configuration, gpus: int, begins: int | None
         at = begins * _PICOSECONDS + _PICOSECONDS // 2
         # The primary marker and the one called A.
         lines.append(" ".join([f"*{_ZOOM:f}", str(at), str(at), *["-1"] * (_NAMED_MARKERS - 1)]))
-    lines += [_HEXADECIMAL, "$rootio.clk"]
+    lines += [_HEXADECIMAL, "gpu0.clk"]
     for rank in range(gpus):
         prefix = _GPU.format(rank=rank)
         for title, signals in _sections(config):

@@ -23,8 +23,8 @@ from sim.collectives.compiler import Placement, compile_program, workgroup_strid
 from sim.golden.ring import ring_reduce_scatter
 from sim.host.register_writes import Write, register_write
 from sim.host.tiling import Tiling
-from sim.models.link import LinkModel
-from sim.models.shared_bandwidth import SharedBandwidth, arrived_flit
+from sim.models.link import LinkModel, sent_flit
+from sim.models.shared_bandwidth import SharedBandwidth
 from sim.models.stalls import Stalls
 from sim.topologies.ring import ring
 from sim.topologies.topology import Topology
@@ -121,7 +121,7 @@ class NodeRing(wiring.Component):
                 connect(m, bounds.rx[number], port.rx)
                 answer.append(_Port(port, bounds.onto[number], bounds.arrived[number]))
             else:
-                arrived = Signal(arrived_flit(self._config), name=f"arrived_{rank}_{number}")
+                arrived = Signal(sent_flit(self._config), name=f"arrived_{rank}_{number}")
                 m.d.comb += [port.rx.valid.eq(arrived.valid), port.rx.payload.eq(arrived.flit)]
                 answer.append(_Port(port, port.tx, arrived))
         return answer

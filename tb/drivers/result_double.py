@@ -43,6 +43,7 @@ def result_of(spec: Spec, errors: list[str] | None = None, **figures: Any) -> Re
         "totals": {"tracker_evictions": 0},
         "seconds": SECONDS,
         "kilocycles_per_second": 100.0,
+        "kilocycles_per_processor_second": 100.0,
         **figures,
     }
 

@@ -35,7 +35,7 @@ def test_sequential_is_run_once_and_only_when_wanted(monkeypatch, capsys, tmp_pa
     monkeypatch.chdir(tmp_path)
     runs: list[str] = []
 
-    def simulated(spec: Spec, *others: object) -> dict:
+    def simulated(spec: Spec, *others: object, **options: object) -> dict:
         runs.append(spec.variant.name)
         return result_of(spec) | {
             name: value for name, value in point_double.analytic(spec).items() if name.endswith("cycles")

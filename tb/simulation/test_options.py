@@ -42,6 +42,7 @@ LAYER = {
     "--tracker-ways": ["4"],
     "--seed": ["2"],
     "--set": ["dma_packets=64"],
+    "--threads": ["1"],
     "--timeline": ["run.pftrace"],
     "--html": ["run.html"],
     "--no-baseline": [],
@@ -57,6 +58,7 @@ SHAPE = {
     "--bug": ["no_first_touch"],
     "--set": ["tracker_ways=1"],
     "--waves": ["waves.fst"],
+    "--threads": ["2"],
     "--timeline": ["run.pftrace"],
     "--html": ["run.html"],
     "--out": ["other.json"],
@@ -163,7 +165,10 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     ),
     "report, nothing run": (["report", "--no-run"], {"--processes": ["3"], "--scheduler": ["x"]}),
     "compare": (["compare", "one.json", "two.json"], {"--shown": ["1"], "--all": []}),
-    "regress": (["regress", "--only", "tiny"], {"--out": ["other.json"], "--only": ["gpus-2"], "--processes": ["3"]}),
+    "regress": (
+        ["regress", "--only", "tiny"],
+        {"--out": ["other.json"], "--only": ["gpus-2"], "--processes": ["3"], "--threads": ["2"]},
+    ),
     "bench": (
         ["bench"],
         {
@@ -172,6 +177,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--preset": ["tiny"],
             "--minimum": ["1000"],
             "--repeat": ["1"],
+            "--threads": ["1"],
             "--out": ["other.json"],
         },
     ),
@@ -314,7 +320,7 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
     played = SimpleNamespace(summary=dict, lines=list, passed=True)
     for owner, name, answer in (
         (sim.experiments.experiment, "run_with_output", experiment),
-        (sim.experiments.experiment, "run_experiment", lambda spec, *others: result_of(spec)),
+        (sim.experiments.experiment, "run_experiment", lambda spec, *others, **options: result_of(spec)),
         (sim.experiments.experiment, "simulate", simulated),
         (sim.experiments.regression, "run_all", run_all),
         (sim.experiments.sweep, "run_points", run_points),

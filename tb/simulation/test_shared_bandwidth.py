@@ -12,8 +12,8 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import preset
 from hw.link.wire import FlitKind, flit_layout
 from sim.errors import SimulationError
-from sim.models.link import FRACTION_BITS
-from sim.models.shared_bandwidth import FLITS, SharedBandwidth, TokenBucket, arrived_flit
+from sim.models.link import FRACTION_BITS, sent_flit
+from sim.models.shared_bandwidth import FLITS, SharedBandwidth, TokenBucket
 from tb.drivers.stream import StreamSource, never
 from tb.runner import simulate
 
@@ -104,7 +104,7 @@ async def what_arrives_shares_one_link(dut):
         await RisingEdge(dut.clk)
     for port in PORTS:
         getattr(dut, f"arrived__{port}").value = 0
-    assert arrived_flit(CONFIG)["flit"].offset == 1
+    assert sent_flit(CONFIG)["flit"].offset == 1
     for _ in range(20_000):
         if len(seen) == sum(map(len, given)):
             break
