@@ -37,11 +37,8 @@ _WORDS = [
     Word.ROW_BYTES,
     Word.PITCH,
     Word.WF_STRIDE,
-    Word.BASE_LOW,
-    Word.BASE_HIGH,
-    Word.LIMIT_LOW,
-    Word.LIMIT_HIGH,
 ]
+_BOUNDS = [Word.BASE_LOW, Word.BASE_HIGH, Word.LIMIT_LOW, Word.LIMIT_HIGH]
 
 
 @dataclass(frozen=True)
@@ -188,22 +185,24 @@ class DmaEngine(wiring.Component):
                         self.blocks.ready.eq(self.armed & queue.i.ready),
                         queue.i.valid.eq(self.armed & self.blocks.valid & ~straight),
                     ]
+        upcoming = Signal(kept)
+        m.d.sync += chosen.eq(upcoming)
         with m.Switch(next_port):
             for number, queue in enumerate(queues):
                 with m.Case(number):
-                    m.d.comb += queue.o.ready.eq(waiting.any())
-                    m.d.sync += chosen.eq(queue.o.payload)
+                    m.d.comb += [queue.o.ready.eq(waiting.any()), upcoming.eq(queue.o.payload)]
         for queue in queues:
             m.d.comb += queue.i.payload.eq(incoming)
             with m.If(~self.armed):
                 m.d.comb += queue.o.ready.eq(1)
         with m.If(~waiting.any()):
-            m.d.sync += chosen.eq(incoming)
+            m.d.comb += upcoming.eq(incoming)
         m.d.sync += [
             chosen_valid.eq(self.armed & (waiting.any() | (straight & self.blocks.valid & self.blocks.ready))),
             chosen_port.eq(Mux(waiting.any(), next_port, port)),
         ]
-        self._walk(m, walkers, reader, chosen, chosen_valid, chosen_port)
+        bounds = self._bounds(m, upcoming.block.range)
+        self._walk(m, walkers, reader, chosen, chosen_valid, chosen_port, bounds)
         return Cat(stored, chosen_valid).any()
 
     def _port(self, m: Module) -> Signal:
@@ -233,6 +232,7 @@ class DmaEngine(wiring.Component):
         chosen: data.View,
         chosen_valid: Signal,
         chosen_port: Signal,
+        bounds: data.View,
     ) -> None:
         """Describe the chosen block to the walker of its port, which takes it in this cycle."""
         m.submodules.table = table = RangeTable(self._config, _WORDS)
@@ -248,7 +248,7 @@ class DmaEngine(wiring.Component):
             reader.coming.eq(transfer.label),
         ]
         inside = transfer.inside
-        self._describe(m, transfer, chosen.block, table)
+        self._describe(m, transfer, chosen.block, table, bounds)
         for number, walker in enumerate(walkers):
             begins = Signal(name=f"begins_{number}")
             m.d.comb += [
@@ -279,10 +279,10 @@ class DmaEngine(wiring.Component):
                         record.wf.eq(walker.sectors.payload.tile),
                     ]
 
-    def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable) -> None:
+    def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable, bounds: data.View) -> None:
         """The transfer that `block` is, by its range's words."""
         row_bytes = Signal(16)
-        row_sectors = self._row_sectors(m, block)
+        row_sectors = Signal(ROW_SECTORS_BITS)
         wfs = Signal(TILES_BITS)
         present = Signal(TILES_BITS)
         geometry, label = transfer.geometry, transfer.label
@@ -293,6 +293,7 @@ class DmaEngine(wiring.Component):
             transfer.va.eq(block.va),
             transfer.tile.eq(block.wf),
             transfer.tiles.eq(Mux(present < table.grouping.block_wfs, present, table.grouping.block_wfs)),
+            row_sectors.eq(Mux(block.right, bounds.right, bounds.body)),
             geometry.row_sectors.eq(row_sectors),
             geometry.last_bytes.eq(row_bytes[:5]),
             geometry.rows.eq(table.rows.full),
@@ -307,38 +308,43 @@ class DmaEngine(wiring.Component):
             label.count.eq(table.control.sends),
         ]
         va_bits = self._config.va_sector_bits
-        base, limit = Signal(va_bits), Signal(va_bits)
-        room = Signal(signed(va_bits + 2))
+        room, below = Signal(signed(va_bits + 2)), Signal(signed(va_bits + 1))
         m.d.comb += [
-            base.eq(Cat(table.base_low, table.base_high)),
-            limit.eq(Cat(table.limit_low, table.limit_high)),
-            transfer.limit.eq(limit),
-            room.eq(limit - block.va - row_sectors),
+            room.eq(bounds.limit - block.va - row_sectors),
+            below.eq(bounds.limit - row_sectors),
+            transfer.last_row.eq(below),
             transfer.inside.eq(
                 table.control.valid
-                & (block.va >= base)
-                & (block.va < limit)
+                & (block.va >= bounds.base)
                 & (room >= 0)
-                & in_window(self._config, self.window, base)
-                & ends_in_window(self._config, self.window, limit)
+                & in_window(self._config, self.window, bounds.base)
+                & ends_in_window(self._config, self.window, bounds.limit)
             ),
         ]
 
-    def _row_sectors(self, m: Module, block: data.View) -> Signal:
-        """Sectors in a row of `block`, from a memory that keeps them beside the table: rounding up takes too long."""
-        both = data.StructLayout({"body": ROW_SECTORS_BITS, "right": ROW_SECTORS_BITS})
-        m.submodules.row_sectors = kept = Memory(shape=both, depth=self._config.ranges, init=[])
+    def _bounds(self, m: Module, index: Value) -> data.View:
+        """Where the range of the block that is chosen next begins and ends, and the sectors in its rows (0 is 1): in
+        registers, because reading and comparing do not fit into one cycle."""
+        config = self._config
+        rows = data.StructLayout({"body": ROW_SECTORS_BITS, "right": ROW_SECTORS_BITS})
+        m.submodules.bounds = table = RangeTable(config, _BOUNDS)
+        m.submodules.row_sectors = kept = Memory(shape=rows, depth=config.ranges, init=[])
         write, read = kept.write_port(), kept.read_port(domain="comb")
         said = RowBytes(self.ranges.data)
-        sectors = Signal(ROW_SECTORS_BITS)
+        va = Messages(config).va
+        found = Signal(data.StructLayout({"base": va, "limit": va, **{name: field.shape for name, field in rows}}))
         m.d.comb += [
+            table.write.eq(self.ranges),
+            table.index.eq(index),
             write.addr.eq(self.ranges.index),
             write.en.eq(self.ranges.valid & (self.ranges.word == Word.ROW_BYTES.value)),
-            *(
-                write.data[name].eq((said[name] + SECTOR_BYTES - 1) >> SECTOR_BYTES.bit_length() - 1)
-                for name in ("body", "right")
-            ),
-            read.addr.eq(block.range),
-            sectors.eq(Mux(block.right, read.data.right, read.data.body)),
+            read.addr.eq(index),
         ]
-        return sectors
+        m.d.sync += [
+            found.base.eq(Cat(table.base_low, table.base_high)),
+            found.limit.eq(Cat(table.limit_low, table.limit_high)),
+        ]
+        for name in ("body", "right"):
+            m.d.comb += write.data[name].eq((said[name] + SECTOR_BYTES - 1) >> SECTOR_BYTES.bit_length() - 1)
+            m.d.sync += found[name].eq(Mux(read.data[name] == 0, 1, read.data[name]))
+        return found

@@ -48,8 +48,8 @@ def label_layout(parameters: MessageParameters) -> data.StructLayout:
 
 
 def transfer_layout(parameters: MessageParameters) -> data.StructLayout:
-    """`tiles` tiles from number `tile` on, whose first sector is `va`. Counts of 0 act as 1. Nothing of it is read
-    from sector `limit` on, and nothing at all if its first row is not `inside` its range."""
+    """`tiles` tiles from number `tile` on, whose first sector is `va`. Counts of 0 act as 1. No row of it that begins
+    behind sector `last_row` is read, and nothing at all if the first one is not `inside` its range."""
     messages = Messages(parameters)
     return data.StructLayout(
         {
@@ -57,7 +57,7 @@ def transfer_layout(parameters: MessageParameters) -> data.StructLayout:
             "tile": messages.wf,
             "tiles": unsigned(TILES_BITS),
             "geometry": Geometry,
-            "limit": messages.va,
+            "last_row": messages.va,
             "inside": unsigned(1),
             "label": label_layout(parameters),
         }

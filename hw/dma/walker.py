@@ -14,9 +14,9 @@ class Walker(wiring.Component):
 
     Ports: `transfers`; `sectors`, in order; `label`: of the transfer that they belong to; `stop`: the transfer ends
     with the packet that is begun; `leaves`: in the cycle before it ended early, because its next row, from `next_va`
-    on, does not end below its limit (addresses only grow, and the first row is below it). Latency: a transfer taken in
-    cycle c has its first sector in c + 1. Rate: one sector a cycle, without bubbles between rows, tiles and transfers;
-    `transfers.ready` therefore depends on `sectors.ready`.
+    on, is behind its last one (addresses only grow). Latency: a transfer taken in cycle c has its first sector in
+    c + 1. Rate: one sector a cycle, without bubbles between rows, tiles and transfers; `transfers.ready` therefore
+    depends on `sectors.ready`.
     """
 
     def __init__(self, config: MessageParameters):
@@ -53,7 +53,7 @@ class Walker(wiring.Component):
         walk = Signal(self._walk_layout())
         geometry = Signal(Geometry)
         label = Signal.like(self.label)
-        limit = Signal(self._config.va_sector_bits)
+        last_row = Signal(self._config.va_sector_bits)
         walking = Signal()
         sector = self.sectors.payload
         load = Signal()
@@ -79,13 +79,13 @@ class Walker(wiring.Component):
         with m.Else():
             m.d.comb += sector.mask.eq(Const(0xFFFFFFFF, 32))
 
-        inside = self._advance(m, walk, geometry, limit, step, row_end, tile_end)
+        inside = self._advance(m, walk, geometry, last_row, step, row_end, tile_end)
         leaves = Signal()
         m.d.comb += [leaves.eq(step & row_end & ~sector.end & ~inside), self.next_va.eq(walk.va)]
         m.d.sync += self.leaves.eq(leaves)
         with m.If(load):
             self._load(m, walk, geometry, label)
-            m.d.sync += [walking.eq(self.transfers.payload.inside), limit.eq(self.transfers.payload.limit)]
+            m.d.sync += [walking.eq(self.transfers.payload.inside), last_row.eq(self.transfers.payload.last_row)]
         with m.Elif((step & (sector.end | (sector.packet_end & self.stop))) | leaves):
             m.d.sync += walking.eq(0)
         return m
@@ -112,26 +112,26 @@ class Walker(wiring.Component):
         m: Module,
         walk: data.View,
         geometry: data.View,
-        limit: Signal,
+        last_row: Signal,
         step: Signal,
         row_end: Signal,
         tile_end: Signal,
     ) -> Signal:
-        """With `step`, stand on the next sector. Returns whether the next row is below `limit`."""
+        """With `step`, stand on the next sector. Returns whether the next row begins at `last_row` or
+        before."""
         next_row = Signal(self._config.va_sector_bits)
         next_tile = Signal(self._config.va_sector_bits)
         next_number = Signal(TILES_BITS)
-        room = signed(self._config.va_sector_bits + 3)
+        room = signed(self._config.va_sector_bits + 2)
         row_room, tile_room = Signal(room), Signal(room)
         inside = Signal()
-        row_sectors = Mux(geometry.row_sectors == 0, 1, geometry.row_sectors)
         m.d.comb += [
             next_row.eq(walk.row_va + geometry.pitch),
             next_tile.eq(walk.tile_va + geometry.stride),
             next_number.eq(walk.tile + 1),
-            # Sums of all at once, with carries: what goes around the end of the address space is not below.
-            row_room.eq(limit - walk.row_va - geometry.pitch - row_sectors),
-            tile_room.eq(limit - walk.tile_va - geometry.stride - row_sectors),
+            # With carries: what goes around the end of the address space is behind it.
+            row_room.eq(last_row - walk.row_va - geometry.pitch),
+            tile_room.eq(last_row - walk.tile_va - geometry.stride),
             inside.eq(Mux(tile_end, tile_room, row_room) >= 0),
         ]
         with m.If(step):

@@ -2,7 +2,7 @@
 
 from amaranth import Cat, Mux, Signal
 from amaranth.hdl import Value
-from amaranth.lib.data import View
+from amaranth.lib.data import StructLayout, View
 
 from hw.abort import EpochAbort
 from hw.address_map import (
@@ -145,28 +145,35 @@ def dma_isolation(b: Bench) -> None:
     b.assume(dut.window.as_value() == window)
     walker = block.component("walker_0")
     walk, geometry = block.view("walker_0.walk", walker._walk_layout()), block.view("walker_0.geometry", Geometry)
-    walking, kept_limit = block.signal("walker_0.walking"), block.signal("walker_0.limit")
+    walking, last_row = block.signal("walker_0.walking"), block.signal("walker_0.last_row")
     number = walker.label.range
+    chosen = block.component("walker_0").transfers.payload.label.range
 
-    def bound(name: str) -> Value:
-        low, high = block.word(f"table.{name}_low", number), block.word(f"table.{name}_high", number)
+    def bound(name: str, index: Value) -> Value:
+        low, high = block.word(f"bounds.{name}_low", index), block.word(f"bounds.{name}_high", index)
         return Cat(low, high)[: config.va_sector_bits]
 
-    base, limit = bound("base"), bound("limit")
+    base, limit = bound("base", number), bound("limit", number)
     control = Control(block.word("table.control", number))
     in_memory = in_window(config, dut.window, base) & ends_in_window(config, dut.window, limit)
+    bits = config.va_sector_bits
+    found = block.view("found", StructLayout({"base": bits, "limit": bits, "body": 12, "right": 12}))
     read = dut.reads[0]
     va = read.payload.va
     b.claim(implies(read.valid, control.valid & (va >= base) & (va < limit)))
     b.claim(implies(read.valid, in_window(config, dut.window, va)))
     row = Mux(geometry.row_sectors == 0, 1, geometry.row_sectors)
     left = Mux(walk.sectors_left == 0, 1, walk.sectors_left)
-    b.invariant(implies(walking, control.valid & (kept_limit == limit)))
+    b.invariant(implies(walking, control.valid & (last_row + row <= limit)))
     b.invariant(implies(walking, in_memory))
     b.invariant(implies(walking, (walk.row_va >= base) & (walk.tile_va >= base)))
     b.invariant(implies(walking, (walk.va >= base) & (walk.va + left <= limit)))
-    b.invariant(implies(walking, walk.row_va + row <= limit))
-    b.invariant(implies(block.signal("chosen_valid"), ~walking))
+    b.invariant(implies(walking, walk.row_va <= last_row))
+    chosen_valid = block.signal("chosen_valid")
+    for name in ("base", "limit"):
+        b.invariant(implies(chosen_valid, found[name] == bound(name, chosen)))
+    b.invariant(implies(chosen_valid, (found.body != 0) & (found.right != 0)))
+    b.invariant(implies(chosen_valid, ~walking))
     b.invariant((block.signal("chosen_port") == 0) & (block.signal("reader.turn") == 0))
     b.cover(read.valid & (va == limit - 1) & (geometry.row_sectors == 3))
     b.cover(dut.faults.valid & (dut.faults.payload.va == limit))
