@@ -42,6 +42,9 @@ DmaBlock = Annotated[int, typer.Option(help="WF tiles in a DMA block, 1 to 8; 0:
 Stalls = Annotated[
     int, typer.Option(help="Idle cycles forced on every interface, percent, 0 to 90.", metavar="PERCENT")
 ]
+BitErrors = Annotated[
+    float, typer.Option(help="Probability that a bit on a link is wrong, 0 to 0.001.", metavar="RATE")
+]
 Seed = Annotated[int, typer.Option(help="Of the operands and of every random choice.", metavar="NUMBER")]
 StarvationLimit = Annotated[
     int, typer.Option(help="Cycles communication may be held back; 0: no limit.", metavar="CYCLES")

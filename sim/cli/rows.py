@@ -83,6 +83,7 @@ def figure_lines(result: Result) -> list[str]:
         "data": wrong,
         "DRAM-queue occupancy": f"mean {result['occupancy_mean']}, peak {result['occupancy_peak']}",
         "link utilisation": "-" if result["link_utilisation"] is None else f"{100 * result['link_utilisation']:.1f} %",
+        **_link_errors(result),
         "Tracker": f"{tracker['hits']:,} hits, {tracker['evictions']:,} evictions, {tracker['refetches']:,} refetches, "
         f"peak {tracker['peak_occupancy']:,} entries, {tracker['triggers']:,} triggers",
         "trigger latency": f"at most {latency} cycles" if latency else "n/a: nothing was sent by DMA",
@@ -91,6 +92,15 @@ def figure_lines(result: Result) -> list[str]:
         f"({result['kilocycles_per_second']:,.0f} kcycles/s, Python {100 * seconds['python_share']:.1f} %)",
     }
     return [f"  {name:<22}{text}" for name, text in figures.items()]
+
+
+def _link_errors(result: Result) -> dict[str, str]:
+    """What happened on links with bit errors."""
+    seen = result.get("link_errors")
+    if not result["spec"].get("bit_errors") or not seen:
+        return {}
+    text = f"{seen['flipped_bits']:,} bits wrong, {seen['damaged']:,} flits and messages thrown away"
+    return {"link errors": f"{text}, {seen['replays']:,} replays"}
 
 
 def _bandwidth(result: Result) -> str:

@@ -12,7 +12,7 @@ from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.compiler import backing_sectors, needs, workgroup_stride
 from sim.errors import UsageError
 from sim.experiments.hardware import configuration, with_room
-from sim.experiments.job import Build, Job, arrays_at, compiled_ring, program_of, results_of
+from sim.experiments.job import Build, Job, arrays_at, compiled_ring, program_of, results_of, slowed_down
 from sim.experiments.spec import Spec
 from sim.experiments.user_arrays import load_inputs, padded
 from sim.experiments.variants import POLICIES, THRESHOLDS
@@ -179,6 +179,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
             "fill": spec.initial == "zeroing",
             "alone": spec.alone,
             "stall": _stalls(spec),
+            "bit_errors": (spec.bit_errors, spec.seed),
             "timeout": _timeout(spec, config, cycles, link, arrays),
             "late_cycles": spec.late_cycles,
             "doorbells": False,
@@ -196,6 +197,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
 def _timeout(spec: Spec, config: Configuration, cycles: int, link: float, array: int) -> int:
     """Cycles after which the run is given up."""
     timeout = int((2 * cycles + 3 * link + 60 * array + 200_000) * (1 + 12 * spec.stalls / 100))
+    timeout = int(timeout * slowed_down(spec.bit_errors))
     if config.link_receive_packets * 8 * SECTOR_BYTES < 2 * config.link_latency * config.link_bytes_per_cycle:
         timeout += array * (2 * config.link_latency + 100) * 4
     return timeout

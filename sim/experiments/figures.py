@@ -153,6 +153,11 @@ def figures(spec: Spec, job: Job, work: Work, outcome: Outcome) -> dict[str, Any
             round(max(status["link_busy"]) / max(status["done_cycles"], 1), 4) if overlapped else None
             for status in statuses
         ],
+        "link_errors": {
+            "flipped_bits": outcome.flipped_bits,
+            "damaged": sum(count for name, count in total.items() if name.endswith("_damaged")),
+            "replays": sum(count for name, count in total.items() if name.endswith("_replays")),
+        },
         "tracker": {
             "accesses": peak["tracker_accesses"],
             "hits": min(counts["tracker_hits"] for counts in registers),

@@ -80,6 +80,13 @@ def program_of(spec: Spec, wrong_order: bool = False) -> Program:
     return beside_independent_gemm(made) if spec.independent else made
 
 
+def slowed_down(bit_errors: float) -> float:
+    """How many times as long a run may take on links with so many errors a bit, at the most: a packet of 9 flits that
+    is damaged costs a round trip, the time of some ten packets, and so does each that is damaged again."""
+    damaged = 1 - (1 - bit_errors) ** (9 * 320)
+    return 1 + 20 * damaged / (1 - damaged)
+
+
 def laid_out(made: Program, tilings: Mapping[str, Tiling]) -> dict[str, Placement]:
     """Where the arrays of `made` lie, one after another, their chunks cut as `tilings` says."""
     found, base = {}, ARRAY_BASE

@@ -21,7 +21,7 @@ from sim.collectives.program import Part, Program
 from sim.errors import UsageError
 from sim.experiments.array_model import INPUT_BASE, INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
 from sim.experiments.hardware import EARLY_GATE, configuration, with_room
-from sim.experiments.job import Build, Held, Job, compiled, laid_out, program_of
+from sim.experiments.job import Build, Held, Job, compiled, laid_out, program_of, slowed_down
 from sim.experiments.spec import Spec
 from sim.experiments.tensors import tensors_of
 from sim.experiments.variants import POLICIES, THRESHOLDS
@@ -256,7 +256,12 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             "fill": False,
             "alone": False,
             "stall": round(spec.stalls / 100 * 256),
-            "timeout": int((2 * compute + 3 * link + 60 * span + 200_000) * (1 + 12 * spec.stalls / 100)),
+            "bit_errors": (spec.bit_errors, spec.seed),
+            "timeout": int(
+                (2 * compute + 3 * link + 60 * span + 200_000)
+                * (1 + 12 * spec.stalls / 100)
+                * slowed_down(spec.bit_errors)
+            ),
             "late_cycles": spec.late_cycles,
             "doorbells": any(doorbells),
             "phases": phases,

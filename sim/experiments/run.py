@@ -54,7 +54,7 @@ class Outcome:
     `sampler.sv` of rank 0; `reduced[r]`: what rank r holds of its result, as bit patterns, None without data;
     `logs[r]`: its column commands (:func:`sim.simulator.command_log.read_log`), None when they were not wanted;
     `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator;
-    `recordings`: of every rank, when it was asked for."""
+    `recordings`: of every rank, when it was asked for; `flipped_bits`: bits that arrived wrong on links."""
 
     ranks: list[dict[str, Any]]
     samples: np.ndarray
@@ -65,6 +65,7 @@ class Outcome:
     model: Path
     logs: list[np.ndarray] | None = None
     recordings: tuple[Recording, ...] = ()
+    flipped_bits: int = 0
 
 
 def run_job(
@@ -129,7 +130,10 @@ def run_job(
         python=processor_seconds() - worked - result["processor_seconds"],
     )
     alone = max(result["alone"], default=0)
-    return Outcome(result["ranks"], samples, result["finished"], reduced, alone, seconds, model, logs, recordings)
+    return Outcome(
+        *(result["ranks"], samples, result["finished"], reduced, alone, seconds, model, logs, recordings),
+        flipped_bits=result["flipped_bits"],
+    )
 
 
 def _write_inputs(job: Job, folder: Path, threads: int, waves: bool) -> list[str]:

@@ -47,11 +47,13 @@ reads."""
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "int32": 4}
 DTYPES = tuple(ELEMENT_BYTES)
 LARGEST_SIDE = 1 << 20
+MOST_BIT_ERRORS = 1e-3
+"""Of the bits on a link; a packet of 9 flits then arrives whole once in twenty times."""
 PROGRAM_FIELDS = ("dtype", "op", "first_touch", "direction")
 """Options of programs that are fields of a spec."""
 ARRAY_FIELDS = (
     *("dtype", "op", "tile", "wfs", "dma_block", "direction", "initial", "stalls", "schedule", "alone", "overflow"),
-    *("late_rank", "late_cycles", "bug", "inputs", "choices", "independent"),
+    *("bit_errors", "late_rank", "late_cycles", "bug", "inputs", "choices", "independent"),
 )
 """What full-size kernels do not know: they have these at their defaults."""
 
@@ -96,7 +98,8 @@ class Spec:
 
     Of the array generator, and of programs: `dtype`, `op`; `tile`, rows and columns of a WG tile; `wfs`, wavefronts it
     is cut into by rows; `dma_block`, WF tiles of a DMA block (0: all of a WG); `direction`, `initial`, `schedule`;
-    `stalls`, share of idle cycles forced on every interface in percent; `alone`: the GEMM is first run by itself, which
+    `stalls`, share of idle cycles forced on every interface in percent; `bit_errors`, probability that a bit on a link
+    is wrong; `alone`: the GEMM is first run by itself, which
     the figures of overlap need; `overflow`: the run is wrong unless the Tracker fills up and evicts; with
     `late_cycles`, rank `late_rank` is armed so much later than the others; `bug`: a fault of
     :data:`sim.experiments.hardware.BUGS`; `inputs`: npz file with the arrays that are reduced, of which `shape`
@@ -132,6 +135,7 @@ class Spec:
     direction: str = "cw"
     initial: str = "first-touch"
     stalls: int = 0
+    bit_errors: float = 0.0
     schedule: str = "staggered"
     alone: bool = True
     overflow: bool = False
@@ -241,6 +245,9 @@ class Spec:
         if self.dma_block > self.wfs:
             raise UsageError(f"dma-block must be at most wfs ({self.wfs}), got {self.dma_block}")
         _range("stalls", self.stalls, 0, 90)
+        if not isinstance(self.bit_errors, int | float) or not 0 <= self.bit_errors <= MOST_BIT_ERRORS:
+            raise UsageError(f"bit-errors must be from 0 to {MOST_BIT_ERRORS}, got {self.bit_errors!r}")
+        object.__setattr__(self, "bit_errors", float(self.bit_errors))
         _range("late-rank", self.late_rank, 0, self.gpus - 1)
         _range("late-cycles", self.late_cycles, 0, (1 << 31) - 1)
         configuration(self.preset, dict(self.settings), gpus=self.gpus)

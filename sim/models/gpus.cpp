@@ -9,6 +9,7 @@
 // Called as `gpus SESSION PLUSARGS...` in the folder of the run. SESSION has a line "NAME NUMBERS..." for each of:
 //   gpus, threads, quantum, epoch    fill, alone, stall, timeout, late_cycles, doorbells    phase_NAME: its first command
 //   flits, messages: receiving GPU, its port, sending GPU, its port, cycles from output to input
+//   bit_errors: how many of 10^12 bits on wires are wrong, seed
 //   mirrored: receiving GPU and port whose flits are rewritten (`mirror.h`, by +mirror_*)    waves: the file is to be written
 // The host's program is program.hex, its answers go to answers.txt, what the run left to result.json.
 
@@ -24,6 +25,7 @@
 #include <string>
 
 #include "Vgpu.h"
+#include "bit_errors.h"
 #include "bits.h"
 #include "gpu_ports.h"
 #include "host.h"
@@ -66,10 +68,12 @@ struct Session {
     }
 };
 
-// A port of a GPU by which words leave, and the wires that begin there.
+// A port of a GPU by which words leave, so many bits behind the one that says whether there are any; the wire that begins
+// there, and its errors.
 struct Output {
-    int first;
-    std::vector<Wire*> wires;
+    int first, bits;
+    Wire* wire;
+    BitErrors errors;
 };
 
 // A port of a GPU by which words of a wire come in.
@@ -163,10 +167,9 @@ public:
         model.clk = 1;
         model.eval();
         trouble |= bad();
-        for (const Output& output : leaving) {
+        for (Output& output : leaving) {
             const uint32_t* const words = outputs() + output.first;
-            if (words[0] & 1)
-                for (Wire* const wire : output.wires) wire->send(now, words);
+            if (words[0] & 1) output.errors.damage(output.wire->send(now, words), 1, output.bits);
         }
     }
 
@@ -207,6 +210,9 @@ public:
             gpus[rank] = std::make_unique<Gpu>(rank, context);
         });
         read_mirror(*gpus[0]->context);
+        const Numbers& errors = session.all("bit_errors").at(0);
+        rate = static_cast<double>(errors.at(0)) * 1e-12;
+        seed = errors.at(1);
         join("flits", ports::LINK_IN, ports::LINK_OUT, FLIT_WORDS);
         join("messages", ports::MESSAGES_IN, ports::MESSAGES_OUT, MESSAGE_WORDS);
         for (const Numbers& end : session.all("mirrored"))
@@ -295,6 +301,14 @@ public:
         }
     }
 
+    // Bits that arrived other than they were sent.
+    uint64_t flipped() const {
+        uint64_t sum = 0;
+        for (const auto& gpu : gpus)
+            for (const Output& output : gpu->leaving) sum += output.errors.flipped;
+        return sum;
+    }
+
     std::string statuses() const {
         std::string list;
         for (const auto& gpu : gpus) list += (list.empty() ? "\"" : ", \"") + gpu->status() + "\"";
@@ -328,7 +342,8 @@ private:
             if (line.at(4) < quantum) throw std::runtime_error("a quantum is longer than the delay of a wire");
             Wire* const wire = wires.emplace_back(std::make_unique<Wire>(line.at(4), words)).get();
             receiver.arriving.push_back({inputs[line.at(1)].low / 32, words, wire, false});
-            sender.leaving.push_back({outputs[line.at(3)].low / 32, {wire}});
+            const Field port = outputs[line.at(3)];
+            sender.leaving.push_back({port.low / 32, port.width - 1, wire, BitErrors{rate, seed << 32 | wires.size()}});
         }
     }
 
@@ -394,6 +409,8 @@ private:
     std::FILE* const answers;
     Host host;
     Mirror mirror;
+    double rate = 0;
+    uint64_t seed = 0;
     std::vector<std::unique_ptr<Gpu>> gpus;
     std::vector<std::unique_ptr<Wire>> wires;
 #if VM_TRACE
@@ -454,7 +471,7 @@ void run(System& system, const Session& session) {
     system.advance(5);
     std::ofstream result{"result.json"};
     result << "{\"finished\": " << (finished ? "true" : "false") << ", \"alone\": " << alone << ", \"ranks\": " << ranks
-           << ", \"seconds\": {\"program\": " << programmed - started << ", \"simulate\": " << simulated - programmed
+           << ", \"flipped_bits\": " << system.flipped() << ", \"seconds\": {\"program\": " << programmed - started << ", \"simulate\": " << simulated - programmed
            << ", \"read\": " << wall() - simulated << "}, \"processor_seconds\": " << processor() - worked << "}\n";
     if (!result.flush()) throw std::runtime_error("result.json cannot be written");
 }

@@ -20,11 +20,12 @@ public:
         payloads.resize(capacity * words);
     }
 
-    void send(uint64_t now, const uint32_t* payload) {
+    // Where it lies until it arrives.
+    uint32_t* send(uint64_t now, const uint32_t* payload) {
         const uint64_t place = sent % capacity;
         times[place] = now + delay;
-        std::memcpy(&payloads[place * words], payload, words * sizeof(uint32_t));
         ++sent;
+        return static_cast<uint32_t*>(std::memcpy(&payloads[place * words], payload, words * sizeof(uint32_t)));
     }
 
     void exchange() { known = sent; }

@@ -37,7 +37,7 @@ CPP = ["-CFLAGS", "-std=c++20", "-LDFLAGS", "-pthread"]
 EXECUTABLE = "Vgpu"
 """File of the simulator in its folder."""
 SYSTEM_SOURCES = ("gpus.cpp", "recorder.cpp")
-SYSTEM_HEADERS = ("bits.h", "host.h", "mirror.h", "team.h", "wire.h")
+SYSTEM_HEADERS = ("bit_errors.h", "bits.h", "host.h", "mirror.h", "team.h", "wire.h")
 MEMORY_SOURCES = ("hbm_array.sv", "clock_gate.sv", "sampler.sv", "recorder.sv")
 ARRAY_SOURCES = ("source_array.sv", "seeded_bug.sv")
 PLAN_SOURCES = ("plan_memory.sv", "model_memory.sv")

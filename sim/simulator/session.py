@@ -20,7 +20,8 @@ def session_text(
     quantum: int = 0,
     waves: bool = False,
 ) -> str:
-    """The file for GPUs of `config` in `topology`: numbers of `session`, and its phases.
+    """The file for GPUs of `config` in `topology`: numbers of `session`, its phases, and `bit_errors`, the rate of the
+    wires and the seed by which they come.
 
     They are advanced on `threads` threads, `quantum` cycles at a time, at most a link's latency, which 0 stands for;
     one after the other, cycle by cycle, with `waves`.
@@ -32,9 +33,11 @@ def session_text(
         "quantum": 1 if waves else quantum or latency,
         "epoch": latency,
     }
-    numbers |= {name: int(value) for name, value in session.items() if name != "phases"}
+    numbers |= {name: int(value) for name, value in session.items() if name not in ("phases", "bit_errors")}
     numbers |= {f"phase_{name}": start for name, start in session["phases"].items()}
     lines = [f"{name} {value}" for name, value in numbers.items()]
+    rate, seed = session.get("bit_errors", (0.0, 0))
+    lines.append(f"bit_errors {round(rate * 1e12)} {seed}")
     lines += wires(topology, latency + CROSSING)
     if topology.gpus == 1:
         # One GPU alone is its own neighbour.
