@@ -56,6 +56,9 @@ class Node(wiring.Component):
         self._messages = messages
         self.probes = [Signal(ControllerEvents, name=f"probe_{channel}") for channel in range(config.channels)]
         """What each channel's controller does; not a port, for simulation models that stand around the node."""
+        self.remote_room = [Signal(config.links, name=f"remote_room_{channel}") for channel in range(config.channels)]
+        """By channel a bit per link port: remote stores that leave by it would hold up nothing behind them; as for
+        `probes`."""
         super().__init__(
             {
                 **RegisterFile.axi_members(),
@@ -141,6 +144,7 @@ class Node(wiring.Component):
         connect(m, tracker.blocks, dma.blocks)
         connect(m, tracker.launches, flipped(self.launches))
         connect(m, tracker.spill_requests, spill.requests)
+        m.d.comb += [port.eq(room) for port, room in zip(self.remote_room, packetizer.room, strict=True)]
         connect(m, dma.slots, links.sources[DMA])
         connect(m, packetizer.slots, links.sources[STORES])
         for index in range(config.links):

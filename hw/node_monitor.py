@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from .counters import Counter, Counting, peak
 from .messages import MessageParameters
-from .range_table import RangeWrite, Word
+from .range_table import Control, RangeWrite, Word
 
 LATENCY_COUNTERS = (
     Counter(
@@ -27,7 +27,7 @@ class CollectiveState(wiring.Component):
     A pulse on `arm` ends the epoch that is armed and calls for epoch `number`: it waits until nothing of an older epoch
     is left in the node (`drained`, which must be low while `armed`), clears the Tracker (`clear`, until `cleared`),
     then sets `armed`; `arming` meanwhile. `epoch` is the number of the epoch that is or was armed last; it changes with
-    `armed` and at no other time. `done` when every range programmed with a WF_TOTAL is in
+    `armed` and at no other time. `done` when every valid range programmed with a WF_TOTAL is in
     `range_done`, the DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out
     (`idle`); `done_rises` is its first cycle; `running` from arming to done. `called`: number of the epoch last called
     for; `locked`: one is armed or called for, or the last one is not `drained`. `disarm` ends the epoch in any state,
@@ -62,16 +62,19 @@ class CollectiveState(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        expected = Signal(self._ranges)
-        with m.If(self.ranges.valid & (self.ranges.word == Word.WF_TOTAL.value)):
-            for index in range(self._ranges):
-                with m.If(self.ranges.index == index):
-                    m.d.sync += expected[index].eq(self.ranges.data != 0)
+        valid = Signal(self._ranges)
+        tracked = Signal(self._ranges)
+        for index in range(self._ranges):
+            with m.If(self.ranges.valid & (self.ranges.index == index)):
+                with m.If(self.ranges.word == Word.CONTROL.value):
+                    m.d.sync += valid[index].eq(Control(self.ranges.data).valid)
+                with m.If(self.ranges.word == Word.WF_TOTAL.value):
+                    m.d.sync += tracked[index].eq(self.ranges.data != 0)
         finished = Signal()
         m.d.comb += [
             finished.eq(
                 self.armed
-                & ((expected & ~self.range_done) == 0)
+                & ((valid & tracked & ~self.range_done) == 0)
                 & (self.sent_blocks == self.expected_blocks)
                 & self.idle
             ),

@@ -11,6 +11,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from ..messages import Messages
+from ..primitives.clock_enable import sleeping_submodule
 from ..send_table import WG_OFFSET_BITS, SendWrite
 from .flit_buffer import FlitBuffer
 from .issue import PacketIssue
@@ -105,7 +106,8 @@ class Egress(wiring.Component):
         senders, buffers = [], []
         for port in range(parameters.links):
             sender, buffer = PortSender(parameters), FlitBuffer(parameters)
-            m.submodules[f"sender_{port}"], m.submodules[f"buffer_{port}"] = sender, buffer
+            m.submodules[f"sender_{port}"] = sender
+            sleeping_submodule(m, f"buffer_{port}", buffer)
             m.d.comb += [
                 sender.timers.eq(self.timers),
                 sender.message.eq(self.messages[port]),

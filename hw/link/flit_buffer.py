@@ -13,8 +13,9 @@ class FlitBuffer(wiring.Component):
     """`output_flits` flits, the oldest of them on the wire.
 
     Ports: `room`: a flit may be asked for; depends on `tx.ready`; `asked`: it is; `coming`, `flit`: what was asked for
-    comes, in turn; `tx`: the same with its check; `empty`: the wire has taken all that was asked for. Latency 1 cycle;
-    rate one flit a cycle, if there is a flit more than cycles from `asked` to `coming`.
+    comes, in turn; `tx`: the same with its check; `empty`: the wire has taken all that was asked for; `wake`: see
+    :mod:`hw.primitives.clock_enable`. Latency 1 cycle; rate one flit a cycle, if there is a flit more than cycles from
+    `asked` to `coming`.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -28,6 +29,7 @@ class FlitBuffer(wiring.Component):
                 "flit": In(layout),
                 "tx": Out(stream.Signature(layout)),
                 "empty": Out(1),
+                "wake": Out(1),
             }
         )
 
@@ -47,6 +49,7 @@ class FlitBuffer(wiring.Component):
             after.eq(used - taken),
             self.room.eq((owed != depth) | taken),
             self.empty.eq(owed == 0),
+            self.wake.eq(self.asked | self.coming | taken),
         ]
         m.d.sync += [used.eq(after + self.coming), owed.eq(owed - taken + self.asked)]
         for place, flit in enumerate(held):

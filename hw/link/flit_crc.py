@@ -12,7 +12,7 @@ and of random words one in 2^24 is not. `python -m tb.flit_crc_sweep` enumerates
 
 from functools import cache
 
-from amaranth.hdl import Cat, Const, Value
+from amaranth.hdl import Cat, Value
 
 CHECK_BITS = 24
 POLYNOMIAL = 0x5D6DCB
@@ -41,10 +41,16 @@ def crc_taps(bits: int) -> tuple[int, tuple[int, ...]]:
     return int(f"{constant:024b}"[::-1], 2), tuple(taps)
 
 
+def _parity(word: Value, tap: int) -> Value:
+    """Parity of the bits of `word` in `tap`. They are picked one by one: Verilator takes seven times as long over a
+    word with a mask, which it builds anew piece by piece."""
+    return Cat(word[place] for place in range(len(word)) if tap >> place & 1).xor()
+
+
 def flit_check(message: Value) -> Value:
     """The check of `message`, all bits of a flit below its check."""
     constant, taps = crc_taps(len(message))
-    parities = [(message & Const(tap, len(message))).xor() for tap in taps]
+    parities = [_parity(message, tap) for tap in taps]
     return Cat(~parity if constant >> place & 1 else parity for place, parity in enumerate(parities))
 
 
@@ -55,7 +61,6 @@ def flit_is_clean(flit: Value) -> Value:
     wrong = []
     for place, tap in enumerate(taps):
         # One parity over message and check bit: the comparison costs no level of its own.
-        covered = Const(tap | 1 << (bits + place), len(flit))
-        parity = (flit & covered).xor()
+        parity = _parity(flit, tap | 1 << (bits + place))
         wrong.append(~parity if constant >> place & 1 else parity)
     return ~Cat(wrong).any()

@@ -43,6 +43,9 @@ class StorePacketizer(wiring.Component):
     def __init__(self, config: PacketizerParameters):
         self._config = config
         self._messages = messages = Messages(config)
+        self.room = [Signal(config.links, name=f"room_{channel}") for channel in range(config.channels)]
+        """By channel a bit per port: its queue is at most half full. Not a port, see :attr:`hw.node.Node.remote_room`.
+        """
         super().__init__(
             {
                 "stores": In(stream.Signature(messages.remote_store)).array(config.channels),
@@ -159,6 +162,7 @@ class StorePacketizer(wiring.Component):
                     queue.i.payload.continues.eq(self._continues(stores.payload, expected)),
                     queue.i.valid.eq(stores.valid & here),
                 ]
+                m.d.comb += self.room[channel][port].eq(queue.level <= config.remote_queue_depth // 2)
                 with m.If(here):
                     m.d.comb += stores.ready.eq(queue.i.ready)
         return queues

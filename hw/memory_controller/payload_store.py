@@ -16,12 +16,11 @@ from .parameters import ControllerParameters
 
 
 def count_ones(mask: Value) -> Value:
-    """Population count of a 32-bit vector, by adding neighbouring fields."""
-    pairs = Signal.like(mask)
-    value: Value = mask
-    for width, pattern in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF), (16, 0x0000FFFF)):
-        value = ((value & pattern) + ((value >> width) & pattern))[: len(pairs)]
-    return value[:6]
+    """Number of ones of `mask`, as a tree of adders."""
+    counts = list(mask)
+    while len(counts) > 1:
+        counts = [sum(counts[place + 1 : place + 2], counts[place]) for place in range(0, len(counts), 2)]
+    return counts[0]
 
 
 def identity_layout(config: ControllerParameters) -> data.StructLayout:

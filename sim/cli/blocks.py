@@ -16,10 +16,12 @@ from sim.errors import UsageError
 from sim.experiments.catalogue import recorded
 from sim.experiments.hardware import configuration, parse_settings
 from sim.experiments.spec import DTYPES, OPERATIONS
+from sim.experiments.spec import TOPOLOGIES as SIMULATED
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS
 from sim.files import cannot_write, check_folder
 from sim.simulator.prerequisites import require_simulator
 from sim.topologies.known import TOPOLOGIES
+from sim.workloads.machines import machines
 from sim.workloads.table import WORKLOADS
 
 SHOWN_MISMATCHES = 10
@@ -84,7 +86,7 @@ def verilog(
 def show_list(
     as_json: Annotated[bool, typer.Option("--json", help="For programs instead of people.")] = False,
 ) -> None:
-    """Show presets, workloads, policies, collectives and topologies."""
+    """Show presets, workloads, policies, collectives, topologies and machines."""
     presets = {
         name: {
             "channels": config.channels,
@@ -110,6 +112,27 @@ def show_list(
     collectives = {
         name: {"summary": known.summary, "topologies": list(known.topologies)} for name, known in PROGRAMS.items()
     }
+    known_machines = {
+        name: {
+            "compute_units": machine.compute_units,
+            "tflops": machine.tflops,
+            "memory_tb_per_s": machine.memory_tb_per_s,
+            "channels": machine.channels,
+            "cycle_ns": round(machine.cycle_ns, 3),
+            "llc_mib": machine.llc_mib,
+            "links": machine.links,
+            "link_gb_per_s": machine.link_gb_per_s,
+            "tile": list(machine.tile),
+            "source": machine.source,
+            "gemm": {
+                "efficiency": machine.gemm.efficiency,
+                "fixed_depth": machine.gemm.fixed_depth,
+                "fit": machine.gemm.fit,
+                "worst": machine.gemm.worst,
+            },
+        }
+        for name, machine in machines().items()
+    }
     if as_json:
         typer.echo(
             json.dumps(
@@ -121,6 +144,8 @@ def show_list(
                     "variants": list(VARIANTS),
                     "collectives": collectives,
                     "topologies": {name: known.summary for name, known in TOPOLOGIES.items()},
+                    "simulated_topologies": list(SIMULATED),
+                    "machines": known_machines,
                 },
                 indent=1,
             )
@@ -141,9 +166,17 @@ def show_list(
     for name, known in PROGRAMS.items():
         table.add_row(name, known.summary, ", ".join(known.topologies))
     console.print(table)
-    table = Table("topology", "links of a GPU", title="Topologies")
+    table = Table("topology", "links of a GPU", "simulated", title="Topologies")
     for name, wired in TOPOLOGIES.items():
-        table.add_row(name, wired.summary)
+        table.add_row(name, wired.summary, "yes" if name in SIMULATED else "no")
+    console.print(table)
+    columns = ("units", "TFLOP/s", "DRAM TB/s", "cycle ns", "links GB/s", "GEMM off")
+    table = Table(Column("machine", no_wrap=True), *columns, title="Machines (sim/workloads/data/machines.toml)")
+    for name, machine in machines().items():
+        numbers = machine.compute_units, machine.tflops, machine.memory_tb_per_s, machine.cycle_ns
+        worst = "" if machine.gemm.worst is None else f"{100 * machine.gemm.worst:.1f} %"
+        links = f"{machine.links} {machine.link_gb_per_s:g}"
+        table.add_row(name, *(f"{value:.4g}" for value in numbers), links, worst)
     console.print(table)
     console.print(f"Policies: {', '.join(POLICIES)}; thresholds of mca: {', '.join(THRESHOLDS)}")
     console.print(f"Variants of full-size runs: {', '.join(VARIANTS)}")

@@ -38,6 +38,8 @@ IDENTITY = {
     DataType.INT32: {AluOperation.MIN: 0x7FFFFFFF, AluOperation.MAX: 0x80000000},
 }
 """Element bit patterns that leave the other operand as it is; a sum starts from (positive) zero."""
+MOST_RINGS = 64
+"""Of a region's doorbell. A host that rings all regions of 16 GPUs in turns keeps within its program."""
 _ACCESS = {words.Access.STORE: Access.STORE, words.Access.UPDATE: Access.UPDATE}
 
 
@@ -210,7 +212,7 @@ def compile_program(
     expected = sum(item.tiling.blocks(block_wfs) * len(item.region.sends) for item in tracked)
     writes = [
         register_write(config, "rank", rank=rank),
-        *link_writes(config, [topology.source(rank, port) for port in range(topology.ports)]),
+        *link_writes(config, [topology.source(rank, port) for port in range(topology.ports)], topology.shared),
         register_write(config, "epoch", epoch=epoch),
         *wide_writes(config, "spill_base", backing or 0),
         register_write(config, "spill_sectors", spill_sectors=0 if backing is None else table),
@@ -224,11 +226,7 @@ def compile_program(
     return NodeProgram(
         rank=rank,
         writes=tuple(writes),
-        doorbells=tuple(
-            tuple(doorbell_writes(config, item.index, item.wg_base, item.tiling.workgroups))
-            for item in ranges
-            if item.region.doorbell
-        ),
+        doorbells=tuple(_doorbells(config, ranges, block_wfs)),
         ranges=tuple(ranges),
         expected_blocks=expected,
         expected_triggers=sum(item.tiling.wf_tiles for item in tracked),
@@ -266,6 +264,31 @@ def _ranges(
         entries += trigger_entries(config, place.tiling, block_wfs) if region.updates else 0
         sends += len(region.sends)
     return ranges
+
+
+def _doorbells(config: Configuration, ranges: Sequence[Range], block_wfs: int) -> Iterator[tuple[Write, ...]]:
+    """The writes of each ring. Regions that are sent to different peers first are rung in turns, a few workgroups at a
+    time: ready blocks reach the ports' queues in one line, and those of one region alone would fill the queue of one
+    port while the others have nothing to do."""
+    lines: dict[int | None, list[Range]] = {}
+    for item in ranges:
+        if item.region.doorbell:
+            lines.setdefault(next((send.peer for send in item.region.sends), None), []).append(item)
+    rings = (_pieces(config, line, block_wfs if len(lines) > 1 else None) for line in lines.values())
+    for turn in itertools.zip_longest(*rings):
+        yield from (tuple(writes) for writes in turn if writes is not None)
+
+
+def _pieces(config: Configuration, line: Sequence[Range], block_wfs: int | None) -> Iterator[list[Write]]:
+    """The rings of some regions, one after another: of as many blocks as can wait for a port, but not more than
+    :data:`MOST_RINGS` of a region; whole regions without `block_wfs`."""
+    for item in line:
+        count = workgroups = item.tiling.workgroups
+        if block_wfs is not None:
+            blocks = -(-item.tiling.wfs // block_wfs)
+            count = max(1, config.dma_blocks // blocks, -(-workgroups // MOST_RINGS))
+        for first in range(0, workgroups, count):
+            yield doorbell_writes(config, item.index, item.wg_base + first, min(count, workgroups - first))
 
 
 def _fill(program: Program, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, int], ...], int]:

@@ -168,9 +168,9 @@ class Traffic:
 class Program:
     """A collective on `gpus` ranks.
 
-    `regions(rank)`, whose doorbells the host rings in this order; `kernels(rank)` what the compute units store, the
-    kernel that produces the data first, each on slots of its own; `result(rank)` what the rank is left with;
-    `lies(rank)`: parts that hold the rank's data before the program starts.
+    `regions(rank)`, whose doorbells the host rings in this order, those for different peers in turns; `kernels(rank)`
+    what the compute units store, the kernel that produces the data first, each on slots of its own; `result(rank)` what
+    the rank is left with; `lies(rank)`: parts that hold the rank's data before the program starts.
 
     A rank's inputs are, one after another, what each of its kernels without gates stores, all its parts in the order of
     their numbers, split by split; then what lies in memory. `golden` is a model that knows nothing of programs: from

@@ -1,10 +1,12 @@
 """Compares two files of results figure by figure, wall time aside: of `make sim`, a sweep, a point, or a report.
 
 Reads files of results (:mod:`sim.experiments.results`), those of schema 1 (a list of scenarios or of points, or one
-point), and the summary of a report. A figure that only one of the two has is listed, but is no difference.
+point), and the summary of a report. Runs are compared under their names; two files of one run each are compared
+whatever was run, and their settings too. A figure that only one of the two has is listed, but is no difference.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,34 +45,74 @@ LISTS = {
 Figures = dict[str, Any]
 """Name of a figure, its parts joined by dots, -> value."""
 
+Runs = dict[str, tuple[Figures, Figures]]
+"""Name of a run -> its figures, and its settings. A report has one run, without a name."""
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """`different`: (where, value, other value) of figures that differ; `only`: (where, "first" or "second") of those
-    that one file has; `equal`: how many agree."""
+    """`settings`: (where, value, other value) of what was run that differs; `different`: the same of figures, the
+    greatest ratio first; `agreeing`: (where, value) of figures that agree; `only`: (where, "first" or "second") of
+    those that one file has."""
 
+    settings: list[tuple[str, Any, Any]] = field(default_factory=list)
     different: list[tuple[str, Any, Any]] = field(default_factory=list)
+    agreeing: list[tuple[str, Any]] = field(default_factory=list)
     only: list[tuple[str, str]] = field(default_factory=list)
-    equal: int = 0
+
+    @property
+    def equal(self) -> int:
+        """How many figures agree."""
+        return len(self.agreeing)
 
 
 def compare(first: Path, second: Path) -> Comparison:
     """What differs between two files. Raises :class:`UsageError` when one of them is none that can be compared."""
-    one, other = _figures_in(first), _figures_in(second)
-    different, only, equal = [], [], 0
+    found = Comparison()
+    one, other = _runs_in(first), _runs_in(second)
+    if len(one) == len(other) == 1:
+        ((_, one_settings),), ((_, other_settings),) = one.values(), other.values()
+        for name in one_settings:
+            # Of schema 1, not all are known.
+            if name in other_settings and one_settings[name] != other_settings[name]:
+                found.settings.append((name, one_settings[name], other_settings[name]))
+        if found.settings:
+            one, other = ({"": run} for runs in (one, other) for run in runs.values())
+    _compare_figures(_together(one), _together(other), found)
+    found.different.sort(key=lambda difference: -ratio(*difference[1:]))
+    return found
+
+
+def _compare_figures(one: Figures, other: Figures, found: Comparison) -> None:
     for name in dict.fromkeys((*one, *other)):
         if name not in one or name not in other:
             # A figure that does not apply may be left out.
             if one.get(name, other.get(name)) is not None:
-                only.append((name, "first" if name in one else "second"))
+                found.only.append((name, "first" if name in one else "second"))
         elif one[name] == other[name]:
-            equal += 1
+            found.agreeing.append((name, one[name]))
         else:
-            different.append((name, one[name], other[name]))
-    return Comparison(different, only, equal)
+            found.different.append((name, one[name], other[name]))
 
 
-def _figures_in(path: Path) -> Figures:
+def ratio(one: Any, other: Any) -> float:
+    """How many times as large the larger of two figures is; infinite if one is 0, or they are no two numbers of one
+    sign."""
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other)):
+        return math.inf
+    return max(one / other, other / one) if one * other > 0 else math.inf
+
+
+def _together(runs: Runs) -> Figures:
+    """The figures of all runs, under the name of each if it has one."""
+    return {
+        f"{name}: {key}" if name else key: value
+        for name, (figures, _) in runs.items()
+        for key, value in figures.items()
+    }
+
+
+def _runs_in(path: Path) -> Runs:
     try:
         content = json.loads(path.read_text())
     except OSError as error:
@@ -78,22 +120,20 @@ def _figures_in(path: Path) -> Figures:
     except ValueError as error:
         raise UsageError(f"{path} is not JSON") from error
     if isinstance(content, Mapping) and "headline" in content:
-        return dict(_leaves(content))
-    found: Figures = {}
-    names: set[str] = set()
+        return {"": (dict(_leaves(content)), {})}
+    found: Runs = {}
     try:
-        for name, figures in _runs(content, path):
-            if name in names:
+        for name, figures, settings in _runs(content, path):
+            if name in found:
                 raise UsageError(f"{path} has two results called {name}")
-            names.add(name)
-            found |= {f"{name}: {key}": value for key, value in figures.items()}
+            found[name] = figures, settings
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path} is no file of results, or a damaged one") from error
     return found
 
 
-def _runs(content: Any, path: Path) -> Iterator[tuple[str, Figures]]:
-    """(Name, figures) of every result."""
+def _runs(content: Any, path: Path) -> Iterator[tuple[str, Figures, Figures]]:
+    """(Name, figures, settings) of every result."""
     if isinstance(content, Mapping):
         content = content.get("results", [content.get("result", content)])
     if not isinstance(content, Sequence) or isinstance(content, str):
@@ -102,12 +142,13 @@ def _runs(content: Any, path: Path) -> Iterator[tuple[str, Figures]]:
         if not isinstance(entry, Mapping):
             raise UsageError(f"{path} is no file of results")
         if "spec" in entry:
-            yield _spec_name(entry["spec"]), dict(_leaves(entry))
+            yield _spec_name(entry["spec"]), dict(_leaves(entry)), dict(_leaves(entry["spec"], without=()))
         elif "point" in entry:
             figures = entry.get("result", entry) or {}
-            yield _point_name(entry["point"]), dict(_leaves(figures))
+            yield _point_name(entry["point"]), dict(_leaves(figures)), dict(_leaves(entry["point"], without=()))
         elif "name" in entry:
-            yield entry["name"], dict(_renamed(entry))
+            settings = {name: entry[name] for name in IDENTITY if name in entry}
+            yield entry["name"], dict(_renamed(entry)), settings
         else:
             raise UsageError(f"{path} is no file of results")
 
@@ -132,16 +173,18 @@ def _renamed(scenario: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield RENAMED.get(name, name), value
 
 
-def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(
+    value: Mapping[str, Any], prefix: str = "", without: Sequence[str] = (*WALL_TIME, *ABOUT)
+) -> Iterator[tuple[str, Any]]:
     for name, item in value.items():
-        if name in WALL_TIME or name in ABOUT:
+        if name in without:
             continue
         path = prefix + name
         if isinstance(item, Mapping):
-            yield from _leaves(item, f"{path}.")
+            yield from _leaves(item, f"{path}.", without)
         elif path in LISTS:
             for number, entry in enumerate(item):
                 told = " ".join(str(entry[key]) for key in LISTS[path]) or str(number)
-                yield from _leaves(entry, f"{path}[{told}].")
+                yield from _leaves(entry, f"{path}[{told}].", without)
         else:
             yield path, item

@@ -205,6 +205,7 @@ def _plans(
             number,
             laid,
             Operands(depth, INPUT_BASE, INPUT_SECTORS, cycles),
+            topology(spec.topology, spec.gpus),
             slots=WORKGROUP_SLOTS,
             order=spec.tile_order or "rows",
             block_wfs=spec.dma_block or spec.wfs,

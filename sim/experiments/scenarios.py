@@ -136,7 +136,8 @@ def _program(collective: str, gpus: int, rows: int, columns: int = 40, depth: in
 FINE = {"fine": True}
 # All on one hardware, that of `paper` with more ranges, whose GPUs run plans. Some are what a published system does, as
 # far as a ring goes: FLUX takes tiles rank-shifted, with gates for each tile row; Pallas' collective matmul waits for
-# whole shards; ConCCL sends by doorbell beside a GEMM that has nothing to do with it.
+# whole shards; ConCCL sends by doorbell beside a GEMM that has nothing to do with it; Uncut-GEMMs fetch tiles along a
+# chain and reduce C lazily. Three GPUs on a ring have all links of a mesh.
 _PROGRAM_RUNS = (
     _program("ring-all-gather-gemm", 4, 20, 40, 40, choices=FINE, dtype="int32", tile_order="shifted", label="-flux"),
     _program("ring-reduce-scatter", 4, 20, 40, 32, tile_order="shifted", label="-flux"),
@@ -149,6 +150,11 @@ _PROGRAM_RUNS = (
     _program("ring-reduce-scatter-both", 4, 40, dma_block=1),
     _program("ring-all-reduce", 3, 20, 40, 32, choices={"residual": True}, label="-residual"),
     _program("broadcast-chain", 3, 20, choices={"pieces": 3, "root": 1}),
+    _program("broadcast-chain", 3, 20, 40, 32, choices={"pieces": 3, "gemm": True}, label="-uncut"),
+    _program("broadcast-tree", 3, 20, choices={"pieces": 2}),
+    _program("direct-all-gather", 3, 20),
+    _program("direct-all-reduce", 3, 20, 40, 32, dtype="int32"),
+    _program("direct-all-gather-gemm", 3, 20, 40, 40, choices=FINE, dtype="int32"),
     _program("all-to-all", 3, 20, dtype="fp32"),
     _program("all-to-all-dma", 3, 20),
     _program("all-to-all-dma", 2, 20, depth=32, independent=True, label="-conccl"),

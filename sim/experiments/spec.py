@@ -22,7 +22,7 @@ from sim.workloads.program_plans import TILE_ORDERS as PROGRAM_ORDERS
 COLLECTIVES = tuple(PROGRAMS)
 ARRAY_COLLECTIVES = ("ring-reduce-scatter", "ring-all-gather", "ring-all-reduce")
 """Those of compute model array; the first one is the only one of full-size kernels."""
-TOPOLOGIES = ("ring", "ring-one-way", "mesh")
+TOPOLOGIES = ("ring", "ring-one-way", "mesh", "ideal-switch")
 """Those that can be simulated; all but the first one with compute model program."""
 ARRAY, KERNELS, TRACE, PROGRAM = "array", "kernels", "trace", "program"
 COMPUTE_MODELS = (ARRAY, KERNELS, TRACE, PROGRAM)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from math import ceil
 
-from hw.config import Configuration
+from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
 from hw.messages import Policy, Threshold
 from hw.range_table import ENTRY_WORDS, Word
 from hw.registers.map import PEERS_PER_REGISTER, SEND_BASE, WINDOW_BASE, Kind, find_register
@@ -24,6 +25,13 @@ def range_writes(config: Configuration, index: int, words: Mapping[Word, int]) -
     return [(control, 0), *body, (control, words[Word.CONTROL])]
 
 
+def retire_writes(config: Configuration, first: int) -> list[Write]:
+    """Writes that make the ranges from `first` on invalid: what a longer program before left there matches no access,
+    and the node does not wait for it."""
+    between("range index", first, 0, config.ranges)
+    return [(WINDOW_BASE + 4 * (index * ENTRY_WORDS + Word.CONTROL), 0) for index in range(first, config.ranges)]
+
+
 def send_writes(config: Configuration, index: int, words: Mapping[SendWord, int]) -> list[Write]:
     """Register writes that program send `index`, to be made before those of a range that names it."""
     between("send index", index, 0, config.sends - 1)
@@ -33,9 +41,10 @@ def send_writes(config: Configuration, index: int, words: Mapping[SendWord, int]
     return [(entry + 4 * word, value) for word, value in words.items()]
 
 
-def link_writes(config: Configuration, sources: Sequence[int | None]) -> list[Write]:
+def link_writes(config: Configuration, sources: Sequence[int | None], shared: bool = False) -> list[Write]:
     """Writes that say whose packets the link ports take, by port (None: everybody's; ports behind the last one are
-    joined to nothing), and the times for links of `link_latency`, where reset's are too short."""
+    joined to nothing), and the times for links of `link_latency`, where reset's are too short. `shared`: what a port
+    sends may wait on the way for all that the other ports of its receiver can take."""
     between("link ports of the topology", len(sources), 0, config.links)
     values: dict[str, dict[str, int]] = {}
     for port, rank in enumerate(sources):
@@ -44,9 +53,11 @@ def link_writes(config: Configuration, sources: Sequence[int | None]) -> list[Wr
             values.setdefault(f"link_peers_{port // PEERS_PER_REGISTER}", {}).update(fields)
     writes = [register_write(config, register, **fields) for register, fields in values.items()]
     round_trip = 2 * config.link_latency
+    flits = len(sources) * config.link_receive_packets * INTERLEAVE_SECTORS if shared else 0
+    queued = ceil(flits * SECTOR_BYTES / config.link_bytes_per_cycle)
     for register, least in (
         ("link_silence", round_trip),
-        ("link_retry", 2 * round_trip),
+        ("link_retry", 2 * round_trip + queued),
         ("link_dead", 4 * round_trip),
     ):
         if least > find_register(config, register).reset:

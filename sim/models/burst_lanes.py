@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
 from hw.messages import Access, Messages, TrafficClass
 from hw.primitives.queue import Queue
+from hw.primitives.round_robin import next_in_turn
 from sim.models.plan_layout import MAX_SLOTS, Kernel
 from sim.models.read_tags import ReadTags
 
@@ -154,19 +155,22 @@ class RequestLane(wiring.Component):
     """Requests of one channel, one a cycle.
 
     Ports: `rank`: whose operands are stored; `base`: first sector of the output; `traffic_classes`: of requests, by
-    side; `reads`, `stores`, `remote`: bursts; `pace`: a remote store may go, `remote_sent`: one goes. A remote store
-    that may go goes first, then reads, for which somebody waits, then stores, for which nobody does; `requests`,
-    `responses`: the node's; `sent_store`: a store was taken, by side; `got_read`, `got_slot`: a read came back;
-    `error`: it was refused; `gathered`: of what came back, see `gathered_checker.sv`.
+    side; `reads`, `stores`, and by link port `remote`: bursts; `room`: the node has
+    room for a remote store of that port, so that it holds up no read behind it. Such a store goes first, those of the
+    ports in turns, then reads, for which somebody waits, then stores, for which nobody does; `requests`, `responses`:
+    the node's; `sent_store`: a store was taken, by side; `got_read`, `got_slot`: a read came back; `error`: it was
+    refused; `gathered`: of what came back, see `gathered_checker.sv`.
 
     With `source_sectors` the data of stores is that many sectors of the file +source=<prefix> of the rank, in the order
     of their addresses from `base` on, and reads of a gathered array are compared; without, it is the function of
     (rank, sector) that `operand_array.sv` documents.
     """
 
-    def __init__(self, config: Configuration, source_sectors: int = 0):
+    def __init__(self, config: Configuration, source_sectors: int = 0, ports: int = 1):
+        """Remote stores leave by the first `ports` link ports."""
         self._messages = messages = Messages(config)
         self._source_sectors = source_sectors
+        self._ports = ports
         super().__init__(
             {
                 "rank": In(6),
@@ -174,9 +178,8 @@ class RequestLane(wiring.Component):
                 "traffic_classes": In(TrafficClass).array(2),
                 "reads": In(stream.Signature(Burst)),
                 "stores": In(stream.Signature(Burst)),
-                "remote": In(stream.Signature(Burst)),
-                "pace": In(1),
-                "remote_sent": Out(1),
+                "remote": In(stream.Signature(Burst)).array(ports),
+                "room": In(ports),
                 "requests": Out(stream.Signature(messages.compute_request)),
                 "responses": In(stream.Signature(messages.compute_response)),
                 "sent_store": Out(2),
@@ -191,7 +194,8 @@ class RequestLane(wiring.Component):
         m = Module()
         advance = Signal()
         sources = []
-        for name, port in (("reads", self.reads), ("stores", self.stores), ("remote", self.remote)):
+        remote_ports = ((f"remote_{number}", port) for number, port in enumerate(self.remote))
+        for name, port in (("reads", self.reads), ("stores", self.stores), *remote_ports):
             m.submodules[f"{name}_queue"] = queue = Queue(Burst, 4)
             connect(m, flipped(port), queue.i)
             place = Signal(3, name=f"{name}_place")
@@ -202,16 +206,21 @@ class RequestLane(wiring.Component):
             with m.If(go):
                 m.d.sync += place.eq(Mux(ended, 0, place + 1))
             sources.append((queue.o.valid, burst, place, go, ended))
-        read_valid, store_valid, remote_valid = (source[0] for source in sources)
+        read_valid, store_valid = (source[0] for source in sources[:2])
         use_remote = Signal()
+        may_go = Signal(self._ports)
+        turn, before = Signal(range(self._ports)), Signal(range(self._ports))
         m.submodules.tags = tags = ReadTags()
         m.d.comb += [
-            use_remote.eq(remote_valid & self.pace),
+            may_go.eq(Cat(source[0] for source in sources[2:]) & self.room),
+            use_remote.eq(may_go.any()),
             sources[0][3].eq(advance & read_valid & tags.free & ~use_remote),
             sources[1][3].eq(advance & store_valid & ~use_remote & ~read_valid),
-            sources[2][3].eq(advance & use_remote),
-            self.remote_sent.eq(sources[2][3]),
+            *(source[3].eq(advance & may_go[number] & (turn == number)) for number, source in enumerate(sources[2:])),
         ]
+        next_in_turn(m, "comb", turn, may_go, before)
+        with m.If(advance & use_remote):
+            m.d.sync += before.eq(turn)
 
         draft = Signal(self._messages.compute_request)
         draft_valid = Signal()

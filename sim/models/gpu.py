@@ -10,7 +10,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import Configuration
-from hw.link.wire import FlitKind, flit_layout, message_layout
+from hw.link.wire import FlitKind, message_layout
 from hw.messages import RowCommand
 from hw.near_bank import BankGroupUnit
 from hw.node import Node
@@ -27,6 +27,7 @@ from sim.models.link import LinkModel
 from sim.models.recorded_events import SAMPLED, QueueEvent
 from sim.models.recorder import Recorded, recorder
 from sim.models.seeded_bugs import FaultyBankGroup, FaultyNode
+from sim.models.shared_bandwidth import SharedBandwidth, arrived_flit
 from sim.models.stalls import Stalls
 from sim.models.timing_checker import TimingChecker
 from sim.models.workgroup_engine import WorkgroupEngine
@@ -74,17 +75,20 @@ class Gpu(wiring.Component):
         source_sectors: int = 0,
         seeded_bugs: bool = False,
         plans: bool = False,
+        shared: bool = False,
     ):
         """With `source_sectors` the compute units store arrays of that size that were loaded; without, numbers that
         depend on the place. They are a :class:`WorkgroupEngine`, which runs plans, without `source_sectors` or with
-        `plans`, otherwise a :class:`GemmEngine`. With `seeded_bugs` a run may switch on one of
+        `plans`, otherwise a :class:`GemmEngine`. With `shared` all link ports together have the bandwidth of one link,
+        each way. With `seeded_bugs` a run may switch on one of
         :data:`sim.models.seeded_bugs.SEEDED_BUGS`."""
         self._config = config
         self._seeded_bugs = seeded_bugs
         self._storage_sectors = storage_sectors
         self._source_sectors = source_sectors
         self._plans = plans or not source_sectors
-        flit = data.StructLayout({"valid": unsigned(1), "flit": flit_layout(config)})
+        self._shared = shared
+        flit = arrived_flit(config)
         super().__init__(
             {
                 **RegisterFile.axi_members(),
@@ -144,6 +148,7 @@ class Gpu(wiring.Component):
             arrivals = [flit.valid & (flit.flit.kind == FlitKind.DATA) for flit in self.link_in]
             m.d.comb += [
                 gemm.node_done.eq(node.done),
+                *(port.eq(room) for port, room in zip(gemm.remote_room, node.remote_room, strict=True)),
                 gemm.arrival.eq(Cat(arrivals).any()),
                 gemm.link_busy.eq(self.status.link_busy[0]),
                 self.status.spans.eq(gemm.spans),
@@ -178,17 +183,24 @@ class Gpu(wiring.Component):
             violations.append(checker.violation)
             rules.append(checker.rule)
             strays.append(hbm.stray != 0)
+        if self._shared:
+            m.submodules.bounds = bounds = SharedBandwidth(config)
         for index in range(config.links):
             m.submodules[f"link_{index}"] = link = LinkModel(config)
-            port = node.link[index]
-            connect(m, port.tx, link.tx)
+            port, arrived = node.link[index], self.link_in[index]
+            if self._shared:
+                connect(m, port.tx, bounds.tx[index])
+                connect(m, bounds.onto[index], link.tx)
+                connect(m, bounds.rx[index], port.rx)
+                m.d.comb += bounds.arrived[index].eq(arrived)
+            else:
+                connect(m, port.tx, link.tx)
+                m.d.comb += [port.rx.valid.eq(arrived.valid), port.rx.payload.eq(arrived.flit)]
             m.d.comb += [
                 link.stall.eq(stalls.stop[index + 1]),
                 self.link_out[index].valid.eq(link.rx.valid),
                 self.link_out[index].flit.eq(link.rx.payload),
                 link.rx.ready.eq(1),
-                port.rx.valid.eq(self.link_in[index].valid),
-                port.rx.payload.eq(self.link_in[index].flit),
                 self.messages_out[index].eq(port.rx_messages),
                 link.rx_messages.eq(self.messages_in[index]),
                 port.tx_messages.eq(link.tx_messages),

@@ -34,7 +34,6 @@ Kernel = data.StructLayout(
         "active": unsigned(1),
         "after_done": unsigned(1),
         "arrive": unsigned(24),
-        "ports": unsigned(4),
         "rows": unsigned(8),
         "pitch": unsigned(16),
         "wf_stride": unsigned(24),
@@ -47,11 +46,9 @@ Kernel = data.StructLayout(
 steps; with `stepped` the step file says what a step fetches and whom it waits for, else it fetches all. `traffic_class`
 is that of its accesses; `active` raises the node's `kernel_active`; with `after_done` it begins when the node's
 collective is done. It ends when all its stores are taken and `arrive` sectors have come over the link in all. Its tiles
-are cut into WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile. Its remote stores
-leave by so many `ports`. With
-`beside` the kernels after it do not wait for its end, and run on slots of their own; a second one that says so waits
-for the first. Its workgroups wait for gates as lines `first_wait` to `first_wait + waits - 1` of the file of waits
-say."""
+are cut into WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile. With `beside` the
+kernels after it do not wait for its end, and run on slots of their own; a second one that says so waits for the first.
+Its workgroups wait for gates as lines `first_wait` to `first_wait + waits - 1` of the file of waits say."""
 
 Workgroup = data.StructLayout(
     {
@@ -70,6 +67,7 @@ Workgroup = data.StructLayout(
         "row_sectors": unsigned(8),
         "last_bytes": unsigned(6),
         "remote": unsigned(1),
+        "port": unsigned(4),
         "rows": unsigned(9),
         "data": unsigned(28),
     }
@@ -78,9 +76,9 @@ Workgroup = data.StructLayout(
 `a_va`, `b_va` (`a_last`, `b_last` in the last step). It begins `not_before` cycles after its kernel, and not before
 `wait` sectors have come over the link in all; its first step begins `lead_cycles` later at the earliest, a step takes
 `step_cycles`. Its tile, at `store_va`, is output tile `wg`, `row_sectors` to a row, of whose last sector `last_bytes`
-are stored; it has `rows` rows in all, which fill its WF tiles one after another. `remote`: the stores go to the
-neighbour, at the pace of the link. `data`: distance from where a sector is stored to where its data is taken from: the
-splits of a GEMM store other addends to the same place."""
+are stored; it has `rows` rows in all, which fill its WF tiles one after another. `remote`: the stores leave by link
+port `port`, as it has room. `data`: distance from where a sector is stored to where its data is taken from:
+the splits of a GEMM store other addends to the same place."""
 
 Wait = data.StructLayout({"workgroup": unsigned(14), "gate": unsigned(10), "launches": unsigned(16)})
 """Workgroup number `workgroup` of a kernel, and so all after it, does not begin before `launches` launch events have

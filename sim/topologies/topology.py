@@ -25,6 +25,11 @@ class Routes(Protocol):
         """Link ports of a GPU."""
         ...
 
+    @property
+    def shared(self) -> bool:
+        """Whether all ports of a GPU together have the bandwidth of one link."""
+        ...
+
     def port(self, rank: int, peer: int) -> int | None:
         """The port by which packets of `rank` for `peer` leave; None when no link leads there."""
         ...

@@ -105,7 +105,6 @@ def gemm_kernel(
             "stepped": 1,
             "traffic_class": TrafficClass.GEMM.value,
             "active": 1,
-            "ports": 1,
             "rows": tiling.wf_rows,
             "pitch": tiling.pitch_sectors,
             "wf_stride": tiling.wf_rows * tiling.pitch_sectors,
@@ -194,7 +193,6 @@ class _Pieces:
                 "traffic_class": traffic_class.value,
                 "after_done": int(after_done),
                 "arrive": self.received + self.arriving * self.layer.chunk_sectors,
-                "ports": 1,
                 "rows": 1,
             },
             workgroups={

@@ -14,6 +14,7 @@ from hw.messages import TrafficClass
 from sim.collectives.program import Kernel, Part, Program, ProgramError, Via
 from sim.host.tiling import Tiling
 from sim.models.plan_layout import GATES
+from sim.topologies.topology import Routes
 from sim.workloads.kernel_plans import KernelPlan
 
 LARGEST_READ = 255
@@ -89,6 +90,7 @@ def program_kernel(
     number: int,
     arrays: Mapping[str, Laid],
     operands: Operands,
+    topology: Routes,
     *,
     slots: int,
     order: str,
@@ -102,7 +104,7 @@ def program_kernel(
     kernel = program.kernels(rank)[number]
     tiles = list(_tiles(kernel, arrays, order, rank, program.gpus))
     tilings = [arrays[part.array].tiling for part, _, _ in tiles]
-    straight = {region.part for region in program.regions(rank) if region.via is Via.STORE}
+    ports = _ports(program, rank, topology)
     down, across = np.array([divmod(tile, tiling.tiles_across) for (_, tile, _), tiling in zip(tiles, tilings)]).T
     if len({(tiling.pitch_sectors, tiling.wf_rows) for tiling in tilings}) > 1:
         raise ProgramError(f"kernel {kernel.name} of {program.name} stores arrays that are cut in different ways")
@@ -124,7 +126,6 @@ def program_kernel(
             "steps": steps,
             "traffic_class": TrafficClass.GEMM.value,
             "active": 1,
-            "ports": max(1, _ports(program, rank, straight)),
             "rows": tiling.wf_rows,
             "pitch": tiling.pitch_sectors,
             "wf_stride": tiling.wf_rows * tiling.pitch_sectors,
@@ -142,7 +143,8 @@ def program_kernel(
             "b_last": b_all - b_all // steps * (steps - 1),
             "row_sectors": row_sectors,
             "last_bytes": row_bytes - 32 * (row_sectors - 1),
-            "remote": np.array([part in straight for part, _, _ in tiles]).astype(int),
+            "remote": np.array([part in ports for part, _, _ in tiles]).astype(int),
+            "port": np.array([ports.get(part, 0) for part, _, _ in tiles]),
             "rows": rows,
             "data": np.array([first_data + split * data_span for _, _, split in tiles]),
         },
@@ -153,9 +155,11 @@ def program_kernel(
     )
 
 
-def _ports(program: Program, rank: int, straight: set[Part]) -> int:
-    """Ports that stores of a rank leave by: each peer has one."""
-    return len({send.peer for region in program.regions(rank) if region.part in straight for send in region.sends})
+def _ports(program: Program, rank: int, topology: Routes) -> dict[Part, int]:
+    """The link port by which the stores of a rank leave, for each part that they go straight to a peer from: the first
+    one, where they go to several."""
+    straight = [region for region in program.regions(rank) if region.via is Via.STORE]
+    return {region.part: topology.port(rank, region.sends[0].peer) or 0 for region in straight}
 
 
 def _rows_of_a(

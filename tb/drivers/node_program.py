@@ -1,4 +1,4 @@
-"""A ring of whole nodes that runs a program of `sim.collectives`, its doorbells rung by the host."""
+"""Whole nodes that run programs of `sim.collectives`, their doorbells rung by the host."""
 
 import random
 from collections.abc import Mapping
@@ -12,9 +12,10 @@ from hw.registers.map import find_register
 from sim.collectives.compiler import NodeProgram, Placement, compile_program, workgroup_numbers
 from sim.collectives.program import Part, Program
 from sim.host.range_entries import range_words
-from sim.host.register_writes import Write, doorbell_writes, range_writes
+from sim.host.register_writes import Write, doorbell_writes, range_writes, retire_writes
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
+from sim.topologies.topology import Topology
 from tb.drivers.node_ring import ARRAY, RingBench
 from tb.drivers.payload import pack
 
@@ -25,23 +26,34 @@ LOADED = 200
 
 
 class ProgramBench(RingBench):
-    """The host and the compute units of ring `dut` for `program`, whose chunks have `tiling`; arrays lie one after
-    another. A chunk's data is an array of (rows, columns)."""
+    """The host and the compute units of `dut`, a ring without `topology`, for `program`, whose chunks have `tiling`;
+    arrays lie one after another. A chunk's data is an array of (rows, columns)."""
 
-    def __init__(self, dut, config: Configuration, program: Program, tiling: Tiling):
+    def __init__(self, dut, config: Configuration, program: Program, tiling: Tiling, topology: Topology | None = None):
         super().__init__(dut, config, program.gpus, tiling)
+        self.topology = topology or ring(self.gpus, config.links)
+        self.use(program)
+
+    def use(self, program: Program) -> None:
+        """Go on with `program`; what memory held is lost."""
         self.plan = program
         self.placements = {}
         self.end = ARRAY
         for array in program.arrays:
-            self.placements[array.name] = Placement(self.end, tiling)
-            self.end += array.chunks * tiling.sectors
+            self.placements[array.name] = Placement(self.end, self.tiling)
+            self.end += array.chunks * self.tiling.sectors
         self.backing = self.end + 8
-        self.numbers, _ = workgroup_numbers(program, config, self.placements)
+        self.numbers, _ = workgroup_numbers(program, self.config, self.placements)
         self.nodes: dict[int, NodeProgram] = {}
+
+    async def unlock(self, rank: int) -> None:
+        """End the epoch before, if there was one: until it is drained, tables are locked."""
+        await self.control(rank, disarm=1)
+        await self.wait(rank, "drained")
 
     async def plain(self, rank: int) -> None:
         """All arrays are plain memory: for what must lie there before the program starts."""
+        await self.unlock(rank)
         words = range_words(self.config, base=ARRAY, sectors=self.end - ARRAY)
         await self.write(rank, range_writes(self.config, 0, words))
 
@@ -50,13 +62,16 @@ class ProgramBench(RingBench):
         self.nodes[rank] = compile_program(
             self.plan,
             self.config,
-            ring(self.gpus, self.config.links),
+            self.topology,
             rank,
             self.placements,
             epoch=epoch,
             backing=self.backing,
         )
-        await self.write(rank, [*self.settings(), *self.nodes[rank].writes])
+        await self.unlock(rank)
+        used = len(self.nodes[rank].ranges) + 1
+        retired = retire_writes(self.config, used)
+        await self.write(rank, [*self.settings(), *self.nodes[rank].writes, *retired])
 
     def chunk_data(self) -> np.ndarray:
         """Random elements of a chunk."""
@@ -125,7 +140,15 @@ class ProgramBench(RingBench):
             if int(self.dut.done.value) == (1 << self.gpus) - 1:
                 return
             await RisingEdge(self.dut.clk)
-        raise AssertionError(f"the program did not end: done {int(self.dut.done.value):b}")
+        waiting = []
+        for rank in self.ranks:
+            if not int(self.dut.done.value) >> rank & 1:
+                seen = await self.read(rank, "done_ranges_low")
+                regions = [item for item in self.nodes[rank].ranges if item.region.updates]
+                parts = [str(item.region.part) for item in regions if not seen >> item.index & 1]
+                blocks = f"{await self.counter(rank, 'dma_blocks')} of {self.nodes[rank].expected_blocks} blocks"
+                waiting.append(f"rank {rank} has sent {blocks} and waits for {', '.join(parts) or 'no part'}")
+        raise AssertionError(f"{self.plan.name} did not end: {'; '.join(waiting)}")
 
     async def held(self, rank: int, part: Part) -> np.ndarray:
         """What the memory of `rank` holds of a chunk."""

@@ -1,11 +1,13 @@
-"""A ring of whole nodes that Python programs, feeds, aborts and resets: for what no complete collective shows."""
+"""Whole nodes, in a ring unless said otherwise, that Python programs, feeds, aborts and resets: for what no complete
+collective shows."""
 
 import random
 from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import cocotb
 import numpy as np
-from amaranth import Module, ResetInserter
+from amaranth import Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.clock import Clock
@@ -22,7 +24,10 @@ from sim.golden.ring import ring_reduce_scatter
 from sim.host.register_writes import Write, register_write
 from sim.host.tiling import Tiling
 from sim.models.link import LinkModel
+from sim.models.shared_bandwidth import SharedBandwidth, arrived_flit
+from sim.models.stalls import Stalls
 from sim.topologies.ring import ring
+from sim.topologies.topology import Topology
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource
 from tb.drivers.tagged_dram import TaggedDram
@@ -34,17 +39,27 @@ LINK_DEAD = 2000
 """Cycles without a message after which a port takes its peer for dead."""
 
 
+class _Port(NamedTuple):
+    """A link port of a node: what it sends to the link, and what the link brings."""
+
+    port: Any
+    tx: Any
+    arrived: Any
+
+
 class NodeRing(wiring.Component):
-    """`gpus` nodes, each with its DRAM, joined in a ring: port 0 leads to the next rank, the last one to the previous.
+    """`gpus` nodes, each with its DRAM, joined as `topology` says: in a ring without.
 
     Ports, per node: `axi_<n>_*`; `compute_<n>`, `responses_<n>`, arrays over its channels; `done`, `irq`, a bit each;
-    `resets`: of one node alone; `silent`: nothing that it says comes to the others any more, and nothing to it.
+    `resets`: of one node alone; `silent`: nothing that it says comes to the others any more, and nothing to it;
+    `stall`: probability / 256 that a link takes nothing in a cycle.
     """
 
-    def __init__(self, config: Configuration, gpus: int, node: type[Node] = Node):
+    def __init__(self, config: Configuration, gpus: int, node: type[Node] = Node, topology: Topology | None = None):
         self._config, self._gpus, self._node = config, gpus, node
+        self._topology = topology or ring(gpus, config.links)
         messages = Messages(config)
-        members = {"done": Out(gpus), "irq": Out(gpus), "resets": In(gpus), "silent": In(gpus)}
+        members = {"done": Out(gpus), "irq": Out(gpus), "resets": In(gpus), "silent": In(gpus), "stall": In(8)}
         for rank in range(gpus):
             members |= {name.replace("axi", f"axi_{rank}"): port for name, port in RegisterFile.axi_members().items()}
             members |= {
@@ -73,22 +88,42 @@ class NodeRing(wiring.Component):
                     dram.write_data.eq(node.dram[channel].write_data),
                     node.dram[channel].read_data.eq(dram.read_data),
                 ]
-        for rank, node in enumerate(nodes):
-            for port in range(config.links):
+        m.submodules.stalls = stalls = Stalls(gpus * config.links)
+        m.d.comb += [stalls.probability.eq(self.stall), stalls.seed.eq(1)]
+        ports = [self._ports(m, rank, node) for rank, node in enumerate(nodes)]
+        for rank in range(gpus):
+            for port, end in enumerate(self._topology.sends):
                 m.submodules[f"link_{rank}_{port}"] = link = LinkModel(config)
-                number = (rank + (1 if port == 0 else -1)) % gpus
-                there = nodes[number].link[config.links - 1 - port]
-                silent = self.silent[rank] | self.silent[number]
-                connect(m, node.link[port].tx, link.tx)
+                here, there = ports[rank][port], ports[(rank + end.shift) % gpus][end.port]
+                silent = self.silent[rank] | self.silent[(rank + end.shift) % gpus]
+                connect(m, here.tx, link.tx)
                 m.d.comb += [
-                    there.rx.valid.eq(link.rx.valid & ~silent),
-                    there.rx.payload.eq(link.rx.payload),
+                    link.stall.eq(stalls.stop[rank * config.links + port]),
+                    there.arrived.valid.eq(link.rx.valid & ~silent),
+                    there.arrived.flit.eq(link.rx.payload),
                     link.rx.ready.eq(1),
-                    link.rx_messages.eq(there.rx_messages),
-                    node.link[port].tx_messages.eq(link.tx_messages),
-                    node.link[port].tx_messages.valid.eq(link.tx_messages.valid & ~silent),
+                    link.rx_messages.eq(there.port.rx_messages),
+                    here.port.tx_messages.eq(link.tx_messages),
+                    here.port.tx_messages.valid.eq(link.tx_messages.valid & ~silent),
                 ]
         return m
+
+    def _ports(self, m: Module, rank: int, node: Node) -> list[_Port]:
+        """The link ports of a node, behind what they share."""
+        if self._topology.shared:
+            m.submodules[f"bounds_{rank}"] = bounds = SharedBandwidth(self._config)
+        answer = []
+        for number in range(self._config.links):
+            port = node.link[number]
+            if self._topology.shared:
+                connect(m, port.tx, bounds.tx[number])
+                connect(m, bounds.rx[number], port.rx)
+                answer.append(_Port(port, bounds.onto[number], bounds.arrived[number]))
+            else:
+                arrived = Signal(arrived_flit(self._config), name=f"arrived_{rank}_{number}")
+                m.d.comb += [port.rx.valid.eq(arrived.valid), port.rx.payload.eq(arrived.flit)]
+                answer.append(_Port(port, port.tx, arrived))
+        return answer
 
 
 class RingBench:
@@ -112,6 +147,7 @@ class RingBench:
                 if member.flow == In:
                     self._axi(rank, name).value = int(name in ("axi_bready", "axi_rready"))
             self._axi(rank, "axi_wstrb").value = 15
+        dut.stall.value = 0
 
     def _axi(self, rank: int, name: str):
         return getattr(self.dut, name.replace("axi", f"axi_{rank}"))

@@ -4,6 +4,7 @@ from amaranth import Module, Signal, Value
 from amaranth.lib.wiring import In
 
 from hw.link.send_table import SendTable
+from hw.link.slot_bank import SlotBank
 from hw.range_table import Control, Word
 from hw.tracker.doorbell import Doorbell
 
@@ -44,6 +45,18 @@ class RingsWhateverIsAsked(Doorbell):
         with m.If(self.entry.word == Word.CONTROL):
             m.d.comb += right.entry.data.eq(self.entry.data | Control.const({"valid": 1, "tracked": 1}).as_value())
         return m
+
+
+class FreesEarly(SlotBank):
+    """A bank whose slot is free when the first of its sends is over."""
+
+    def _release(self, m: Module) -> None:
+        over = Signal(self._slots)
+        m.d.comb += self.freed.eq(self.release & ~over.bit_select(self.release_slot, 1))
+        with m.If(self.release):
+            m.d.sync += over.bit_select(self.release_slot, 1).eq(1)
+        with m.If(self.close):
+            m.d.sync += over.bit_select(self.slot, 1).eq(0)
 
 
 class LeavesOutWgOffset(SendTable):

@@ -30,6 +30,7 @@ class ExportedNode(wiring.Component):
         super().__init__(dict(node.signature.members))
         # What a simulation observes inside of the component is no port of the exported file: it sees nothing.
         self.probes = [Signal(ControllerEvents) for _ in node.probes]
+        self.remote_room = [Signal.like(room) for room in node.remote_room]
         ExportedNode.exported = to_systemverilog(node, "t3_node")
 
     def elaborate(self, platform: object) -> Module:

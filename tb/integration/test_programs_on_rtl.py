@@ -183,6 +183,22 @@ def test_both_ways_at_once_is_the_sum_of_each(gpus: int) -> None:
         assert used == [True, gpus > 2]
 
 
+@pytest.mark.slow
+def test_both_ways_at_once_take_half_the_time_of_one() -> None:
+    """`t3rtl run --collective ring-reduce-scatter-both --gpus 4 --shape 2048 256 0 --policy round-robin --tile-order
+    interleaved`, beside the same one way: both links are busy all the time, because remote stores of each wait for that
+    one only."""
+    cycles = {}
+    for name in ("ring-reduce-scatter", "ring-reduce-scatter-both"):
+        spec = collective(name, 4, "round-robin", shape=(2048, 256, 0), tile_order="interleaved")
+        _, outcome, checked = run(spec)
+        assert checked.errors == ()
+        cycles[name] = max(status["done_cycles"] for status in outcome.ranks)
+    one, both = cycles.values()
+    print(f"one way {one:,} cycles, both ways {both:,}: {both / one:.3f}")
+    assert both <= 0.52 * one
+
+
 SERVED: dict[str, dict[str, Any]] = {
     "broadcast-chain": {"choices": {"pieces": 2, "root": 1}, "rows": 20},
     "all-to-all": {"dtype": "fp32"},
@@ -253,7 +269,7 @@ def test_calls_on_a_users_arrays_are_their_definitions(name: str, tmp_path: Path
             (3, 6),
             "all-reduce",
             ["--topology", "switch"],
-            "the switch cannot be simulated, only ring and ring-one-way and mesh can",
+            "the switch cannot be simulated, only ring and ring-one-way and mesh and ideal-switch can",
         ),
     ],
 )
@@ -275,8 +291,13 @@ def test_what_cannot_be_simulated_is_refused_with_what_can() -> None:
     for name, gpus, wiring, sentence in (
         ("direct-all-gather", 4, "ring", r"has no link there; the ring serves ring-reduce-scatter, .*broadcast-chain$"),
         ("ring-reduce-scatter-both", 4, "ring-one-way", "the ring-one-way serves ring-reduce-scatter, split-k"),
-        ("direct-all-gather", 4, "switch", "the switch cannot be simulated, only ring and ring-one-way and mesh can"),
-        ("direct-all-gather", 4, "torus", "topology must be one of ring, ring-one-way, mesh; got 'torus'"),
+        ("direct-all-gather", 4, "switch", "the switch cannot be simulated, only ring and ring-one-way and mesh and"),
+        (
+            "direct-all-gather",
+            4,
+            "torus",
+            "topology must be one of ring, ring-one-way, mesh, ideal-switch; got 'torus'",
+        ),
         ("ring-all-gather", 1, "ring", "gpus must be a whole number from 2 to 32, got 1"),
     ):
         with pytest.raises(UsageError, match=sentence):

@@ -24,6 +24,7 @@ from sim.experiments.user_arrays import chunk_elements, padded
 from sim.golden.ring import ring_reduce_scatter
 from sim.simulator import prerequisites
 from sim.topologies.known import TOPOLOGIES
+from sim.workloads.machines import machines
 from sim.workloads.table import WORKLOADS
 from tb.drivers.result_double import array_result
 
@@ -263,7 +264,7 @@ def test_list(capsys):
     assert cli.command_line(["list"]) == 0
     printed = capsys.readouterr().out
     assert "Mega-GPT-2" in printed
-    assert all(name in printed for name in (*PROGRAMS, *TOPOLOGIES))
+    assert all(name in printed for name in (*PROGRAMS, *TOPOLOGIES, *machines()))
 
 
 def test_table_2_has_28_sublayers_and_whole_depths():

@@ -344,14 +344,20 @@ def test_doorbells_are_rung_for_what_lies_in_memory() -> None:
     node = compile_program(all_to_all_dma(3), PAPER, mesh(3), 1, placements)
     table, _ = decode(node.writes)
     workgroups, doorbell = (find_register(PAPER, name) for name in ("doorbell_workgroups", "doorbell"))
-    rung = []
-    for writes in node.doorbells:
+    rung: dict[Part, list[int]] = {}
+    for turn, writes in enumerate(node.doorbells):
         assert [address for address, _ in writes] == [workgroups.address, doorbell.address]
         index, ring_bit = writes[1][1] & 0x3F, writes[1][1] >> 31
         assert ring_bit == 1
-        assert writes[0][1] == table[index][Word.WORKGROUPS], "first and count stand as in the range"
-        rung.append(node.ranges[index].region.part)
-    assert rung == [Part("output", 2), Part("output", 0)]
+        part = node.ranges[index].region.part
+        assert part == (Part("output", 2), Part("output", 0))[turn % 2], "two peers, in turns"
+        first, count = (workgroups.field(name) for name in ("first", "count"))
+        begin, size = ((writes[0][1] & field.mask) >> field.low for field in (first, count))
+        rung.setdefault(part, []).extend(range(begin, begin + size))
+    for item in node.ranges:
+        if item.region.doorbell:
+            assert rung.pop(item.region.part) == list(range(item.wg_base, item.wg_base + tiling.workgroups))
+    assert not rung
     for item in node.ranges:
         control = fields(table[item.index], Word.CONTROL)
         assert control["first_touch"] == int(bool(item.region.updates) and not item.region.doorbell)

@@ -162,7 +162,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         SWEPT | {"--section": ["recorded"], "--only": ["t-nlg/op/*"], "--no-run": []},
     ),
     "report, nothing run": (["report", "--no-run"], {"--processes": ["3"], "--scheduler": ["x"]}),
-    "compare": (["compare", "one.json", "two.json"], {"--shown": ["1"]}),
+    "compare": (["compare", "one.json", "two.json"], {"--shown": ["1"], "--all": []}),
     "regress": (["regress", "--only", "tiny"], {"--out": ["other.json"], "--only": ["gpus-2"], "--processes": ["3"]}),
     "bench": (
         ["bench"],
@@ -373,7 +373,8 @@ def effect(
         (folder / "one.trace").write_text("0x0 READ 0\n")
         (folder / "two.trace").write_text("0x20 READ 0\n")
         for name, cycles in (("one", 1), ("two", 2)):
-            (folder / f"{name}.json").write_text(json.dumps([{"name": "a", "cycles": cycles, "speedup": cycles}]))
+            figures = {"cycles": cycles, "speedup": cycles, "triggers": 3}
+            (folder / f"{name}.json").write_text(json.dumps([{"name": "a", **figures}]))
         code = main.command_line(arguments)
     printed = capsys.readouterr()
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

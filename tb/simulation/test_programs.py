@@ -34,6 +34,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ring-all-gather-gemm", {"fine": True}),
     ("direct-all-gather-gemm", {"fine": True}),
     ("broadcast-chain", {"pieces": 4, "root": 1}),
+    ("broadcast-chain", {"pieces": 3, "gemm": True}),
     ("broadcast-tree", {"pieces": 3, "root": 1}),
 ]
 REDUCING = [name for name, known in PROGRAMS.items() if "op" in known.options]

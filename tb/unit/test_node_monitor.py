@@ -53,10 +53,13 @@ async def epochs(dut):
     number = 0
     for _ in range(30):
         totals = {index: random.choice([0, random.randrange(1, 1 << 16)]) for index in range(RANGES)}
+        controls = {index: random.getrandbits(32) for index in range(RANGES)}
+        others = [word for word in Word if word not in (Word.WF_TOTAL, Word.CONTROL)]
         for index, total in totals.items():
-            await program(dut, index, Word.WF_TOTAL, total)
-            await program(dut, index, random.choice([word for word in Word if word != Word.WF_TOTAL]), total)
-        needed = sum(1 << index for index, total in totals.items() if total)
+            words = [(Word.WF_TOTAL, total), (Word.CONTROL, controls[index]), (random.choice(others), total)]
+            for word, value in random.sample(words, len(words)):
+                await program(dut, index, word, value)
+        needed = sum(1 << index for index, total in totals.items() if total and controls[index] & 1)
         blocks = random.randrange(1 << 20)
         before, number = number, random.randrange(1, 256)
         drained = random.random() < 0.5

@@ -6,18 +6,23 @@ import os
 import random
 from collections.abc import Callable
 from functools import cache
+from unittest.mock import patch
 
 import cocotb
 import pytest
+from amaranth import Module
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
-from hw.link.egress import DMA, STORES
+from hw.link import egress
+from hw.link.egress import DMA, STORES, Egress
+from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
 from hw.messages import Fault
 from sim.errors import SimulationError
 from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair, Packet
 from tb.drivers.lossy_wire import Weather
 from tb.drivers.payload import unpack
+from tb.drivers.wrong_blocks import FreesEarly
 from tb.runner import simulate
 
 SIZES = {
@@ -212,6 +217,26 @@ class NoSharesOfSlots(LinkParameters):
 def test_a_port_that_may_have_all_slots_is_caught():
     with pytest.raises(SimulationError, match="has not arrived"):
         run("two", "every_port_is_busy", latency=5, component=LanePair(NoSharesOfSlots(**vars(SIZES["two"]))))
+
+
+class FreesMulticastsEarly(LinkLane):
+    """The wrong variant: the slot of a packet is free when the first of its sends is over."""
+
+    def _egress(self) -> Egress:
+        return EgressThatFreesEarly(self._parameters)
+
+
+class EgressThatFreesEarly(Egress):
+    """The egress of that lane."""
+
+    def elaborate(self, platform: object) -> Module:
+        with patch.object(egress, "SlotBank", FreesEarly):
+            return super().elaborate(platform)
+
+
+def test_a_multicast_that_frees_its_slot_early_is_caught():
+    with pytest.raises(SimulationError):
+        run("two", "traffic", STORM, stall=10, component=LanePair(SIZES["two"], FreesMulticastsEarly))
 
 
 @cocotb.test()

@@ -1,0 +1,67 @@
+"""Every program on every topology that serves it, on the RTL: what every rank holds in every bit, and every counter at
+its closed form; and how busy the links of a mesh are."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sim.collectives.known import PROGRAMS
+from sim.experiments.catalogue import collective
+from sim.experiments.experiment import simulate, work_of
+from sim.experiments.run import Outcome
+from sim.experiments.spec import TOPOLOGIES, Spec
+
+RAGGED: dict[str, Any] = {"tile": (16, 32), "wfs": 4}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "ring-all-reduce": {"choices": {"pieces": 2}, "dtype": "int32"},
+    "direct-all-reduce": {"dtype": "int32"},
+    "direct-reduce-scatter": {"dtype": "int32", "op": "max"},
+    "split-k-reduce-scatter": {"dtype": "int32"},
+    "broadcast-chain": {"choices": {"pieces": 2, "root": 1}},
+    "broadcast-tree": {"choices": {"pieces": 2, "root": 1}},
+    "all-to-all": {"dtype": "fp32"},
+    "all-to-all-dma": {"dtype": "bf16"},
+    "direct-all-gather-gemm": {"choices": {"fine": True}},
+}
+"""What is chosen where the defaults would leave something out, or give sums of floats an order."""
+QUICK = {("ring", 3), ("mesh", 3), ("mesh", 4), ("ideal-switch", 3)}
+"""What is tried in quick tests: GPUs with two and three ports."""
+
+
+def served() -> Iterator[Any]:
+    """Program, topology and GPUs; those that are not quick are marked."""
+    for name, known in PROGRAMS.items():
+        for wiring in (wiring for wiring in known.topologies if wiring in TOPOLOGIES):
+            for gpus in (2, 3, 4, 8):
+                marks: Any = [] if (wiring, gpus) in QUICK else pytest.mark.slow
+                yield pytest.param(name, wiring, gpus, marks=marks)
+
+
+def run(spec: Spec) -> Outcome:
+    """`spec` on the RTL, right in everything."""
+    outcome, checked = simulate(spec, work_of(spec))
+    assert checked.errors == ()
+    assert checked.mismatches == 0
+    assert all(form["matches"] for form in checked.closed_forms.values()), checked.closed_forms
+    return outcome
+
+
+@pytest.mark.parametrize(("name", "wiring", "gpus"), list(served()))
+def test_every_program_is_right_on_every_topology(name: str, wiring: str, gpus: int) -> None:
+    """Chunks ragged in both directions."""
+    run(collective(name, gpus, wiring=wiring, shape=(gpus * 20, 40, 16), **RAGGED | OPTIONS.get(name, {})))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["direct-all-gather", "all-to-all-dma"])
+def test_all_ports_of_a_mesh_of_eight_are_busy(name: str) -> None:
+    """Seven ports that the memory feeds without effort, from the start to the last flit that is awaited."""
+    slow_links = (("link_bandwidth", 12.0),)
+    outcome = run(collective(name, 8, wiring="mesh", shape=(8 * 256, 128, 0), tile=(32, 128), settings=slow_links))
+    cycles = max(status["done_cycles"] for status in outcome.ranks)
+    shares = [[round(100 * busy / cycles, 1) for busy in status["link_busy"]] for status in outcome.ranks]
+    print(f"{name}: {cycles:,} cycles; busy percent by port")
+    for rank, row in enumerate(shares):
+        print(f"  rank {rank}: {row}")
+    assert min(min(row) for row in shares) >= 95
