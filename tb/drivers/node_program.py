@@ -46,8 +46,14 @@ class ProgramBench(RingBench):
         self.numbers, _ = workgroup_numbers(program, self.config, self.placements)
         self.nodes: dict[int, NodeProgram] = {}
 
+    async def unlock(self, rank: int) -> None:
+        """End the epoch before, if there was one: until it is drained, tables are locked."""
+        await self.control(rank, disarm=1)
+        await self.wait(rank, "drained")
+
     async def plain(self, rank: int) -> None:
         """All arrays are plain memory: for what must lie there before the program starts."""
+        await self.unlock(rank)
         words = range_words(self.config, base=ARRAY, sectors=self.end - ARRAY)
         await self.write(rank, range_writes(self.config, 0, words))
 
@@ -62,6 +68,7 @@ class ProgramBench(RingBench):
             epoch=epoch,
             backing=self.backing,
         )
+        await self.unlock(rank)
         used = len(self.nodes[rank].ranges) + 1
         retired = retire_writes(self.config, used)
         await self.write(rank, [*self.settings(), *self.nodes[rank].writes, *retired])
