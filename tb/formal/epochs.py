@@ -114,6 +114,7 @@ def dma_epoch(b: Bench) -> None:
     b.claim(late <= 8)
     b.claim(implies(~dut.armed & (late != 0) & ~walking, ~read.valid))
     was_armed = b.past(dut.armed, "was_armed")
+    b.invariant((block.signal("queue_0.first") == 0) & (block.signal("queue_0.last") == 0))
     b.invariant(implies(stored, queued.epoch == waiting))
     b.invariant(implies(chosen_valid, chosen.epoch == next_one))
     b.invariant(implies(walking, walker.label.epoch == walked))
