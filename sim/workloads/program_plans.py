@@ -3,6 +3,9 @@
 A workgroup of a kernel stores one tile, once for each split of the depth; it reads rows of A and columns of B before.
 A kernel with gates reads its rows of A from the array that its gates wait for; the others, and all columns of B, come
 from plain memory whose content does not matter. The order of the tiles is free within what the program says.
+
+Of a machine (:mod:`sim.workloads.machines`) the workgroups go through the depth in steps, and the last-level cache
+leaves only a part of the reads (:mod:`sim.workloads.last_level_cache`); without one each reads all for itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hw.config import SECTOR_BYTES
 from hw.messages import TrafficClass
-from sim.collectives.program import Kernel, Part, Program, ProgramError, Via
+from sim.collectives.program import Access, Kernel, Part, Program, ProgramError, Via
 from sim.host.tiling import Tiling
-from sim.models.plan_layout import GATES
+from sim.models.plan_layout import GATES, STEP_LINES
 from sim.topologies.topology import Routes
-from sim.workloads.kernel_plans import KernelPlan
+from sim.workloads.kernel_plans import KernelPlan, step_lines
+from sim.workloads.last_level_cache import Fetches, input_fetches
 
 LARGEST_READ = 255
 """Sectors of an operand that a step can read."""
@@ -44,12 +49,16 @@ class Laid:
 @dataclass(frozen=True)
 class Operands:
     """What a workgroup reads and how long it computes: `depth` of the whole GEMM; `inputs`, first sector of plain
-    memory with `input_sectors`; `cycles` of a workgroup for the whole depth."""
+    memory with `input_sectors`; `cycles` of a workgroup for the whole depth, after `lead_cycles`. With a `step_depth`
+    each step has so much of the depth, and a last-level cache of `capacity` bytes serves what it can."""
 
     depth: int
     inputs: int
     input_sectors: int
     cycles: int
+    lead_cycles: int = 0
+    step_depth: int = 0
+    capacity: int = 0
 
 
 def gates_of(program: Program, arrays: Mapping[str, Laid]) -> dict[tuple[Part, int], int]:
@@ -120,10 +129,19 @@ def program_kernel(
     b_all = -(-depth * row_bytes // 32)
     largest = int(max(a_all.max(), b_all.max()))
     steps = max(FEWEST_STEPS if operands.depth else 1, -(-2 * largest // LARGEST_READ))
+    fetches = None
+    if operands.step_depth:
+        steps = _steps(depth, operands.step_depth, len(tiles))
+        fetches = _fetches(program, rank, kernel, tiles, arrays, operands, steps, slots, a_all, b_all, down, across)
+    reads_a, reads_b = _reads(a_all, steps, fetches and fetches.a), _reads(b_all, steps, fetches and fetches.b)
+    if not kernel.gates and fetches:
+        row = np.array([part.chunk for part, _, _ in tiles]) * max(t.tiles_down for t in tilings) + down
+        a_va = a_va + row * a_all.max()
     return KernelPlan(
         kernel={
             "slots": min(slots, len(tiles)),
             "steps": steps,
+            "stepped": int(fetches is not None),
             "traffic_class": TrafficClass.GEMM.value,
             "active": 1,
             "rows": tiling.wf_rows,
@@ -135,6 +153,7 @@ def program_kernel(
             "a_va": a_va,
             "b_va": operands.inputs + across * (operands.input_sectors // 2 // tiling.tiles_across),
             "store_va": place,
+            "lead_cycles": operands.lead_cycles,
             "step_cycles": operands.cycles // kernel.splits // steps,
             "wg": np.array([arrays[part.array].numbers[part.chunk] + tile for part, tile, _ in tiles]),
             "a_sectors": a_all // steps,
@@ -150,8 +169,75 @@ def program_kernel(
         },
         count=len(tiles),
         waits=tuple(_waits(program, kernel, tiles, arrays, block_wfs, early)),
-        reads=int(a_all.sum() + b_all.sum()),
-        gathered_reads=int(a_all.sum()) if kernel.gates else 0,
+        steps=None if fetches is None else step_lines(fetches),
+        reads=reads_a + reads_b,
+        gathered_reads=reads_a if kernel.gates else 0,
+    )
+
+
+def _steps(depth: int, step_depth: int, workgroups: int) -> int:
+    """Steps of a workgroup: those of `step_depth`, or of twice that, and so on, so that the plan has room for them."""
+    steps = -(-depth // step_depth)
+    while steps > LARGEST_READ or steps * workgroups > STEP_LINES:
+        steps = -(-steps // 2)
+    return steps
+
+
+def _reads(sectors: np.ndarray, steps: int, fetched: np.ndarray | None) -> int:
+    """Sectors that come from memory, of the `sectors` that each workgroup needs of an operand."""
+    if fetched is None:
+        return int(sectors.sum())
+    whole = sectors // steps
+    return int(
+        (
+            fetched * np.where(np.arange(steps) == steps - 1, (sectors - whole * (steps - 1))[:, None], whole[:, None])
+        ).sum()
+    )
+
+
+def _fetches(
+    program: Program,
+    rank: int,
+    kernel: Kernel,
+    tiles: Sequence[tuple[Part, int, int]],
+    arrays: Mapping[str, Laid],
+    operands: Operands,
+    steps: int,
+    slots: int,
+    a_all: np.ndarray,
+    b_all: np.ndarray,
+    down: np.ndarray,
+    across: np.ndarray,
+) -> Fetches:
+    """What the last-level cache leaves of the reads. Tiles that wait for gates of their own are stages of their own;
+    tiles that go past the cache, updates and what is sent straight on, take no room in it."""
+    numbers: dict[object, int] = {}
+    groups = [
+        (part, split, row if kernel.fine and kernel.gates else 0)
+        for (part, _, split), row in zip(tiles, down, strict=True)
+    ]
+    a_panel = [
+        numbers.setdefault(("a", part, split, row), len(numbers))
+        for (part, _, split), row in zip(tiles, down, strict=True)
+    ]
+    b_panel = [
+        numbers.setdefault(("b", split, column), len(numbers))
+        for (_, _, split), column in zip(tiles, across, strict=True)
+    ]
+    starts = [number for number, group in enumerate(groups) if not number or group != groups[number - 1]]
+    kept = {region.part: region.store is Access.STORE and region.via is Via.DMA for region in program.regions(rank)}
+    tiling = arrays[tiles[0][0].array].tiling
+    through = all(kept[part] for part in kernel.parts)
+    return input_fetches(
+        np.array(a_panel),
+        np.array(b_panel),
+        -(-b_all // steps) * SECTOR_BYTES,
+        steps=steps,
+        slots=min(slots, len(tiles)),
+        a_bytes=int(-(-a_all.max() // steps)) * SECTOR_BYTES,
+        tile_bytes=tiling.tile_rows * tiling.body_bytes if through else 0,
+        capacity=operands.capacity,
+        stages=starts,
     )
 
 

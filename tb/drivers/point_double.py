@@ -31,8 +31,8 @@ _ABOVE_IDEAL = {
 def spans(spec: Spec) -> tuple[int, int, int]:
     """(GEMM, RS, AG) alone, in cycles of 1 ns."""
     m, n, k = spec.shape
-    gemm = 2 * m * n * k / (114.7e3 * 0.9 * k / (k + 200) * spec.machine.compute_units / 80)
-    ring = (spec.gpus - 1) * (m * n * 2 / spec.gpus / spec.machine.link_bandwidth + 500)
+    gemm = 2 * m * n * k / (114.7e3 * 0.9 * k / (k + 200) * spec.gpu.compute_units / 80)
+    ring = (spec.gpus - 1) * (m * n * 2 / spec.gpus / spec.gpu.link_bandwidth + 500)
     return round(gemm), round(ring), round(ring)
 
 
@@ -50,7 +50,7 @@ def analytic(spec: Spec) -> Result:
     sectors = {
         phase: counts if phase in phases else dict.fromkeys(counts, 0) for phase, counts in _sectors(spec).items()
     }
-    entries = 256 * spec.machine.tracker_ways
+    entries = 256 * spec.gpu.tracker_ways
     return {
         "spec": spec.to_json(),
         "cycles": cycles,
