@@ -339,7 +339,10 @@ class Spec:
 
 
 def label(spec: Spec) -> str:
-    """Short name of a full-size spec for people: its name, its variant, and whatever is not machine PAPER's."""
+    """Short name of a full-size spec for people: its name, its variant, and whatever is not machine PAPER's; of a
+    program its name."""
+    if spec.compute == PROGRAM:
+        return spec.name
     usual = {"mode": "mirrored", "starvation_limit": 2000, "seed": 1, "settings": (), "trace": "", **MACHINE}
     changed = [f"{name}={getattr(spec, name)}" for name, value in usual.items() if getattr(spec, name) != value]
     if spec.trace:
