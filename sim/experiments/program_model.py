@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
+from hw.config import BANK_GROUPS, COLUMN_BITS, SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.check import depends_on_order
 from sim.collectives.compiler import NodeProgram, backing_sectors, cuts, needs, workgroup_numbers
 from sim.collectives.cut import Cut
@@ -106,6 +106,8 @@ def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Conf
 def program_work(spec: Spec) -> ProgramWork:
     """What the GPUs of `spec` do."""
     program = program_of(spec)
+    if spec.machine and len(program.kernels(0)) > 1:
+        raise UsageError(f"a machine is for programs with one kernel, {program.name} has {len(program.kernels(0))}")
     tilings = tilings_of(spec, program)
     config = node_of(spec, program, tilings)
     places = laid_out(program, tilings)
@@ -234,6 +236,7 @@ def _operands(spec: Spec, config: Configuration) -> Operands:
         machine.cycles(machine.workgroup_us(rows, columns, whole)) - lead,
         lead_cycles=lead,
         step_depth=max(1, STEP_DEPTH // machine.side),
+        row_sectors=(BANK_GROUPS << COLUMN_BITS) * config.channels,
         capacity=int(machine.llc_mib * 2**20) * machine.slice_channels // machine.channels,
     )
 

@@ -50,7 +50,8 @@ class Laid:
 class Operands:
     """What a workgroup reads and how long it computes: `depth` of the whole GEMM; `inputs`, first sector of plain
     memory with `input_sectors`; `cycles` of a workgroup for the whole depth, after `lead_cycles`. With a `step_depth`
-    each step has so much of the depth, and a last-level cache of `capacity` bytes serves what it can."""
+    each step has so much of the depth, a last-level cache of `capacity` bytes serves what it can, and `row_sectors` lie
+    in one row of a bank of each group."""
 
     depth: int
     inputs: int
@@ -59,6 +60,7 @@ class Operands:
     lead_cycles: int = 0
     step_depth: int = 0
     capacity: int = 0
+    row_sectors: int = 1
 
 
 def gates_of(program: Program, arrays: Mapping[str, Laid]) -> dict[tuple[Part, int], int]:
@@ -132,11 +134,16 @@ def program_kernel(
     fetches = None
     if operands.step_depth:
         steps = _steps(depth, operands.step_depth, len(tiles))
-        fetches = _fetches(program, rank, kernel, tiles, arrays, operands, steps, slots, a_all, b_all, down, across)
-    reads_a, reads_b = _reads(a_all, steps, fetches and fetches.a), _reads(b_all, steps, fetches and fetches.b)
-    if not kernel.gates and fetches:
-        row = np.array([part.chunk for part, _, _ in tiles]) * max(t.tiles_down for t in tilings) + down
-        a_va = a_va + row * a_all.max()
+        sectors, tile_bytes = (a_all, b_all), tiling.tile_rows * tiling.body_bytes
+        fetches = _fetches(program, rank, kernel, tiles, (down, across), sectors, operands, steps, slots, tile_bytes)
+    reads_a = _reads(a_all, steps, None if fetches is None else fetches.a)
+    reads_b = _reads(b_all, steps, None if fetches is None else fetches.b)
+    b_stride = operands.input_sectors // 2 // tiling.tiles_across
+    if fetches is not None:
+        b_stride = _apart(int(b_all.max()), operands.row_sectors)
+        if not kernel.gates:
+            row = np.array([part.chunk for part, _, _ in tiles]) * max(each.tiles_down for each in tilings) + down
+            a_va = a_va + row * _apart(int(a_all.max()), operands.row_sectors)
     return KernelPlan(
         kernel={
             "slots": min(slots, len(tiles)),
@@ -151,7 +158,7 @@ def program_kernel(
         },
         workgroups={
             "a_va": a_va,
-            "b_va": operands.inputs + across * (operands.input_sectors // 2 // tiling.tiles_across),
+            "b_va": operands.inputs + across * b_stride,
             "store_va": place,
             "lead_cycles": operands.lead_cycles,
             "step_cycles": operands.cycles // kernel.splits // steps,
@@ -175,9 +182,15 @@ def program_kernel(
     )
 
 
+def _apart(sectors: int, row_sectors: int) -> int:
+    """Distance of panels of so many sectors, an odd number of rows of all bank groups: what the workgroups read at a
+    time then lies in different banks, as hashed addresses have it on a GPU."""
+    return (-(-sectors // row_sectors) | 1) * row_sectors
+
+
 def _steps(depth: int, step_depth: int, workgroups: int) -> int:
     """Steps of a workgroup: those of `step_depth`, or of twice that, and so on, so that the plan has room for them."""
-    steps = -(-depth // step_depth)
+    steps = max(1, -(-depth // step_depth))
     while steps > LARGEST_READ or steps * workgroups > STEP_LINES:
         steps = -(-steps // 2)
     return steps
@@ -200,42 +213,38 @@ def _fetches(
     rank: int,
     kernel: Kernel,
     tiles: Sequence[tuple[Part, int, int]],
-    arrays: Mapping[str, Laid],
+    places: tuple[np.ndarray, np.ndarray],
+    sectors: tuple[np.ndarray, np.ndarray],
     operands: Operands,
     steps: int,
     slots: int,
-    a_all: np.ndarray,
-    b_all: np.ndarray,
-    down: np.ndarray,
-    across: np.ndarray,
+    tile_bytes: int,
 ) -> Fetches:
-    """What the last-level cache leaves of the reads. Tiles that wait for gates of their own are stages of their own;
-    tiles that go past the cache, updates and what is sent straight on, take no room in it."""
+    """What the last-level cache leaves of the reads of `tiles`, which stand at `places` (down, across) of their parts
+    and need `sectors` of A and of B. Those that wait for gates of their own are stages of their own; tiles that go past
+    the cache, updates and what is sent straight on, take no room in it."""
     numbers: dict[object, int] = {}
-    groups = [
-        (part, split, row if kernel.fine and kernel.gates else 0)
-        for (part, _, split), row in zip(tiles, down, strict=True)
-    ]
-    a_panel = [
-        numbers.setdefault(("a", part, split, row), len(numbers))
-        for (part, _, split), row in zip(tiles, down, strict=True)
-    ]
-    b_panel = [
-        numbers.setdefault(("b", split, column), len(numbers))
-        for (_, _, split), column in zip(tiles, across, strict=True)
-    ]
-    starts = [number for number, group in enumerate(groups) if not number or group != groups[number - 1]]
-    kept = {region.part: region.store is Access.STORE and region.via is Via.DMA for region in program.regions(rank)}
-    tiling = arrays[tiles[0][0].array].tiling
-    through = all(kept[part] for part in kernel.parts)
+    a_panel, b_panel, starts = [], [], []
+    before: object = None
+    for number, ((part, _, split), down, across) in enumerate(zip(tiles, *places, strict=True)):
+        a_panel.append(numbers.setdefault(("a", part, split, down), len(numbers)))
+        b_panel.append(numbers.setdefault(("b", split, across), len(numbers)))
+        stage = part, split, down if kernel.fine and kernel.gates else 0
+        if stage != before:
+            starts.append(number)
+        before = stage
+    past = {
+        region.part for region in program.regions(rank) if region.store is not Access.STORE or region.via is not Via.DMA
+    }
+    a_bytes, b_bytes = (-(-needed // steps) * SECTOR_BYTES for needed in sectors)
     return input_fetches(
         np.array(a_panel),
         np.array(b_panel),
-        -(-b_all // steps) * SECTOR_BYTES,
+        b_bytes,
         steps=steps,
         slots=min(slots, len(tiles)),
-        a_bytes=int(-(-a_all.max() // steps)) * SECTOR_BYTES,
-        tile_bytes=tiling.tile_rows * tiling.body_bytes if through else 0,
+        a_bytes=int(a_bytes.max()),
+        tile_bytes=0 if past & set(kernel.parts) else tile_bytes,
         capacity=operands.capacity,
         stages=starts,
     )

@@ -137,6 +137,14 @@ def test_what_a_machine_cannot_be_is_refused(fields: dict, message: str):
         collective("ring-all-gather-gemm", 2, **fields)
 
 
+def test_a_machine_runs_one_kernel():
+    spec = collective(
+        "ring-all-reduce", 4, machine="h100", shape=(4096, 2048, 512), choices={"residual": True}, wiring="ring"
+    )
+    with pytest.raises(UsageError, match="a machine is for programs with one kernel, ring-all-reduce has 2"):
+        program_work(spec)
+
+
 def test_only_programs_have_a_machine():
     with pytest.raises(UsageError, match="machine is of compute model program only"):
         Spec(machine="h100")
