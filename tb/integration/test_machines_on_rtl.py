@@ -18,7 +18,7 @@ from sim.experiments.spec import Spec
 SHAPE = (1024, 1024, 1024)
 
 
-def gathered(gates: str = "fine", **fields: object) -> Spec:
+def gathered(gates: str = "fine") -> Spec:
     return collective(
         "ring-all-gather-gemm",
         2,
@@ -26,7 +26,6 @@ def gathered(gates: str = "fine", **fields: object) -> Spec:
         machine="h100",
         shape=SHAPE,
         choices={"fine": gates == "fine"},
-        **fields,
     )
 
 
