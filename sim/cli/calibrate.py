@@ -56,7 +56,7 @@ def calibrated(spec: Spec, progress: Callable[[str], None]) -> dict[str, Any]:
     from sim.workloads.calibration import FIXED_DEPTH, Calibration, analytic_cycles, depth_cycles, step_cycles
     from sim.workloads.kernel_plans import GemmTimes, gemm_kernel
 
-    sublayer, units, work = sublayer_of(spec), spec.machine.compute_units, kernel_work(spec)
+    sublayer, units, work = sublayer_of(spec), spec.gpu.compute_units, kernel_work(spec)
     target = analytic_cycles(sublayer, units)
     rounds = sublayer.gpus * sublayer.workgroups / units
     lead = round(depth_cycles(FIXED_DEPTH))

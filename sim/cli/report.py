@@ -30,7 +30,8 @@ def report(
     section: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only these points; repeatable: layers, link-150, 2x-cus, tp32, sweeps, ring, slices or recorded.",
+            help="Only these points; repeatable: layers, link-150, 2x-cus, tp32, sweeps, ring, slices, recorded, "
+            "pallas.",
             metavar="NAME",
         ),
     ] = None,
@@ -81,7 +82,7 @@ def report(
     summary = write_report(out, Evaluation(outcomes), Run(kept.version, len(points), seconds))
     failed = [outcome for outcome in outcomes.values() if not outcome.passed]
     show_failures(list(outcomes.values()))
-    for line in _headline(summary["headline"]["paper"]):
+    for line in (*_headline(summary["headline"]["paper"]), *_systems(summary["systems"])):
         typer.echo(line)
     typer.echo(f"page: {out / 'index.html'}, figures as data: {out / 'summary.json'}")
     typer.echo(
@@ -89,6 +90,16 @@ def report(
         f"{sum(outcome.reused for outcome in outcomes.values())} run before, in {seconds:.0f} s"
     )
     leave(exit_code(list(outcomes.values())))
+
+
+def _systems(systems: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """A line for each point of another system: ours over GEMMs alone, and what its authors state."""
+    return [
+        f"{record['point']:<20} {record['ours']['over_alone']:.3f} of its GEMMs alone; published "
+        f"{record['published']['over_alone']:.3f}"
+        for records in systems.values()
+        for record in records
+    ]
 
 
 def _headline(headline: dict[str, Any]) -> list[str]:

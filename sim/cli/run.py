@@ -13,7 +13,7 @@ from sim.cli.baseline import compared
 from sim.cli.recorded import NOT_RECORDED, Recorded, check_distinct
 from sim.cli.rows import figure_lines, format_row, header
 from sim.cli.sweep import STORE
-from sim.cli.terminal import keep_results, leave, show_errors, stages
+from sim.cli.terminal import keep_results, leave, said_on_command_line, show_errors, stages
 from sim.errors import check_threads
 from sim.experiments import catalogue
 from sim.experiments.spec import ARRAY, PROGRAM, TOPOLOGIES, Spec, label
@@ -170,6 +170,13 @@ def collective(
     dtype: options.Dtype = "fp16",
     op: options.Operation = "add",
     tile: options.Tile = (32, 64),
+    machine: Annotated[
+        str,
+        typer.Option(
+            help="A machine, see t3rtl list: its square slice is simulated, shape and tile are the whole GPU's.",
+            metavar="NAME",
+        ),
+    ] = "",
     wfs: options.Wavefronts = 8,
     dma_block: options.DmaBlock = 0,
     tile_order: Annotated[
@@ -216,7 +223,8 @@ def collective(
         preset=preset,
         dtype=dtype,
         op=op,
-        tile=tile,
+        tile=tile if not machine or said_on_command_line(context, "tile") else None,
+        machine=machine,
         wfs=wfs,
         dma_block=dma_block,
         tile_order=tile_order,

@@ -66,10 +66,15 @@ def refuse(context: typer.Context, reason: str, *names: str) -> None:
     """Refuse the options with parameters `names`, of the command that runs in `context`, if the user wrote one of them:
     there is no use for them, for `reason`."""
     for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
+        if said_on_command_line(context, name):
             option = next(item.opts[0] for item in context.command.params if item.name == name)
             raise UsageError(f"{option} has no effect here: {reason}")
+
+
+def said_on_command_line(context: typer.Context, name: str) -> bool:
+    """Whether the user wrote the option with parameter `name` of the command that runs in `context`."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def keep_results(path: Path, results: Sequence[Result]) -> None:

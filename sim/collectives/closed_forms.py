@@ -54,6 +54,11 @@ def direct_all_gather(n: int) -> Form:
     return {"gathered": Traffic(reads=1, local_stores=1, arriving_stores=n - 1, egress=n - 1, blocks=1, triggers=n)}
 
 
+def gemm_alone(chunks: int) -> Form:
+    """Every chunk is stored once, and nothing is sent."""
+    return {"output": Traffic(local_stores=chunks, triggers=chunks)}
+
+
 def all_to_all(n: int) -> Form:
     """Every store goes where it is wanted; one chunk is the own."""
     return {

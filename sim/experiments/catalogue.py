@@ -20,6 +20,7 @@ from sim.experiments.user_arrays import RANKS, load_inputs, padding
 from sim.experiments.variants import VARIANTS, Variant, generated
 from sim.topologies.known import TOPOLOGIES as KNOWN_TOPOLOGIES
 from sim.topologies.known import topology
+from sim.workloads.machines import machine
 from sim.workloads.recorded_trace import H200_TRACES, shipped_traces
 from sim.workloads.sublayer import SubLayer
 from sim.workloads.table import WORKLOADS
@@ -63,9 +64,12 @@ def collective(
     **fields: Any,
 ) -> Spec:
     """Collective `which` as a program, on topology `wiring`; `choices` are options of the program, other `fields` of
-    the spec. What cannot be simulated is refused, with what can be."""
+    the spec. Of a `machine` shape and tile (that of the machine, if there is none) are those of the whole GPU. What
+    cannot be simulated is refused, with what can be."""
     if wiring in KNOWN_TOPOLOGIES and wiring not in TOPOLOGIES:
         raise UsageError(f"the {wiring} cannot be simulated, only {' and '.join(TOPOLOGIES)} can")
+    if fields.get("machine"):
+        fields |= _slice(fields["machine"], fields.get("shape", Spec.shape), fields.get("tile"))
     spec = Spec(
         collective=which,
         topology=wiring,
@@ -81,6 +85,18 @@ def collective(
     except ProgramError as error:
         raise UsageError(f"{error}; the {wiring} serves {', '.join(_served(wiring, gpus))}") from error
     return spec
+
+
+def _slice(name: str, shape: tuple[int, ...], tile: tuple[int, ...] | None) -> dict[str, Any]:
+    """Shape and tile in the slice of machine `name`."""
+    side = machine(name).side
+    sides = {"shape": shape, "tile": tile or machine(name).tile}
+    for field, values in sides.items():
+        if any(value % side for value in values):
+            raise UsageError(
+                f"{field} must be multiples of {side}, the sides of which a slice of {name} has one, got {values}"
+            )
+    return {field: tuple(value // side for value in values) for field, values in sides.items()}
 
 
 def _served(wiring: str, gpus: int) -> list[str]:
@@ -144,7 +160,7 @@ def own(shape: tuple[int, int, int], tp: int, variant: str | Variant = "t3-mca",
         **{"mode": "mirrored", **fields},
     )
     # A shape that cannot be cut is refused now.
-    assert SubLayer(*spec.shape, spec.gpus, spec.machine.channels).tiling
+    assert SubLayer(*spec.shape, spec.gpus, spec.gpu.channels).tiling
     return spec
 
 

@@ -2,12 +2,14 @@
 
 from dataclasses import fields as dataclass_fields
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
-from hw.config import Configuration, ConfigurationError, Timing, preset
+from hw.config import TOTAL_CHANNELS, Configuration, ConfigurationError, Timing, preset
 from sim.collectives.compiler import Needs
 from sim.errors import UsageError
 from sim.models.seeded_bugs import SEEDED_BUGS
+from sim.workloads.machines import Machine
 
 Settings = tuple[tuple[str, bool | int | float], ...]
 """Configuration fields (`timing.FIELD` for DRAM timing) and their values, where they differ from the preset."""
@@ -89,6 +91,19 @@ def full_size(
         far_backing_store=True,
         **{name: packets * shares[name] for name, packets in PACKETS.items()},
     )
+
+
+def of_machine(machine: Machine) -> dict[str, Any]:
+    """What a slice of `machine` has otherwise than the preset: its channels, a link in bytes a cycle as the machine's,
+    and :data:`PACKETS` in proportion to what is under way on it."""
+    under_way = machine.link_bytes_per_cycle * machine.link_latency / (75 / TOTAL_CHANNELS * 500)
+    share = max(1, ceil(under_way)) * machine.slice_channels
+    return {
+        "channels": machine.slice_channels,
+        "link_bandwidth": machine.link_bytes_per_cycle * TOTAL_CHANNELS,
+        "link_latency": machine.link_latency,
+        **{name: min(512, packets * share) for name, packets in PACKETS.items()},
+    }
 
 
 def with_room(config: Configuration, needed: Needs, plain: int, least: int = 0) -> Configuration:

@@ -79,12 +79,12 @@ class KernelWork:
 
 def sublayer_of(spec: Spec) -> SubLayer:
     """Geometry of the GEMM on its channel slice."""
-    return SubLayer(*spec.shape, spec.gpus, spec.machine.channels)
+    return SubLayer(*spec.shape, spec.gpus, spec.gpu.channels)
 
 
 def wire_cycles(spec: Spec, layer: SubLayer) -> float:
     """Cycles that a reduce-scatter takes on the link."""
-    bytes_a_cycle = spec.machine.link_bandwidth * layer.channels / TOTAL_CHANNELS
+    bytes_a_cycle = spec.gpu.link_bandwidth * layer.channels / TOTAL_CHANNELS
     chunks = program_of(spec).moves().egress
     return chunks * layer.chunk_sectors * SECTOR_BYTES / bytes_a_cycle
 
@@ -93,14 +93,14 @@ def kernel_work(spec: Spec) -> KernelWork:
     """What the GPUs run: the plans of the variant's kernels for every simulated rank."""
     layer = sublayer_of(spec)
     ranks = 1 if spec.mirrored else layer.gpus
-    gemm, wire = analytic_cycles(layer, spec.machine.compute_units), wire_cycles(spec, layer)
+    gemm, wire = analytic_cycles(layer, spec.gpu.compute_units), wire_cycles(spec, layer)
     expected = sum(
         (max(gemm, wire) if spec.variant.overlapped else gemm) if kernel == GEMM else wire
         for kernel in spec.variant.kernels
     )
     model = {
         "analytic_gemm_cycles": round(gemm),
-        "calibrated": not spec.trace and gemm_times(layer, spec.machine.compute_units).calibrated,
+        "calibrated": not spec.trace and gemm_times(layer, spec.gpu.compute_units).calibrated,
         "rs_wire_cycles": round(wire),
     }
     kernels = tuple(_rank_kernels(spec, layer, rank) for rank in range(ranks))
@@ -108,7 +108,7 @@ def kernel_work(spec: Spec) -> KernelWork:
 
 
 def _rank_kernels(spec: Spec, layer: SubLayer, rank: int) -> tuple[KernelPlan, ...]:
-    slots, overlapped = spec.machine.compute_units, spec.variant.overlapped
+    slots, overlapped = spec.gpu.compute_units, spec.variant.overlapped
     program, gather = program_of(spec), ring_all_gather(layer.gpus)
     received = (program.moves() if overlapped else program.closed_forms["kernels"]).arriving * layer.chunk_sectors
     plans = {
@@ -133,7 +133,7 @@ def _gemm(spec: Spec, layer: SubLayer, rank: int, slots: int) -> KernelPlan:
 def node_of(spec: Spec, layer: SubLayer) -> Configuration:
     """The hardware, with the ranges and trigger-table entries that the sub-layer needs; for plain memory a few ranges
     do."""
-    machine = spec.machine
+    machine = spec.gpu
     config = full_size(spec.preset, dict(spec.settings), machine.channels, machine.link_bandwidth, machine.tracker_ways)
     if not spec.variant.overlapped:
         return replace(config, gpus=8, ranges=16)
@@ -145,7 +145,7 @@ def node_of(spec: Spec, layer: SubLayer) -> Configuration:
 
 def _boundary_none(spec: Spec) -> int:
     """What the detector's boundary of threshold 30 is programmed to; 0 leaves it at its reset value."""
-    hungry = spec.machine.compute_units >= MANY_UNITS or spec.machine.link_bandwidth >= FAST_LINK
+    hungry = spec.gpu.compute_units >= MANY_UNITS or spec.gpu.link_bandwidth >= FAST_LINK
     return BOUNDARY_HUNGRY_LINK if hungry else 0
 
 
@@ -154,7 +154,7 @@ def _arbiter(spec: Spec, config: Configuration) -> list[Write]:
     writes = arbiter_writes(config, policy, threshold, spec.starvation_limit)
     if spec.variant.policy == "paced":
         # An update that arrives, and the read that sends it on, in the time of a sector on the link.
-        pace = max(1, int(SECTOR_BYTES * TOTAL_CHANNELS / spec.machine.link_bandwidth / 2))
+        pace = max(1, int(SECTOR_BYTES * TOTAL_CHANNELS / spec.gpu.link_bandwidth / 2))
         writes.append(register_write(config, "pace", pace=pace))
     boundary = _boundary_none(spec)
     if boundary:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
+from hw.config import BANK_GROUPS, COLUMN_BITS, SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.check import depends_on_order
 from sim.collectives.compiler import NodeProgram, backing_sectors, cuts, needs, workgroup_numbers
 from sim.collectives.cut import Cut
@@ -20,9 +20,9 @@ from sim.collectives.inputs import Given, given
 from sim.collectives.program import Part, Program
 from sim.errors import UsageError
 from sim.experiments.array_model import INPUT_BASE, INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
-from sim.experiments.hardware import EARLY_GATE, configuration, with_room
+from sim.experiments.hardware import EARLY_GATE, configuration, of_machine, with_room
 from sim.experiments.job import Build, Held, Job, compiled, laid_out, program_of, slowed_down
-from sim.experiments.spec import Spec
+from sim.experiments.spec import ELEMENT_BYTES, Spec
 from sim.experiments.tensors import tensors_of
 from sim.experiments.variants import POLICIES, THRESHOLDS
 from sim.golden.arithmetic import pattern_type, to_float64
@@ -35,7 +35,9 @@ from sim.simulator.memory_image import scatter_channels, to_sectors, write_hex, 
 from sim.topologies.known import topology
 from sim.topologies.topology import Topology
 from sim.workloads.kernel_plans import KernelPlan, plan_texts
+from sim.workloads.machines import machine as known_machine
 from sim.workloads.program_plans import Laid, Operands, gate_text, gates_of, program_kernel
+from sim.workloads.sublayer import STEP_DEPTH
 
 RANGES = 32
 """Of the range table: as many as every program on 8 GPUs needs, so that one build serves all."""
@@ -94,7 +96,8 @@ def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Conf
     """The hardware, with as many ranges and trigger-table entries as the program needs, and as many link ports as the
     topology has."""
     ports = topology(spec.topology, spec.gpus).ports
-    config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus, links=ports)
+    machine = of_machine(known_machine(spec.machine)) if spec.machine else {}
+    config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus, links=ports, **machine)
     needed = needs(program, config, laid_out(program, tilings), spec.dma_block or spec.wfs)
     config = with_room(config, needed, PLAIN_RANGES, least=RANGES)
     return replace(config, gpus=config.ranges // 2)
@@ -103,6 +106,8 @@ def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Conf
 def program_work(spec: Spec) -> ProgramWork:
     """What the GPUs of `spec` do."""
     program = program_of(spec)
+    if spec.machine and len(program.kernels(0)) > 1:
+        raise UsageError(f"a machine is for programs with one kernel, {program.name} has {len(program.kernels(0))}")
     tilings = tilings_of(spec, program)
     config = node_of(spec, program, tilings)
     places = laid_out(program, tilings)
@@ -193,20 +198,16 @@ def _plans(
     spec: Spec, config: Configuration, program: Program, rank: int, laid: Mapping[str, Laid]
 ) -> tuple[KernelPlan, ...]:
     span, sets = span_of(laid, program), data_sets(program, rank)
-    rows, columns = spec.tile
-    depth = spec.shape[2]
-    # As on all compute units of machine PAPER, one of which the workgroup has, for the channels that are simulated.
-    seconds = 2 * rows * columns * (depth + 200) / PEAK_FLOPS * WORKGROUP_SLOTS if depth else 0
-    cycles = round(seconds * 1e9 * TOTAL_CHANNELS / config.channels)
+    operands = _operands(spec, config)
     return tuple(
         program_kernel(
             program,
             rank,
             number,
             laid,
-            Operands(depth, INPUT_BASE, INPUT_SECTORS, cycles),
+            operands,
             topology(spec.topology, spec.gpus),
-            slots=WORKGROUP_SLOTS,
+            slots=known_machine(spec.machine).compute_units if spec.machine else WORKGROUP_SLOTS,
             order=spec.tile_order or "rows",
             block_wfs=spec.dma_block or spec.wfs,
             data_span=span,
@@ -215,6 +216,36 @@ def _plans(
         )
         for number in range(len(program.kernels(rank)))
     )
+
+
+def _operands(spec: Spec, config: Configuration) -> Operands:
+    """How long a workgroup of `spec` computes, and what it reads from where."""
+    rows, columns = spec.tile
+    depth = spec.shape[2]
+    if not spec.machine:
+        # As on all compute units of machine PAPER, one of which the workgroup has, for the channels that are simulated.
+        seconds = 2 * rows * columns * (depth + 200) / PEAK_FLOPS * WORKGROUP_SLOTS if depth else 0
+        return Operands(depth, INPUT_BASE, INPUT_SECTORS, round(seconds * 1e9 * TOTAL_CHANNELS / config.channels))
+    machine = known_machine(spec.machine)
+    rows, columns, whole = (side * machine.side for side in (rows, columns, depth))
+    lead = machine.cycles(machine.workgroup_us(rows, columns, 0))
+    return Operands(
+        depth,
+        INPUT_BASE,
+        input_sectors(spec),
+        machine.cycles(machine.workgroup_us(rows, columns, whole)) - lead,
+        lead_cycles=lead,
+        step_depth=max(1, STEP_DEPTH // machine.side),
+        row_sectors=(BANK_GROUPS << COLUMN_BITS) * config.channels,
+        capacity=int(machine.llc_mib * 2**20) * machine.slice_channels // machine.channels,
+    )
+
+
+def input_sectors(spec: Spec) -> int:
+    """Sectors of plain memory that operands lie in: A in one half, B in the other."""
+    rows, columns, depth = spec.shape
+    larger = max(rows, columns + spec.tile[1]) * depth * ELEMENT_BYTES[spec.dtype] // SECTOR_BYTES
+    return max(INPUT_SECTORS, 4 << larger.bit_length()) if spec.machine else INPUT_SECTORS
 
 
 def program_job(spec: Spec, work: ProgramWork) -> Job:
@@ -227,7 +258,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     wiring = topology(spec.topology, gpus)
     if not isinstance(wiring, Topology):
         raise UsageError(f"the {spec.topology} cannot be simulated")
-    nodes = compiled(spec, program, config, wiring, places, gpus, (INPUT_BASE, INPUT_SECTORS), backing)
+    nodes = compiled(spec, program, config, wiring, places, gpus, (INPUT_BASE, input_sectors(spec)), backing)
     setup = [[*node.writes, register_write(config, "control", clear_counters=1)] for node in nodes]
     before = [
         *arbiter_writes(
@@ -269,6 +300,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
         program=tuple(commands),
         plusargs={
             "plan": Path("plan"),
+            "steps": Path("steps"),
             "waits": Path("waits"),
             "gates": Path("gates"),
             "source": Path("source"),
@@ -286,7 +318,9 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
 def _cycles(plan: KernelPlan) -> int:
     """Of a kernel's arithmetic, and of its reads one by one."""
     turns = -(-plan.count // plan.kernel["slots"])
-    return turns * plan.kernel["steps"] * int(np.max(plan.workgroups["step_cycles"])) + 4 * plan.reads
+    longest = int(np.max(plan.workgroups["lead_cycles"]))
+    longest += plan.kernel["steps"] * int(np.max(plan.workgroups["step_cycles"]))
+    return turns * longest + 4 * plan.reads
 
 
 def _gathered(work: ProgramWork) -> dict[str, str | int | Path]:

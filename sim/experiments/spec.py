@@ -16,7 +16,9 @@ from sim.experiments.hardware import EARLY_GATE, WRONG_ORDER, Settings, configur
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS, Variant, generated
 from sim.host.limits import DriverError
 from sim.host.tiling import Tiling
+from sim.models.plan_layout import MAX_SLOTS
 from sim.models.seeded_bugs import SEEDED_BUGS
+from sim.workloads.machines import machine
 from sim.workloads.program_plans import TILE_ORDERS as PROGRAM_ORDERS
 
 COLLECTIVES = tuple(PROGRAMS)
@@ -53,7 +55,7 @@ PROGRAM_FIELDS = ("dtype", "op", "first_touch", "direction")
 """Options of programs that are fields of a spec."""
 ARRAY_FIELDS = (
     *("dtype", "op", "tile", "wfs", "dma_block", "direction", "initial", "stalls", "schedule", "alone", "overflow"),
-    *("bit_errors", "late_rank", "late_cycles", "bug", "inputs", "choices", "independent"),
+    *("bit_errors", "late_rank", "late_cycles", "bug", "inputs", "choices", "independent", "machine"),
 )
 """What full-size kernels do not know: they have these at their defaults."""
 
@@ -61,7 +63,7 @@ ARRAY_FIELDS = (
 MCA = generated("mca")
 
 
-class Machine(NamedTuple):
+class Gpu(NamedTuple):
     """The GPU, and the slice of it, on which full-size kernels run; see :class:`Spec`."""
 
     link_bandwidth: float
@@ -71,7 +73,7 @@ class Machine(NamedTuple):
     tile_order: str
 
 
-MACHINE: dict[str, Any] = Machine(75.0, 80, 1, 8, "tuned")._asdict()
+MACHINE: dict[str, Any] = Gpu(75.0, 80, 1, 8, "tuned")._asdict()
 """Machine PAPER."""
 
 
@@ -108,7 +110,9 @@ class Spec:
     Of programs: `choices`, sorted pairs of an option of the program (`t3rtl explain`) and its value; `independent`: a
     GEMM that has nothing to do with it runs beside it; `tile_order` of
     :data:`sim.workloads.program_plans.TILE_ORDERS`. M are the rows of each of its arrays, which are cut into chunks;
-    K columns has an array that a GEMM reads as it is gathered.
+    K columns has an array that a GEMM reads as it is gathered. `machine` of :mod:`sim.workloads.machines`, of which the
+    square slice is simulated: shape and tile are the slice's, every side shorter by `Machine.side`, the link, the time
+    of a workgroup and what the last-level cache leaves of the reads are the machine's.
 
     Of full-size kernels (None otherwise): `link_bandwidth`, GB/s per direction of the whole GPU; `compute_units`;
     `channels`, the slice S of its 32; `tracker_ways` of 256 sets; `tile_order` (a trace has its own); `trace`,
@@ -145,6 +149,7 @@ class Spec:
     inputs: str = ""
     choices: Settings = ()
     independent: bool = False
+    machine: str = ""
     link_bandwidth: float | None = None
     compute_units: int | None = None
     channels: int | None = None
@@ -184,7 +189,7 @@ class Spec:
     def _check_array(self) -> None:
         _choice("topology", self.topology, TOPOLOGIES[:1])
         _choice("collective", self.collective, ARRAY_COLLECTIVES)
-        for name in ("choices", "independent"):
+        for name in ("choices", "independent", "machine"):
             if getattr(self, name):
                 raise UsageError(f"{name} is of compute model program only, not of array")
         if self.collective != ARRAY_COLLECTIVES[0]:
@@ -205,6 +210,8 @@ class Spec:
         if self.tile_order is None:
             object.__setattr__(self, "tile_order", PROGRAM_ORDERS[0])
         _choice("tile-order", self.tile_order, PROGRAM_ORDERS)
+        if self.machine:
+            self._check_machine()
         self._check_stores((EARLY_GATE,))
         known = PROGRAMS[self.collective].options
         for name, default in {"op": "add", "initial": "first-touch", "direction": "cw"}.items():
@@ -214,6 +221,15 @@ class Spec:
         for name, _ in self.choices:
             if name not in known or name in PROGRAM_FIELDS:
                 raise UsageError(f"{self.collective} has no choice of {name}")
+
+    def _check_machine(self) -> None:
+        units = machine(self.machine).compute_units
+        if units > MAX_SLOTS:
+            raise UsageError(f"machine {self.machine} has {units} compute units, {MAX_SLOTS} can be simulated")
+        if self.independent:
+            raise UsageError("independent is for programs without a machine: its steps are those of one GEMM")
+        if "channels" in dict(self.settings):
+            raise UsageError(f"channels is no setting with machine {self.machine}: its slice has its own")
 
     def _check_stores(self, bugs: tuple[str, ...]) -> None:
         """What is alike of compute models with data."""
@@ -283,10 +299,10 @@ class Spec:
             raise UsageError(f"tile-order is the trace's own with a trace, got {self.tile_order!r}")
 
     @property
-    def machine(self) -> Machine:
-        """What the array generator does not have."""
+    def gpu(self) -> Gpu:
+        """What full-size kernels alone have."""
         assert self.compute in (KERNELS, TRACE)
-        return Machine(*(getattr(self, name) for name in Machine._fields))
+        return Gpu(*(getattr(self, name) for name in Gpu._fields))
 
     @property
     def mirrored(self) -> bool:
@@ -330,7 +346,10 @@ class Spec:
 
 
 def label(spec: Spec) -> str:
-    """Short name of a full-size spec for people: its name, its variant, and whatever is not machine PAPER's."""
+    """Short name of a full-size spec for people: its name, its variant, and whatever is not machine PAPER's; of a
+    program its name."""
+    if spec.compute == PROGRAM:
+        return spec.name
     usual = {"mode": "mirrored", "starvation_limit": 2000, "seed": 1, "settings": (), "trace": "", **MACHINE}
     changed = [f"{name}={getattr(spec, name)}" for name, value in usual.items() if getattr(spec, name) != value]
     if spec.trace:

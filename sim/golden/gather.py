@@ -9,6 +9,11 @@ def all_gather(inputs: np.ndarray) -> np.ndarray:
     return np.tile(inputs.reshape(1, -1), (len(inputs), 1))
 
 
+def kept(inputs: np.ndarray) -> np.ndarray:
+    """What each rank holds when nothing is moved: its own."""
+    return np.asarray(inputs)
+
+
 def all_to_all(inputs: np.ndarray) -> np.ndarray:
     """What each rank holds after an all-to-all: its chunk of every rank, in their order. `inputs` and the result have
     shape (N, elements)."""

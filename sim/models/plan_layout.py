@@ -18,6 +18,8 @@ MAX_SLOTS = 256
 """Workgroups at a time."""
 MAX_WORKGROUPS = 1 << 14
 PLAN_BITS = 320
+STEP_LINES = 1 << 18
+"""Steps of all workgroups of a GEMM."""
 GATES = 1 << 10
 """Gates of a run; number 0 is counted up by tiles for which nobody waits."""
 GATE_LINES = 1 << 12

@@ -29,6 +29,7 @@ from sim.models.plan_layout import (
     MAX_SLOTS,
     MAX_WORKGROUPS,
     PLAN_BITS,
+    STEP_LINES,
     Kernel,
     Step,
     Workgroup,
@@ -36,7 +37,6 @@ from sim.models.plan_layout import (
 from sim.models.recorded_events import recorded_workgroups
 
 PLAN_LINES = 1 << 14
-STEP_LINES = 1 << 18
 STORE_BUFFER_BYTES = 4 << 20
 """Stores that the whole GPU can have under way: a quarter of its last-level cache, or 128 tiles."""
 
@@ -71,8 +71,8 @@ class WorkgroupEngine(wiring.Component):
     which gate; `gathered`, by channel: see :class:`sim.models.burst_lanes.RequestLane`, as for `source_sectors`;
     `requests`/`responses` per channel.
 
-    `base` is the first sector of the output, from which operands are numbered. Files: +plan=<prefix> and
-    +waits=<prefix> (one per GPU), +steps=<prefix> and +gates=<prefix>, see :mod:`sim.models.plan_layout`. One slot is
+    `base` is the first sector of the output, from which operands are numbered. Files: +plan=<prefix>, +waits=<prefix>
+    and +steps=<prefix> (one per GPU), and +gates=<prefix>, see :mod:`sim.models.plan_layout`. One slot is
     looked at per cycle.
     """
 
@@ -195,10 +195,10 @@ class WorkgroupEngine(wiring.Component):
             "plan_memory",
             p_WIDTH=32,
             p_LINES=STEP_LINES,
-            p_PER_GPU=0,
+            p_PER_GPU=1,
             p_KIND="steps=%s",
             i_clk=ClockSignal(),
-            i_id=Const(0, 32),
+            i_id=Cat(self.rank, Const(0, 26)),
             i_address=step_line,
             o_data=loaded,
         )

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.report import metrics
+from sim.report import metrics, pallas
 from sim.report.evaluation import FIXED_THRESHOLDS, Evaluation
 from sim.report.plan import LARGE_LAYERS, LINK_150, MAIN_LAYERS, PAPER, TWICE_CUS, Machine
 from sim.report.style import (
@@ -280,6 +280,33 @@ def _swept(
     return drawing
 
 
+def pallas_over_alone(evaluation: Evaluation) -> Figure | None:
+    """JAX's collective matmul: time over D GEMMs alone, published, of NCCL and cuBLAS, and ours with either gates."""
+    records = {(record["gpus"], record["gates"]): record for record in evaluation.systems()["pallas"]}
+    devices = sorted({gpus for gpus, _ in records})
+    if not devices:
+        return None
+    drawing, (axis,) = figure(4.0)
+
+    def of(gpus: int, source: str, *gates: str) -> float:
+        found = [records[gpus, name][source]["over_alone"] for name in gates if (gpus, name) in records]
+        return found[0] if found else math.nan
+
+    series = {
+        "NCCL and cuBLAS, H100": [of(gpus, "real", *pallas.GATES) for gpus in devices],
+        "Pallas, H100": [of(gpus, "published", *pallas.GATES) for gpus in devices],
+        "here, coarse gates": [of(gpus, "ours", "coarse") for gpus in devices],
+        "here, fine gates": [of(gpus, "ours", "fine") for gpus in devices],
+    }
+    positions = list(range(len(devices)))
+    grouped_bars(axis, positions, series, (PALE, GREY, SKY, BLUE))
+    axis.axhline(1.0, color="#555555", linewidth=0.8)
+    axis.set_xticks(positions, [f"D = {gpus}" for gpus in devices])
+    axis.set_ylabel("time over D GEMMs alone")
+    legend_above(axis, 4)
+    return drawing
+
+
 CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "execution-time": execution_time,
     "speedups": speedups,
@@ -293,5 +320,6 @@ CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "tracker-recorded": tracker_recorded,
     "starvation-limit": starvation_limit,
     "tracker-ways": tracker_ways,
+    "pallas": pallas_over_alone,
 }
 """Name of a chart, also of its PNG file, and what draws it."""

@@ -7,7 +7,7 @@ from typing import Any
 from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome
 from sim.experiments.variants import VARIANTS
-from sim.report import metrics
+from sim.report import metrics, pallas
 from sim.report.plan import (
     COMPARED,
     HALF_TRILLION,
@@ -143,6 +143,10 @@ class Evaluation:
             if spec.trace and outcome.result is not None
         ]
 
+    def systems(self) -> dict[str, list[dict[str, Any]]]:
+        """By published system a record of each point: ours, what its authors state, what real GPUs do."""
+        return {"pallas": pallas.records(self.outcomes)}
+
     def closed_forms(self) -> list[dict[str, Any]]:
         """By TP: how many points had their sectors compared with the closed forms, and which of them were off."""
         rows: dict[int, dict[str, Any]] = {}
@@ -193,6 +197,7 @@ class Evaluation:
                 layer for machine in MACHINES for layer in self.layers(machine, (*MAIN_LAYERS, *LARGE_LAYERS))
             ],
             "recorded": self.recorded(),
+            "systems": self.systems(),
             "agreement": self.agreements(),
             "closed_forms": self.closed_forms(),
             "seconds": self.cost(),

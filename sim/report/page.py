@@ -83,17 +83,26 @@ def _titled(drawing: Figure | None, title: str) -> Figure | None:
 
 def described(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What :func:`read_figures` holds, ours beside the paper's numbers."""
-    # A mean over some sub-layers says nothing beside the paper's over all of them.
-    numbers = {
-        "headline": {
-            name: found for name, found in summary["headline"].items() if found["sub_layers"] == HEADLINES[name]
-        },
-        "layer": {layer["workload"]: layer for layer in evaluation.layers(PAPER)},
-    }
+    numbers = numbers_of(evaluation, summary)
     return [
         figure | {"paper": beside(figure.get("paper", []), numbers), "found": figure.get("found", [])}
         for figure in read_figures()
     ]
+
+
+def numbers_of(evaluation: Evaluation, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Our numbers, where figures.toml says they are."""
+    # A mean over some sub-layers says nothing beside the paper's over all of them.
+    return {
+        "headline": {
+            name: found for name, found in summary["headline"].items() if found["sub_layers"] == HEADLINES[name]
+        },
+        "layer": {layer["workload"]: layer for layer in evaluation.layers(PAPER)},
+        "systems": {
+            system: {record["point"]: record["ours"] for record in records}
+            for system, records in summary["systems"].items()
+        },
+    }
 
 
 def render(

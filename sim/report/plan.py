@@ -1,4 +1,5 @@
-"""Which points the report needs, in sections: the paper's sub-layers on each machine, agreement of modes, sweeps."""
+"""Which points the report needs, in sections: the paper's sub-layers on each machine, agreement of modes, sweeps,
+other systems."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from sim.experiments.catalogue import layer, recorded
 from sim.experiments.grid import specs
 from sim.experiments.spec import Spec
 from sim.experiments.variants import VARIANTS
+from sim.report import pallas
 from sim.workloads.table import WORKLOADS
 
 
@@ -52,7 +54,7 @@ COMPARED = ("sequential", "t3", "t3-mca", "t3-paced")
 
 RECORDED_LAYERS = tuple(recorded())
 """GEMMs recorded on a real GPU, in whose order and times workgroups run instead."""
-SECTIONS = ("layers", "link-150", "2x-cus", "tp32", "sweeps", "ring", "slices", "recorded")
+SECTIONS = ("layers", "link-150", "2x-cus", "tp32", "sweeps", "ring", "slices", "recorded", "pallas")
 
 
 def section_points(section: str) -> list[Spec]:
@@ -78,6 +80,8 @@ def section_points(section: str) -> list[Spec]:
             return specs({"workload": SLICE_LAYERS, "variant": COMPARED, **plain, "channels": [1, 4]})
         case "recorded":
             return specs({"workload": RECORDED_LAYERS, "variant": ["t3-mca"], **plain})
+        case "pallas":
+            return pallas.points()
     raise UsageError(f"section must be one of {', '.join(SECTIONS)}; got {section!r}")
 
 

@@ -132,12 +132,13 @@ def gemm_kernel(
             "rows": tiling.tile_rows,
         },
         count=len(order.tile),
-        steps=_step_lines(fetches),
+        steps=step_lines(fetches),
         reads=int(reads),
     )
 
 
-def _step_lines(fetches: Fetches) -> np.ndarray:
+def step_lines(fetches: Fetches) -> np.ndarray:
+    """Lines of the step file for what is fetched, shape (workgroups, steps)."""
     fields = {"fetch_a": fetches.a, "fetch_b": fetches.b, "wait_a": fetches.wait_a, "wait_b": fetches.wait_b}
     return sum(values.astype(np.uint32) << Step[name].offset for name, values in fields.items())
 
@@ -267,8 +268,8 @@ def all_gather_kernel(
 
 
 def plan_texts(rank: int, kernels: Sequence[KernelPlan]) -> dict[str, str]:
-    """File name -> text of the plan of `rank`, plan<rank>.hex, what its workgroups wait for, waits<rank>.hex, and for
-    rank 0 the steps of its GEMM, steps.hex. Kernels that run beside others come first."""
+    """File name -> text of the plan of `rank`, plan<rank>.hex, what its workgroups wait for, waits<rank>.hex, and the
+    steps of its GEMM, steps<rank>.hex. Kernels that run beside others come first."""
     assert len(kernels) <= KERNELS
     kernels = sorted(kernels, key=lambda plan: -plan.kernel.get("beside", 0))
     lines = []
@@ -292,9 +293,9 @@ def plan_texts(rank: int, kernels: Sequence[KernelPlan]) -> dict[str, str]:
         f"plan{rank}.hex": text + "".join(records),
         f"waits{rank}.hex": "".join(f"{_wait(*wait):x}\n" for wait in waits),
     }
-    if rank == 0:
-        steps = [kernel.steps for kernel in kernels if kernel.steps is not None]
-        texts["steps.hex"] = "".join(f"{line:x}\n" for part in steps for line in part.ravel().tolist())
+    steps = [kernel.steps for kernel in kernels if kernel.steps is not None]
+    assert len(steps) <= 1
+    texts[f"steps{rank}.hex"] = "".join(f"{line:x}\n" for part in steps for line in part.ravel().tolist())
     return texts
 
 

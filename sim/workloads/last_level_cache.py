@@ -7,7 +7,9 @@ others wait for it.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,6 +26,13 @@ class Fetches:
     b: np.ndarray
     wait_a: np.ndarray
     wait_b: np.ndarray
+
+
+def _stages(count: int, slots: int, starts: Sequence[int]) -> Iterator[range]:
+    """The workgroups of each stage: at most `slots`, and none of two of those that begin at `starts`."""
+    for start, end in pairwise([*(starts or [0]), count]):
+        for first in range(start, end, slots):
+            yield range(first, min(first + slots, end))
 
 
 class _Cache:
@@ -54,19 +63,24 @@ def input_fetches(
     a_bytes: int,
     tile_bytes: int = 0,
     capacity: int = LLC_BYTES,
+    stages: Sequence[int] = (),
 ) -> Fetches:
     """What each workgroup fetches, workgroups in dispatch order.
 
     `a_panel`, `b_panel`: number of the panels a workgroup multiplies; `b_bytes`: size of a block of its B panel, all A
     blocks have `a_bytes`. With `tile_bytes` the output goes through the cache too and takes that room per workgroup;
     near-memory updates go past it (T3 section 6.2).
+
+    `stages`: first workgroups of stages that may begin apart from each other, since those of each wait for data of
+    their own. What they share is then fetched by the first of them in dispatch order, for which all others wait, so
+    that no workgroup waits for a later one.
     """
     count = len(a_panel)
     cache = _Cache(capacity)
     fetch = {name: np.zeros((count, steps), bool) for name in "ab"}
     wait = {name: np.repeat(np.arange(count)[:, None], steps, axis=1) for name in "ab"}
-    for first in range(0, count, slots):
-        stage = range(first, min(first + slots, count))
+    fetcher: dict[tuple[str, int, int], int] = {}
+    for stage in _stages(count, slots, stages):
         blocks: dict[tuple[str, int], tuple[np.ndarray, int, list[int]]] = {}
         for name, panels in (("a", a_panel), ("b", b_panel)):
             here = panels[stage.start : stage.stop]
@@ -77,11 +91,14 @@ def input_fetches(
             for (name, panel), (_, size, missed) in blocks.items():
                 if not cache.touch((name, panel, step), size):
                     missed.append(step)
-        for (name, _), (sharers, _, missed) in blocks.items():
+        for (name, panel), (sharers, _, missed) in blocks.items():
             missing = np.array(missed, int)
-            chosen = sharers[missing % len(sharers)]
+            chosen = np.full(len(missing), sharers[0]) if stages else sharers[missing % len(sharers)]
             fetch[name][chosen, missing] = True
             wait[name][sharers[:, None], missing[None, :]] = chosen[None, :]
+            if stages:
+                fetcher |= {(name, panel, step): int(sharers[0]) for step in missed}
+                wait[name][sharers] = [fetcher[name, panel, step] for step in range(steps)]
         if tile_bytes:
             for workgroup in stage:
                 cache.touch(("tile", workgroup), tile_bytes)

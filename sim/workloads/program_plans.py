@@ -3,6 +3,9 @@
 A workgroup of a kernel stores one tile, once for each split of the depth; it reads rows of A and columns of B before.
 A kernel with gates reads its rows of A from the array that its gates wait for; the others, and all columns of B, come
 from plain memory whose content does not matter. The order of the tiles is free within what the program says.
+
+Of a machine (:mod:`sim.workloads.machines`) the workgroups go through the depth in steps, and the last-level cache
+leaves only a part of the reads (:mod:`sim.workloads.last_level_cache`); without one each reads all for itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hw.config import SECTOR_BYTES
 from hw.messages import TrafficClass
-from sim.collectives.program import Kernel, Part, Program, ProgramError, Via
+from sim.collectives.program import Access, Kernel, Part, Program, ProgramError, Via
 from sim.host.tiling import Tiling
-from sim.models.plan_layout import GATES
+from sim.models.plan_layout import GATES, STEP_LINES
 from sim.topologies.topology import Routes
-from sim.workloads.kernel_plans import KernelPlan
+from sim.workloads.kernel_plans import KernelPlan, step_lines
+from sim.workloads.last_level_cache import Fetches, input_fetches
 
 LARGEST_READ = 255
 """Sectors of an operand that a step can read."""
@@ -44,12 +49,18 @@ class Laid:
 @dataclass(frozen=True)
 class Operands:
     """What a workgroup reads and how long it computes: `depth` of the whole GEMM; `inputs`, first sector of plain
-    memory with `input_sectors`; `cycles` of a workgroup for the whole depth."""
+    memory with `input_sectors`; `cycles` of a workgroup for the whole depth, after `lead_cycles`. With a `step_depth`
+    each step has so much of the depth, a last-level cache of `capacity` bytes serves what it can, and `row_sectors` lie
+    in one row of a bank of each group."""
 
     depth: int
     inputs: int
     input_sectors: int
     cycles: int
+    lead_cycles: int = 0
+    step_depth: int = 0
+    capacity: int = 0
+    row_sectors: int = 1
 
 
 def gates_of(program: Program, arrays: Mapping[str, Laid]) -> dict[tuple[Part, int], int]:
@@ -120,10 +131,24 @@ def program_kernel(
     b_all = -(-depth * row_bytes // 32)
     largest = int(max(a_all.max(), b_all.max()))
     steps = max(FEWEST_STEPS if operands.depth else 1, -(-2 * largest // LARGEST_READ))
+    fetches = None
+    if operands.step_depth:
+        steps = _steps(depth, operands.step_depth, len(tiles))
+        sectors, tile_bytes = (a_all, b_all), tiling.tile_rows * tiling.body_bytes
+        fetches = _fetches(program, rank, kernel, tiles, (down, across), sectors, operands, steps, slots, tile_bytes)
+    reads_a = _reads(a_all, steps, None if fetches is None else fetches.a)
+    reads_b = _reads(b_all, steps, None if fetches is None else fetches.b)
+    b_stride = operands.input_sectors // 2 // tiling.tiles_across
+    if fetches is not None:
+        b_stride = _apart(int(b_all.max()), operands.row_sectors)
+        if not kernel.gates:
+            row = np.array([part.chunk for part, _, _ in tiles]) * max(each.tiles_down for each in tilings) + down
+            a_va = a_va + row * _apart(int(a_all.max()), operands.row_sectors)
     return KernelPlan(
         kernel={
             "slots": min(slots, len(tiles)),
             "steps": steps,
+            "stepped": int(fetches is not None),
             "traffic_class": TrafficClass.GEMM.value,
             "active": 1,
             "rows": tiling.wf_rows,
@@ -133,8 +158,9 @@ def program_kernel(
         },
         workgroups={
             "a_va": a_va,
-            "b_va": operands.inputs + across * (operands.input_sectors // 2 // tiling.tiles_across),
+            "b_va": operands.inputs + across * b_stride,
             "store_va": place,
+            "lead_cycles": operands.lead_cycles,
             "step_cycles": operands.cycles // kernel.splits // steps,
             "wg": np.array([arrays[part.array].numbers[part.chunk] + tile for part, tile, _ in tiles]),
             "a_sectors": a_all // steps,
@@ -150,8 +176,77 @@ def program_kernel(
         },
         count=len(tiles),
         waits=tuple(_waits(program, kernel, tiles, arrays, block_wfs, early)),
-        reads=int(a_all.sum() + b_all.sum()),
-        gathered_reads=int(a_all.sum()) if kernel.gates else 0,
+        steps=None if fetches is None else step_lines(fetches),
+        reads=reads_a + reads_b,
+        gathered_reads=reads_a if kernel.gates else 0,
+    )
+
+
+def _apart(sectors: int, row_sectors: int) -> int:
+    """Distance of panels of so many sectors, an odd number of rows of all bank groups: what the workgroups read at a
+    time then lies in different banks, as hashed addresses have it on a GPU."""
+    return (-(-sectors // row_sectors) | 1) * row_sectors
+
+
+def _steps(depth: int, step_depth: int, workgroups: int) -> int:
+    """Steps of a workgroup: those of `step_depth`, or of twice that, and so on, so that the plan has room for them."""
+    steps = max(1, -(-depth // step_depth))
+    while steps > LARGEST_READ or steps * workgroups > STEP_LINES:
+        steps = -(-steps // 2)
+    return steps
+
+
+def _reads(sectors: np.ndarray, steps: int, fetched: np.ndarray | None) -> int:
+    """Sectors that come from memory, of the `sectors` that each workgroup needs of an operand."""
+    if fetched is None:
+        return int(sectors.sum())
+    whole = sectors // steps
+    return int(
+        (
+            fetched * np.where(np.arange(steps) == steps - 1, (sectors - whole * (steps - 1))[:, None], whole[:, None])
+        ).sum()
+    )
+
+
+def _fetches(
+    program: Program,
+    rank: int,
+    kernel: Kernel,
+    tiles: Sequence[tuple[Part, int, int]],
+    places: tuple[np.ndarray, np.ndarray],
+    sectors: tuple[np.ndarray, np.ndarray],
+    operands: Operands,
+    steps: int,
+    slots: int,
+    tile_bytes: int,
+) -> Fetches:
+    """What the last-level cache leaves of the reads of `tiles`, which stand at `places` (down, across) of their parts
+    and need `sectors` of A and of B. Those that wait for gates of their own are stages of their own; tiles that go past
+    the cache, updates and what is sent straight on, take no room in it."""
+    numbers: dict[object, int] = {}
+    a_panel, b_panel, starts = [], [], []
+    before: object = None
+    for number, ((part, _, split), down, across) in enumerate(zip(tiles, *places, strict=True)):
+        a_panel.append(numbers.setdefault(("a", part, split, down), len(numbers)))
+        b_panel.append(numbers.setdefault(("b", split, across), len(numbers)))
+        stage = part, split, down if kernel.fine and kernel.gates else 0
+        if stage != before:
+            starts.append(number)
+        before = stage
+    past = {
+        region.part for region in program.regions(rank) if region.store is not Access.STORE or region.via is not Via.DMA
+    }
+    a_bytes, b_bytes = (-(-needed // steps) * SECTOR_BYTES for needed in sectors)
+    return input_fetches(
+        np.array(a_panel),
+        np.array(b_panel),
+        b_bytes,
+        steps=steps,
+        slots=min(slots, len(tiles)),
+        a_bytes=int(a_bytes.max()),
+        tile_bytes=0 if past & set(kernel.parts) else tile_bytes,
+        capacity=operands.capacity,
+        stages=starts,
     )
 
 

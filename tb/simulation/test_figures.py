@@ -21,7 +21,7 @@ from sim.experiments.variants import VARIANTS
 from sim.report import front_page, metrics
 from sim.report.charts import CHARTS
 from sim.report.evaluation import Evaluation
-from sim.report.page import Run, beside, described, read_figures, write_report
+from sim.report.page import Run, beside, described, numbers_of, read_figures, write_report
 from sim.report.plan import (
     FIG_17_LAYER,
     LARGE_LAYERS,
@@ -247,10 +247,7 @@ def test_some_sub_layers_are_not_compared_with_the_papers_sixteen(complete: Eval
 
 
 def test_every_number_of_the_paper_finds_ours(complete: Evaluation) -> None:
-    numbers = {
-        "headline": complete.summary()["headline"],
-        "layer": {layer["workload"]: layer for layer in complete.layers(PAPER)},
-    }
+    numbers = numbers_of(complete, complete.summary())
     rows = [row for figure in read_figures() for row in beside(figure.get("paper", []), numbers)]
     assert len(rows) >= 16
     assert [row["says"] for row in rows if row["ours"] is None] == []

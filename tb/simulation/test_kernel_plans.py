@@ -92,7 +92,7 @@ def test_a_plan_file_holds_the_fields() -> None:
         assert int(record.lead_cycles) == number
         for name in ("a_va", "b_va", "store_va", "wg", "b_last"):
             assert int(record[name]) == column(plan, name)[number]
-    assert len(texts["steps.hex"].split()) == plan.count * layer.steps
+    assert len(texts["steps0.hex"].split()) == plan.count * layer.steps
 
 
 def test_a_value_that_does_not_fit_is_refused() -> None:

@@ -116,6 +116,10 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--bug": ["early_gate"],
         },
     ),
+    "run collective, of a machine": (
+        ["run", "collective", "ring-all-gather-gemm", "--shape", "1024", "1024", "1024"],
+        {"--machine": ["h100"]},
+    ),
     "run collective, a reduction": (
         ["run", "--collective", "ring-all-reduce"],
         {
@@ -317,7 +321,8 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
         monkeypatch.setattr(module, "require_simulator", lambda: None, raising=False)
     monkeypatch.setattr(run, "require_waves", lambda: None)
     headline: dict[str, dict] = {
-        "headline": {"paper": {"speedup_geomean": {}, "speedup_maximum": {}, "sub_layers": 16}}
+        "headline": {"paper": {"speedup_geomean": {}, "speedup_maximum": {}, "sub_layers": 16}},
+        "systems": {},
     }
     played = SimpleNamespace(summary=dict, lines=list, passed=True)
     for owner, name, answer in (

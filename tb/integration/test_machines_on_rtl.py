@@ -1,0 +1,69 @@
+"""Programs on a machine of the published systems, on the RTL: an all-gather into a GEMM on a slice of H100.
+
+A quarter of every side of JAX's GEMM, so that it takes seconds; the report runs it whole.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from sim.experiments.catalogue import collective
+from sim.experiments.check import Checked
+from sim.experiments.experiment import simulate, work_of
+from sim.experiments.program_model import ProgramWork
+from sim.experiments.run import Outcome
+from sim.experiments.spec import Spec
+
+SHAPE = (1024, 1024, 1024)
+
+
+def gathered(gates: str = "fine") -> Spec:
+    return collective(
+        "ring-all-gather-gemm",
+        2,
+        wiring="ring-one-way",
+        machine="h100",
+        shape=SHAPE,
+        choices={"fine": gates == "fine"},
+    )
+
+
+@cache
+def run(spec: Spec) -> tuple[ProgramWork, Outcome, Checked]:
+    work = work_of(spec)
+    assert isinstance(work, ProgramWork)
+    return work, *simulate(spec, work)
+
+
+@pytest.mark.parametrize("gates", ["coarse", "fine"])
+def test_every_sector_and_element_is_right(gates: str) -> None:
+    work, outcome, checked = run(gathered(gates))
+    assert checked.errors == ()
+    assert checked.mismatches == 0
+    assert {"gemm_read", "gathered_read", "launches"} <= set(checked.closed_forms)
+    assert all(form["matches"] for form in checked.closed_forms.values())
+    # A is 1,024 x 1,024 in FP16, a 64th of it: read from memory once, however many workgroups share it.
+    for kernels, status in zip(work.kernels, outcome.ranks, strict=True):
+        assert kernels[0].gathered_reads == 1024
+        assert sum(seen["reads"] for seen in status["gathered"]) == 1024
+
+
+def test_a_gemm_alone_takes_the_models_time_and_its_last_stores() -> None:
+    spec = collective("gemm-alone", 2, wiring="ring-one-way", machine="h100", shape=(512, 1024, 1024))
+    work, outcome, checked = run(spec)
+    assert checked.errors == ()
+    (plan,) = work.kernels[0]
+    workgroup = plan.workgroups["lead_cycles"] + plan.kernel["steps"] * plan.workgroups["step_cycles"]
+    stored = plan.count * 32
+    for status in outcome.ranks:
+        assert workgroup + stored <= status["gemm_cycles"] <= workgroup + 2 * stored + 2000
+
+
+def test_reads_before_the_data_is_there_are_caught_though_the_cache_serves_most() -> None:
+    spec = gathered()
+    work = work_of(spec)
+    assert isinstance(work, ProgramWork)
+    ungated = tuple(tuple(replace(plan, waits=()) for plan in plans) for plans in work.kernels)
+    _, checked = simulate(spec, replace(work, kernels=ungated))
+    assert any("that are not what their owners wrote, the first in a[" in error for error in checked.errors)
