@@ -18,7 +18,7 @@ from ..link.events import LinkEvents
 from ..link.packet_writer import PeerCheck
 from ..link.port_sender import LinkTimers
 from ..memory_controller.events import ControllerEvents
-from ..messages import ArbiterControl, Messages
+from ..messages import ArbiterControl, Messages, WindowCheck
 from ..near_bank.bank_group import ArrayRead, array_data_layout, array_write_layout
 from ..range_table import RangeWrite
 from ..send_table import SendWrite
@@ -61,6 +61,7 @@ class PortStructs:
             "link_events": LinkEvents,
             "link_timers": LinkTimers,
             "peer_check": PeerCheck,
+            "window_check": WindowCheck,
             "link_packet": wire.packet_layout(config),
             "link_packet_sends": wire.sends_layout(config),
             "link_flit": wire.flit_layout(config),
