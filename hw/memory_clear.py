@@ -34,7 +34,8 @@ class MemoryClear(wiring.Component):
     record of each {wg, wf} of each such range that is tracked, unless they were since the last reset: that is
     remembered for each entry of the range table until its bounds, its workgroups or the backing store become others.
     A range that is not wholly in the window is left out, and so are records beyond the end of the backing store or in
-    one that is not wholly in the window: what is there is not reached by accesses either.
+    one that is not wholly in the window or ends with the last sector of the address space, which no range can hold:
+    what is there is not reached by accesses either.
     Rate: one sector a cycle and channel, and one cycle per 8 sectors.
     """
 
@@ -157,7 +158,6 @@ class MemoryClear(wiring.Component):
                     m.d.sync += empty.eq(1)
                     m.next = "BEGIN"
             with m.State("MEASURE"):
-                # A table at the end of the address space is refused, lest the walk goes on at its beginning.
                 m.d.sync += [last.eq(bound - 1), empty.eq(bound <= first), beyond.eq(bound[-1])]
                 m.next = "BEGIN"
             with m.State("BEGIN"):

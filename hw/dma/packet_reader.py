@@ -124,7 +124,8 @@ class PacketReader(wiring.Component):
         m.d.comb += [
             slots.bank.eq(channel),
             slots.close.eq(self.step & sector.packet_end),
-            packet.va.eq(sector.va - sector.place),
+            # A packet does not cross a boundary of 8 sectors, so nothing is borrowed beyond it.
+            packet.va.eq(Cat((sector.va - sector.place)[:3], sector.va[3:])),
             packet.wf.eq(sector.tile),
             packet.length.eq(sector.place),
             packet.mask.eq(sector.mask),

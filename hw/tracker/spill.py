@@ -24,9 +24,10 @@ class SpillPort(wiring.Component):
     a fetch a READ whose `id` is the tag. Ports: `base`, sector address of the table; `requests`, one every 2 cycles, in
     order; `memory` and `returns` per channel (only returns to SPILL count); `response`: same cycle as the return with
     one channel, one cycle or more later with several. Requests to one sector keep their order because a channel does.
-    The table must be 0 before the first fetch after a reset. It has `sectors` sectors, all of them in `window`: what is
-    beyond, or all if the table is not, is refused: `faults` has a record OUTSIDE (one that meets an untaken one is
-    dropped), a write is lost, a fetch is answered with no record, without a bound in time only while reads return.
+    The table must be 0 before the first fetch after a reset. It has `sectors` sectors, all of them in `window` and none
+    the last of the address space, which no range can hold: what is beyond, or all if the table is not so, is refused:
+    `faults` has a record OUTSIDE (one that meets an untaken one is dropped), a write is lost, a fetch is answered with
+    no record, without a bound in time only while reads return.
     `base`, `sectors` and `window` are quiet for two cycles before a request. With `far_backing_store`, `far` takes the
     requests whose sector another channel of the whole GPU holds.
     """
@@ -62,7 +63,12 @@ class SpillPort(wiring.Component):
         end = Signal(config.va_sector_bits + 1)
         m.d.sync += [
             end.eq(self.base + self.sectors - 1),
-            inside.eq(~end[-1] & in_window(config, self.window, self.base) & in_window(config, self.window, end[:-1])),
+            inside.eq(
+                ~end[-1]
+                & ~end[:-1].all()
+                & in_window(config, self.window, self.base)
+                & in_window(config, self.window, end[:-1])
+            ),
         ]
         m.d.comb += self.requests.ready.eq(~held_valid & ~refused)
         with m.If(self.requests.valid & self.requests.ready):

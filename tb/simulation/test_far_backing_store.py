@@ -27,6 +27,7 @@ class Bench(wiring.Component):
             self.far.eq(request.valid),
             self.near.eq(port.memory[0].valid & port.memory[0].ready),
             port.memory[0].ready.eq(1),
+            port.sectors.eq(1 << CONFIG.spill_sector_bits - 1),
         ]
         m.d.sync += [
             port.far.response.valid.eq(request.valid & ~request.request.write),
@@ -44,6 +45,7 @@ def test_only_the_channels_of_the_slice_keep_homes_in_its_memory() -> None:
 
     async def requests(ctx) -> None:
         port = bench.port.requests
+        await ctx.tick().repeat(3)
         for unit in range(64):
             ctx.set(port.payload.index, unit * RECORDS_PER_UNIT + 3)
             ctx.set(port.payload.tag, unit)

@@ -67,9 +67,9 @@ class ClearBench:
         self.dut.window.value = 0 if self.window is None else self.window | 1 << 31
 
     def holds(self, first: int, end: int) -> bool:
-        """Whether the sectors before `end` from `first` on are all in this node's memory."""
+        """Whether the sectors before `end` from `first` on are all in this node's memory, none the last that there is."""
         channel = 1 << CHANNEL_SECTOR_BITS + self.config.channel_bits
-        if end > 1 << self.config.va_sector_bits:
+        if end >= 1 << self.config.va_sector_bits:
             return False
         return self.window is None or first // channel == (end - 1) // channel == self.window
 
@@ -236,8 +236,9 @@ async def nothing_is_cleared_outside_the_memory(dut):
         start = bench.window * channel
         for index, entry in enumerate(bench.entries):
             edge = start + random.choice([0, channel])
-            base = max(edge - random.randrange(30), 0)
-            limit = min(base + random.randrange(60), (1 << bench.config.va_sector_bits) - 1)
+            highest = (1 << bench.config.va_sector_bits) - 1
+            base = min(max(edge - random.randrange(30), 0), highest)
+            limit = min(base + random.randrange(60), highest)
             entry |= {"base": base, "limit": limit, "wg": random.randrange(9), "count": random.randrange(9)}
             entry |= {"valid": 1, "first_touch": 1, "tracked": 1, "mapping": Mapping.LOCAL.value, "unused": 0}
             await bench.program(index)

@@ -185,10 +185,14 @@ async def nothing_is_reached_beyond_the_table(dut):
         base = random.choice([random.getrandbits(VA_BITS), (1 << VA_BITS) - random.randrange(1, 1 << 19)])
         base = random.choice([base, base // channel * channel + channel - random.randrange(1, 20)])
         window = random.choice([0, 0, random.getrandbits(2) | 1 << 31, base // channel | 1 << 31])
+        while any(channel.expected for channel in channels):
+            await RisingEdge(dut.clk)
         dut.base.value, dut.sectors.value, dut.window.value = base, length, window
         await ClockCycles(dut.clk, 3)
         last = base + length - 1
-        fits = last < 1 << VA_BITS and (not window >> 31 or base // channel == last // channel == window & ~(1 << 31))
+        fits = last < (1 << VA_BITS) - 1 and (
+            not window >> 31 or base // channel == last // channel == window & ~(1 << 31)
+        )
         for number in range(20):
             index = min(random.choice([*INDICES, 2 * length + random.randrange(-4, 4)]) % (1 << 19), (1 << 19) - 1)
             inside = fits and index >> 1 < length
