@@ -59,7 +59,7 @@ def spill_isolation(b: Bench) -> None:
         end.eq(base + sectors),
         whole.eq(
             (sectors != 0)
-            & (end <= 1 << config.va_sector_bits)
+            & (end < 1 << config.va_sector_bits)
             & in_window(config, dut.window, base)
             & in_window(config, dut.window, (end - 1)[: config.va_sector_bits])
         ),

@@ -67,7 +67,7 @@ class ClearBench:
         self.dut.window.value = 0 if self.window is None else self.window | 1 << 31
 
     def holds(self, first: int, end: int) -> bool:
-        """Whether the sectors before `end` from `first` on are all in this node's memory, none the last that there is."""
+        """Whether all sectors from `first` to before `end` are in this node's memory, none the last there is."""
         channel = 1 << CHANNEL_SECTOR_BITS + self.config.channel_bits
         if end >= 1 << self.config.va_sector_bits:
             return False
