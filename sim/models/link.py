@@ -73,10 +73,40 @@ class DelayLine(wiring.Component):
         return m
 
 
+class TokenBucket(wiring.Component):
+    """What one link lets pass, `link_bytes_per_cycle`: a bucket of one flit.
+
+    A data flit costs 32 bytes, any other `link_header_bytes` (0: it costs only its cycle). Ports: `kind` of the flit
+    that is to pass; `open`: it may; `taken`: it does; `moving`: bytes of those that did are still on their way.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        super().__init__({"kind": In(FlitKind), "open": Out(1), "taken": In(1), "moving": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config = self._config
+        rate = max(1, round(config.link_bytes_per_cycle * 2**FRACTION_BITS))
+        costs = SECTOR_BYTES << FRACTION_BITS, config.link_header_bytes << FRACTION_BITS
+        full = max(costs) + rate
+        tokens = Signal(range(full + rate + 1), init=full)
+        gained = Signal(range(full + rate + 1))
+        cost = Signal(range(max(costs) + 1))
+        m.d.comb += [
+            cost.eq(Mux(self.kind == FlitKind.DATA, *costs)),
+            self.open.eq(tokens >= cost),
+            self.moving.eq(tokens != full),
+            gained.eq(tokens - Mux(self.taken, cost, 0) + rate),
+        ]
+        with m.If(self.taken | self.moving):
+            m.d.sync += tokens.eq(Mux(gained > full, full, gained))
+        return m
+
+
 class LinkRate(wiring.Component):
     """How fast one direction of a link takes flits: `link_bytes_per_cycle`.
 
-    A token bucket of one flit: a data flit costs 32 bytes, any other `link_header_bytes` (0: it costs only its cycle).
     Ports: `tx`: flits from the sender; `sent`: the same in the cycle in which they are accepted; `stall` stalls
     acceptance; `busy_cycles`: cycles in which the link was moving bytes.
     """
@@ -94,24 +124,15 @@ class LinkRate(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        config = self._config
-        rate = max(1, round(config.link_bytes_per_cycle * 2**FRACTION_BITS))
-        data_cost = SECTOR_BYTES << FRACTION_BITS
-        header_cost = config.link_header_bytes << FRACTION_BITS
-        full = max(data_cost, header_cost) + rate
-        tokens = Signal(range(full + rate + 1), init=full)
-        cost = Signal(range(max(data_cost, header_cost) + 1))
-        gained = Signal(range(full + rate + 1))
+        m.submodules.bucket = bucket = TokenBucket(self._config)
         m.d.comb += [
-            cost.eq(Mux(self.tx.payload.kind == FlitKind.DATA, data_cost, header_cost)),
-            self.tx.ready.eq(~self.stall & (tokens >= cost)),
+            bucket.kind.eq(self.tx.payload.kind),
+            bucket.taken.eq(self.sent.valid),
+            self.tx.ready.eq(~self.stall & bucket.open),
             self.sent.valid.eq(self.tx.valid & self.tx.ready),
             self.sent.flit.eq(self.tx.payload),
-            gained.eq(tokens - Mux(self.sent.valid, cost, 0) + rate),
         ]
-        with m.If(self.sent.valid | (tokens != full)):
-            m.d.sync += tokens.eq(Mux(gained > full, full, gained))
-        with m.If(tokens != full):
+        with m.If(bucket.moving):
             m.d.sync += self.busy_cycles.eq(self.busy_cycles + 1)
         return m
 

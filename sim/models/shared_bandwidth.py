@@ -5,46 +5,18 @@ on what leaves a GPU by all ports (injection) and on what reaches it (ejection).
 for every source, and sources take turns, as they do at the injection.
 """
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.config import SECTOR_BYTES, Configuration
+from hw.config import Configuration
 from hw.link.wire import FlitKind, flit_layout
 from hw.primitives.queue import Queue
 from hw.primitives.round_robin import next_in_turn
-from sim.models.link import FRACTION_BITS, sent_flit
+from sim.models.link import TokenBucket, sent_flit
 
 FLITS = 9
 """Of the longest packet."""
-
-
-class TokenBucket(wiring.Component):
-    """What one link lets pass: a data flit costs 32 bytes, any other `link_header_bytes`.
-
-    Ports: `kind` of the flit that is to pass; `open`: it may; `taken`: it does.
-    """
-
-    def __init__(self, config: Configuration):
-        self._config = config
-        super().__init__({"kind": In(FlitKind), "open": Out(1), "taken": In(1)})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        config = self._config
-        rate = max(1, round(config.link_bytes_per_cycle * 2**FRACTION_BITS))
-        costs = SECTOR_BYTES << FRACTION_BITS, config.link_header_bytes << FRACTION_BITS
-        full = max(costs) + rate
-        tokens = Signal(range(full + rate + 1), init=full)
-        gained = Signal(range(full + rate + 1))
-        cost = Signal(range(max(costs) + 1))
-        m.d.comb += [
-            cost.eq(Mux(self.kind == FlitKind.DATA, *costs)),
-            self.open.eq(tokens >= cost),
-            gained.eq(tokens - Mux(self.taken, cost, 0) + rate),
-        ]
-        m.d.sync += tokens.eq(Mux(gained > full, full, gained))
-        return m
 
 
 class SharedBandwidth(wiring.Component):

@@ -12,8 +12,8 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import preset
 from hw.link.wire import FlitKind, flit_layout
 from sim.errors import SimulationError
-from sim.models.link import FRACTION_BITS, sent_flit
-from sim.models.shared_bandwidth import FLITS, SharedBandwidth, TokenBucket
+from sim.models.link import FRACTION_BITS, TokenBucket, sent_flit
+from sim.models.shared_bandwidth import FLITS, SharedBandwidth
 from tb.drivers.stream import StreamSource, never
 from tb.runner import simulate
 

@@ -5,29 +5,19 @@ import random
 import cocotb
 import pytest
 from amaranth import Const, Module
-from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.abort import EpochAbort
 from hw.config import Configuration
 from hw.drain_bound import DrainBound
 from hw.messages import Fault, Messages
 from sim.errors import SimulationError
+from tb.drivers.clock import start
 from tb.drivers.payload import unpack
 from tb.runner import simulate
 
 CONFIG = Configuration(links=2, epoch_bits=4)
 INPUTS = ("request", "arm", "number", "coming", "active", "running", "moved", "watchdog")
-
-
-async def start(dut, inputs):
-    """Every input at 0, a clock, a reset."""
-    for name in inputs:
-        getattr(dut, name).value = 0
-    Clock(dut.clk, 1, unit="ns").start()
-    dut.rst.value = 1
-    await ClockCycles(dut.clk, 2)
-    dut.rst.value = 0
 
 
 @cocotb.test()

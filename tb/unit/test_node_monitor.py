@@ -5,13 +5,13 @@ import random
 import cocotb
 import pytest
 from amaranth import Const, Module
-from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.config import preset
 from hw.node_monitor import CollectiveState, TriggerLatency
 from hw.range_table import RangeWrite, Word
 from sim.errors import SimulationError
+from tb.drivers.clock import start
 from tb.runner import simulate
 
 RANGES = preset("paper").ranges
@@ -20,16 +20,6 @@ INPUTS = (
     *("ranges", "arm", "disarm", "number", "drained", "cleared"),
     *("range_done", "sent_blocks", "expected_blocks", "idle"),
 )
-
-
-async def start(dut, inputs):
-    """Every input at 0, a clock, a reset."""
-    for name in inputs:
-        getattr(dut, name).value = 0
-    Clock(dut.clk, 1, unit="ns").start()
-    dut.rst.value = 1
-    await ClockCycles(dut.clk, 2)
-    dut.rst.value = 0
 
 
 async def program(dut, index, word, value):
