@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup sim test coverage formal mutate verilog synth figures docs lint clean distclean
+.PHONY: help setup sim test coverage formal mutate faults verilog synth figures docs lint clean distclean
 
 PYTHON ?= python3
 JOBS ?= 2
@@ -11,7 +11,7 @@ BIN := .venv/bin
 
 help: ## what can be made
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
-	@echo "  Options: PYTHON=python3.12 for another interpreter (3.11 or newer), JOBS=4 for more processes in make test and make figures."
+	@echo "  Options: PYTHON=python3.12 for another interpreter (3.11 or newer), JOBS=4 for more processes in make test, faults and figures."
 
 setup: $(STAMP) ## make .venv with the t3rtl command in it, all packages from PyPI
 	@echo "ready: $(BIN)/t3rtl"
@@ -51,6 +51,9 @@ formal: .venv/.installed-formal ## proofs of every block, each with a cover run 
 
 mutate: $(STAMP) ## mutation score of every block; score in build/mutation/summary.json; takes hours
 	@$(BIN)/python -m tb.mutation
+
+faults: $(STAMP) ## a campaign of fault injections (INJECTIONS=28000), goes on where it was; build/faults/summary.json
+	@$(BIN)/t3rtl faults --processes $(JOBS) $(if $(INJECTIONS),--injections $(INJECTIONS))
 
 coverage: .venv/.installed-coverage ## the quick tests measured, and one page about all that is verified: build/coverage/index.html
 	@rm -rf build/coverage/runs build/coverage/functional

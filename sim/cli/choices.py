@@ -17,6 +17,9 @@ SET_BY_OPTION = {
     "residual": "residual",
     "gates": "fine",
     "root": "root",
+    "naive": "shifted",
+    "copied": "copied",
+    "units": "units",
 }
 """Parameter of a command -> option of a program."""
 
@@ -31,6 +34,14 @@ Gates = Annotated[
 ]
 Root = Annotated[int | None, typer.Option(help="The rank that has what is broadcast.", metavar="R")]
 
+Naive = Annotated[
+    bool, typer.Option("--naive", help="All ranks take the chunks in the order of their numbers, not shifted.")
+]
+Copied = Annotated[
+    bool, typer.Option("--copied", help="A kernel copies what is sent from memory, no GEMM computes it.")
+]
+Units = Annotated[int | None, typer.Option(help="Compute units of communication kernels.", metavar="COUNT")]
+
 
 def chosen(context: typer.Context, name: str, **values: Any) -> dict[str, Any]:
     """Options of program `name` from the parameters of the command that runs in `context`: `values` that are not None.
@@ -42,6 +53,8 @@ def chosen(context: typer.Context, name: str, **values: Any) -> dict[str, Any]:
             refuse(context, f"{name} has no such choice", parameter)
     if values.get("gates") is not None:
         values["gates"] = named("gates", values["gates"], GATES)
+    if values.get("naive") is not None:
+        values["naive"] = not values["naive"]
     said = {SET_BY_OPTION[parameter]: value for parameter, value in values.items()}
     return {option: value for option, value in said.items() if value is not None}
 

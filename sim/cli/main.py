@@ -21,6 +21,7 @@ from sim.cli.compare import compare
 from sim.cli.doctor import doctor
 from sim.cli.dram_trace import dram_trace
 from sim.cli.explain import explain
+from sim.cli.faults import faults
 from sim.cli.reduce import reduce
 from sim.cli.regress import bench, regress
 from sim.cli.report import report
@@ -78,6 +79,7 @@ app.command("compare")(compare)
 app.command("doctor")(doctor)
 app.command("regress")(regress)
 app.command("bench")(bench)
+app.command("faults")(faults)
 app.command("calibrate")(calibrate)
 app.command("alternatives")(alternatives)
 app.command("dram-trace")(dram_trace)

@@ -27,7 +27,7 @@ def reduce(
     ),
     op: options.Operation = "add",
     preset: options.Preset = "paper",
-    policy: options.Policy = "mca",
+    policy: options.Policy = "paced",
     threshold: options.Threshold = "auto",
     settings: options.Set = None,
     waves: options.Waves = None,

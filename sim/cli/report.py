@@ -31,7 +31,7 @@ def report(
         list[str] | None,
         typer.Option(
             help="Only these points; repeatable: layers, link-150, 2x-cus, tp32, sweeps, ring, slices, recorded, "
-            "pallas.",
+            "pallas, flux.",
             metavar="NAME",
         ),
     ] = None,
@@ -93,13 +93,10 @@ def report(
 
 
 def _systems(systems: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """A line for each point of another system: ours over GEMMs alone, and what its authors state."""
-    return [
-        f"{record['point']:<20} {record['ours']['over_alone']:.3f} of its GEMMs alone; published "
-        f"{record['published']['over_alone']:.3f}"
-        for records in systems.values()
-        for record in records
-    ]
+    """A line for each point of another system: ours, and what its authors state."""
+    from sim.report.systems import SYSTEMS
+
+    return [SYSTEMS[name].line(record) for name, records in systems.items() for record in records]
 
 
 def _headline(headline: dict[str, Any]) -> list[str]:

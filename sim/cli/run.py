@@ -101,7 +101,7 @@ def shape(
     gpus: options.Gpus = 4,
     shape: options.Shape = (512, 256, 64),
     preset: options.Preset = "paper",
-    policy: options.Policy = "mca",
+    policy: options.Policy = "paced",
     threshold: options.Threshold = "auto",
     dtype: options.Dtype = "fp16",
     op: options.Operation = "add",
@@ -165,7 +165,7 @@ def collective(
     ] = TOPOLOGIES[0],
     shape: options.Shape = (384, 128, 64),
     preset: options.Preset = "paper",
-    policy: options.Policy = "mca",
+    policy: options.Policy = "paced",
     threshold: options.Threshold = "auto",
     dtype: options.Dtype = "fp16",
     op: options.Operation = "add",
@@ -189,6 +189,10 @@ def collective(
     residual: choices.Residual = False,
     gates: choices.Gates = None,
     root: choices.Root = None,
+    naive: choices.Naive = False,
+    copied: choices.Copied = False,
+    units: choices.Units = None,
+    mode: options.Mode = "ring",
     independent: Annotated[
         bool, typer.Option("--independent", help="Run a GEMM that has nothing to do with it beside it.")
     ] = False,
@@ -210,7 +214,16 @@ def collective(
     Example: t3rtl run --collective ring-all-gather-gemm --topology ring --gpus 3 --shape 120 100 70 --gates fine
     """
     said = choices.chosen(
-        context, name, pieces=pieces, splits=splits, residual=residual or None, gates=gates, root=root
+        context,
+        name,
+        pieces=pieces,
+        splits=splits,
+        residual=residual or None,
+        gates=gates,
+        root=root,
+        naive=naive or None,
+        copied=copied or None,
+        units=units,
     )
     spec = catalogue.collective(
         name,
@@ -228,6 +241,7 @@ def collective(
         wfs=wfs,
         dma_block=dma_block,
         tile_order=tile_order,
+        mode=mode,
         independent=independent,
         direction=direction,
         initial=initial,
@@ -243,7 +257,7 @@ def collective(
 
 
 def _shared(
-    variant: options.Variant = "t3-mca",
+    variant: options.Variant = "t3-paced",
     mode: options.Mode = "mirrored",
     link_bandwidth: options.LinkBandwidth = 75.0,
     compute_units: options.ComputeUnits = 80,
@@ -335,7 +349,7 @@ def arrays(
     out: Annotated[Path, typer.Option(help="npz file for y of shape (N, elements/N): row r is what rank r holds.")],
     op: options.Operation = "add",
     preset: options.Preset = "paper",
-    policy: options.Policy = "mca",
+    policy: options.Policy = "paced",
     threshold: options.Threshold = "auto",
     direction: options.Direction = "cw",
     settings: options.Set = None,

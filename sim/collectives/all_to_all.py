@@ -1,19 +1,22 @@
 """All-to-all by the stores of a GEMM (T3 section 7.1): what belongs to another GPU goes there as it is computed.
 
-Rank r stores chunk c of its output into chunk r of what rank c receives; its own chunk stays where it is.
+Rank r stores chunk c of its output into chunk r of what rank c receives; its own chunk stays where it is. `copied`, no
+GEMM computes it: a communication kernel on `units` compute units reads it from memory, as libraries do.
 """
 
 from collections.abc import Iterator
 from functools import lru_cache
 
 from sim.collectives import closed_forms
-from sim.collectives.program import Array, Kernel, Part, Program, Region, Send, Via
+from sim.collectives.program import Array, Does, Kernel, Part, Program, ProgramError, Region, Send, Via
 from sim.golden import gather
 
 
 @lru_cache
-def all_to_all(gpus: int, dtype: str = "fp16") -> Program:
+def all_to_all(gpus: int, copied: bool = False, units: int = 0, dtype: str = "fp16") -> Program:
     """The program."""
+    if units and not copied:
+        raise ProgramError("units is of a kernel that copies, and all-to-all has one with copied only")
 
     def regions(rank: int) -> Iterator[Region]:
         for chunk in range(gpus):
@@ -26,7 +29,8 @@ def all_to_all(gpus: int, dtype: str = "fp16") -> Program:
                 yield Region("received", chunk, updates=1)
 
     def kernels(rank: int) -> tuple[Kernel, ...]:
-        return (Kernel("gemm", tuple(Part("output", (rank + step) % gpus) for step in range(1, gpus + 1))),)
+        parts = tuple(Part("output", (rank + step) % gpus) for step in range(1, gpus + 1))
+        return (Kernel("copy", parts, does=Does.COPY, units=units) if copied else Kernel("gemm", parts),)
 
     return Program(
         name="all-to-all",

@@ -3,6 +3,7 @@ topology has not."""
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 
@@ -164,6 +165,44 @@ def check_links(program: Program, topology: Routes) -> None:
                         f"{program.name} sends from rank {rank} to rank {send.peer}, but the {topology.name} has no "
                         "link there"
                     )
+
+
+def check_alike(program: Program) -> None:
+    """Raise :class:`ProgramError` unless every rank does what rank 0 does, to peers and chunks as much further on as it
+    is itself, so that one rank can stand for all. Ranks that send nothing need not be alike."""
+    first = regions_of(program, 0)
+    if not any(region.sends for region in first.values()):
+        return
+    for rank in range(1, program.gpus):
+        regions = {_moved(program, part, rank): _region_moved(program, own, rank) for part, own in first.items()}
+        kernels = [_kernel_moved(program, kernel, rank) for kernel in program.kernels(0)]
+        if regions != regions_of(program, rank) or kernels != [
+            _kernel_moved(program, kernel, 0) for kernel in program.kernels(rank)
+        ]:
+            raise ProgramError(
+                f"one rank of {program.name} cannot stand for all: rank {rank} does not do what rank 0 does with "
+                f"chunks {rank} further on"
+            )
+
+
+def _moved(program: Program, part: Part, rank: int) -> Part:
+    return Part(part.array, (part.chunk + rank) % program.array(part.array).chunks)
+
+
+def _region_moved(program: Program, region: Region, rank: int) -> Region:
+    sends = tuple(
+        replace(send, peer=(send.peer + rank) % program.gpus, chunk=_moved(program, send.part, rank).chunk)
+        for send in region.sends
+    )
+    return replace(region, chunk=_moved(program, region.part, rank).chunk, sends=sends)
+
+
+def _kernel_moved(program: Program, kernel: Kernel, rank: int) -> Kernel:
+    gates = {
+        _moved(program, part, rank): tuple(sorted(_moved(program, gate, rank) for gate in waited))
+        for part, waited in kernel.gates.items()
+    }
+    return replace(kernel, parts=tuple(_moved(program, part, rank) for part in kernel.parts), gates=gates)
 
 
 def depends_on_order(program: Program) -> bool:

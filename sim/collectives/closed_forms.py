@@ -67,6 +67,15 @@ def all_to_all(n: int) -> Form:
     }
 
 
+def all_to_all_reduce_scatter(n: int) -> Form:
+    """Every store goes where it is added up, the own chunk's too; the sum of all is stored once more."""
+    return {
+        "output": Traffic(egress=n - 1),
+        "received": Traffic(local_stores=1, arriving_stores=n - 1, triggers=n),
+        "reduced": Traffic(local_stores=1, triggers=1),
+    }
+
+
 def all_to_all_dma(n: int) -> Form:
     """N - 1 chunks that lie in memory are complete without an access, and N - 1 arrive."""
     return {

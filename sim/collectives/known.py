@@ -7,6 +7,7 @@ from typing import Any
 
 from sim.collectives.all_to_all import all_to_all
 from sim.collectives.all_to_all_dma import all_to_all_dma
+from sim.collectives.all_to_all_reduce_scatter import all_to_all_reduce_scatter
 from sim.collectives.broadcast_chain import broadcast_chain
 from sim.collectives.broadcast_tree import broadcast_tree
 from sim.collectives.check import check_links
@@ -62,6 +63,7 @@ PROGRAMS: Mapping[str, Known] = {
     "ring-all-gather-both": Known(ring_all_gather_both, "half of each chunk each way round"),
     "direct-all-gather": Known(direct_all_gather, "one read of a chunk for all others"),
     "all-to-all": Known(all_to_all, "every store goes where it is wanted"),
+    "all-to-all-reduce-scatter": Known(all_to_all_reduce_scatter, "an all-to-all of stores, and a local sum"),
     "all-to-all-dma": Known(all_to_all_dma, "doorbells send what lies in memory"),
     "ring-all-reduce": Known(ring_all_reduce, "a ring reduce-scatter that goes on as an all-gather"),
     "direct-all-reduce": Known(direct_all_reduce, "every store to its owner, one read of each sum for all others"),

@@ -33,6 +33,15 @@ class Via(Enum):
     STORE = "store"
 
 
+class Does(Enum):
+    """What the workgroups of a kernel do: multiply what they read of two operands; read as much as they store and
+    compute nothing, as a communication kernel does; or read their tile of all that they wait for, and add it up."""
+
+    MULTIPLY = "multiply"
+    COPY = "copy"
+    ADD = "add"
+
+
 class Part(NamedTuple):
     """Chunk `chunk` of array `array`."""
 
@@ -114,6 +123,7 @@ class Kernel:
 
     A workgroup of a part in `gates` does not begin before those parts are complete on its rank: all of each, or with
     `fine` its tile row of them. Workgroups are dispatched in order, and one that waits holds up those after it.
+    `does` says what each reads; `units` compute units it runs on, 0: all that the machine has.
     """
 
     name: str
@@ -121,6 +131,8 @@ class Kernel:
     splits: int = 1
     gates: Mapping[Part, tuple[Part, ...]] = field(default_factory=dict)
     fine: bool = False
+    does: Does = Does.MULTIPLY
+    units: int = 0
 
     @property
     def chunks(self) -> tuple[int, ...]:

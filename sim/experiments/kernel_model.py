@@ -23,7 +23,15 @@ from sim.golden.arithmetic import pattern_type
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
 from sim.host.range_entries import range_words, send_words
-from sim.host.register_writes import Write, arbiter_writes, link_writes, range_writes, register_write, send_writes
+from sim.host.register_writes import (
+    Write,
+    arbiter_writes,
+    link_writes,
+    range_writes,
+    register_write,
+    send_writes,
+    window_write,
+)
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
 from sim.workloads.calibration import analytic_cycles, gemm_times
@@ -149,18 +157,14 @@ def _boundary_none(spec: Spec) -> int:
     return BOUNDARY_HUNGRY_LINK if hungry else 0
 
 
-def _arbiter(spec: Spec, config: Configuration) -> list[Write]:
+def _before(spec: Spec, config: Configuration) -> list[Write]:
     policy, threshold = POLICIES[spec.variant.policy], THRESHOLDS[spec.variant.threshold]
     writes = arbiter_writes(config, policy, threshold, spec.starvation_limit)
-    if spec.variant.policy == "paced":
-        # An update that arrives, and the read that sends it on, in the time of a sector on the link.
-        pace = max(1, int(SECTOR_BYTES * TOTAL_CHANNELS / spec.gpu.link_bandwidth / 2))
-        writes.append(register_write(config, "pace", pace=pace))
     boundary = _boundary_none(spec)
     if boundary:
         name = "detector_boundary_none"
         writes.append(register_write(config, name, **{name: boundary}))
-    return [*writes, register_write(config, "interrupt_enable", fault=1)]
+    return [*writes, window_write(config, ARRAY_BASE), register_write(config, "interrupt_enable", fault=1)]
 
 
 def _window(
@@ -262,7 +266,7 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
     layer, memory, ranks = work.layer, work.layer.memory, len(work.kernels)
     config = node_of(spec, layer)
     setup, wiring = _setup(spec, config, layer, ranks), ring(layer.gpus, config.links)
-    before = [_arbiter(spec, config)] * ranks
+    before = [_before(spec, config)] * ranks
     phases, program = host_program(config, [{}] * ranks, before, setup, [])
     needed = memory.written // config.channels
     return Job(
@@ -271,6 +275,7 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
             ranks,
             storage_sectors=max(STORAGE_SECTORS, 1 << needed.bit_length()),
             optimize="-O2" if work.expected_cycles > LONG else "-O1",
+            topology=wiring,
         ),
         session={
             "fill": False,
@@ -280,18 +285,16 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
             "late_cycles": 0,
             "doorbells": False,
             "phases": phases,
+            "mirrored_arrays": (
+                (ARRAY_BASE, layer.tiling.sectors, layer.gpus, 0, layer.workgroups),
+                (memory.gathered, layer.tiling.sectors, layer.gpus, 0, 0),
+            ),
         },
         program=tuple(program),
         plusargs={
             "plan": Path("plan"),
             "steps": Path("steps"),
             "operand_seed": spec.seed,
-            "mirror_first": ARRAY_BASE,
-            "mirror_second": memory.gathered,
-            "mirror_sectors": layer.tiling.sectors,
-            "mirror_chunks": layer.gpus,
-            "mirror_workgroups": layer.workgroups,
-            "mirror_shift": wiring.receives[wiring.sends[0].port].shift % layer.gpus,
         },
         write_inputs=partial(_write, work.texts),
         window=max(1, work.expected_cycles // SAMPLES),

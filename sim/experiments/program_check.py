@@ -38,7 +38,7 @@ def golden(work: ProgramWork, logs: Sequence[np.ndarray] | None = None) -> np.nd
         )
     result = np.asarray(program.golden(list(work.inputs))).reshape(program.gpus, -1)
     stored = [[piece.ravel() for _, piece in sorted(of_rank.items())] for of_rank in work.outputs]
-    return np.stack([np.concatenate([result[rank], *stored[rank]]) for rank in range(program.gpus)])
+    return np.stack([np.concatenate([result[rank], *stored[rank]]) for rank in range(work.nodes)])
 
 
 def replayed(work: ProgramWork, logs: Sequence[np.ndarray]) -> list[dict[Part, np.ndarray]]:
@@ -65,7 +65,7 @@ def _end(work: ProgramWork, log: np.ndarray) -> int:
 
 def wrong_operands(work: ProgramWork, logs: Sequence[np.ndarray], cuts: Mapping[str, Cut]) -> Iterator[str]:
     """A sentence for each chunk in which other operands met than its addends, once each, in whatever order."""
-    program, memories = work.program, replayed(work, logs)
+    program, memories = work.program, _of_all(work, replayed(work, logs))
     for rank, log in enumerate(logs):
         order = np.argsort(log["sector"], kind="stable")
         bounds = np.searchsorted(log["sector"][order], np.arange(_end(work, log) + 1))
@@ -93,9 +93,20 @@ def wrong_operands(work: ProgramWork, logs: Sequence[np.ndarray], cuts: Mapping[
                     break
 
 
+def _of_all(work: ProgramWork, memories: list[dict[Part, np.ndarray]]) -> list[dict[Part, np.ndarray]]:
+    """What is in the memories of all ranks, of which those of one alone are those of one that stands for all."""
+    if len(memories) == work.program.gpus:
+        return memories
+    chunks = {array.name: array.chunks for array in work.program.arrays}
+    return [
+        {Part(part.array, (part.chunk + rank) % chunks[part.array]): held for part, held in memories[0].items()}
+        for rank in range(work.program.gpus)
+    ]
+
+
 def closed_forms(spec: Spec, work: ProgramWork) -> list[Counted]:
     """By rank the sectors, blocks, tiles and launch events that must be counted."""
-    return [_expected(spec, work, rank) for rank in range(work.program.gpus)]
+    return [_expected(spec, work, rank) for rank in range(work.nodes)]
 
 
 def _expected(spec: Spec, work: ProgramWork, rank: int) -> Counted:

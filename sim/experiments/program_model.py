@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from hw.config import BANK_GROUPS, COLUMN_BITS, SECTOR_BYTES, TOTAL_CHANNELS, Configuration
-from sim.collectives.check import depends_on_order
+from sim.collectives.check import check_alike, depends_on_order
 from sim.collectives.compiler import NodeProgram, backing_sectors, cuts, needs, workgroup_numbers
 from sim.collectives.cut import Cut
-from sim.collectives.inputs import Given, given
-from sim.collectives.program import Part, Program
+from sim.collectives.inputs import Given, addends, given
+from sim.collectives.program import Does, Part, Program
 from sim.errors import UsageError
 from sim.experiments.array_model import INPUT_BASE, INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
 from sim.experiments.hardware import EARLY_GATE, configuration, of_machine, with_room
@@ -42,13 +42,16 @@ from sim.workloads.sublayer import STEP_DEPTH
 RANGES = 32
 """Of the range table: as many as every program on 8 GPUs needs, so that one build serves all."""
 PLAIN_RANGES = 2
+MACHINE_STORAGE, MACHINE_SOURCES, MACHINE_BLOCKS = 1 << 19, 1 << 20, 1 << 12
+"""Of a slice of a machine: sectors of a channel's model and of arrays to store, and entries of the trigger table, or
+more. One build then serves all shapes of a system."""
 
 
 @dataclass(frozen=True)
 class ProgramWork:
     """`program` with its arrays cut as `tilings` says. By rank: `inputs`, as `program.golden` takes them; `given`: the
-    same by chunk; `outputs`, what kernels with gates store, by number of the kernel and part; `kernels`, their plans.
-    `gates`: tile rows by number; `laid`: where the arrays lie."""
+    same by chunk. By simulated rank, one of a mirrored run: `outputs`, what kernels with gates store, by number of the
+    kernel and part; `kernels`, their plans. `gates`: tile rows by number; `laid`: where the arrays lie."""
 
     program: Program
     tilings: Mapping[str, Tiling]
@@ -63,6 +66,11 @@ class ProgramWork:
     def gathered(self) -> str | None:
         """The array for parts of which kernels wait."""
         return next((part.array for part, _ in self.gates.values()), None)
+
+    @property
+    def nodes(self) -> int:
+        """Ranks that are simulated."""
+        return len(self.kernels)
 
     def held(self, rank: int) -> tuple[Part, ...]:
         """What is compared of `rank`: what the program leaves it with, and what its GEMM made of that."""
@@ -81,7 +89,13 @@ class ProgramWork:
 def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
     """How one chunk of each array is cut: M rows in all, N columns; K columns of what a GEMM reads."""
     rows, columns, depth = spec.shape
-    waited = {gate.array for kernel in program.kernels(0) for gates in kernel.gates.values() for gate in gates}
+    waited = {
+        gate.array
+        for kernel in program.kernels(0)
+        if kernel.does is Does.MULTIPLY
+        for gates in kernel.gates.values()
+        for gate in gates
+    }
     tilings = {}
     for array in program.arrays:
         if rows % array.chunks:
@@ -99,6 +113,8 @@ def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Conf
     machine = of_machine(known_machine(spec.machine)) if spec.machine else {}
     config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus, links=ports, **machine)
     needed = needs(program, config, laid_out(program, tilings), spec.dma_block or spec.wfs)
+    if spec.machine:
+        needed = replace(needed, trigger_entries=max(needed.trigger_entries, MACHINE_BLOCKS))
     config = with_room(config, needed, PLAIN_RANGES, least=RANGES)
     return replace(config, gpus=config.ranges // 2)
 
@@ -106,8 +122,9 @@ def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Conf
 def program_work(spec: Spec) -> ProgramWork:
     """What the GPUs of `spec` do."""
     program = program_of(spec)
-    if spec.machine and len(program.kernels(0)) > 1:
-        raise UsageError(f"a machine is for programs with one kernel, {program.name} has {len(program.kernels(0))}")
+    multiplying = sum(kernel.does is Does.MULTIPLY for kernel in program.kernels(0))
+    if spec.machine and multiplying > 1:
+        raise UsageError(f"a machine is for programs with one GEMM, {program.name} has {multiplying}")
     tilings = tilings_of(spec, program)
     config = node_of(spec, program, tilings)
     places = laid_out(program, tilings)
@@ -125,7 +142,11 @@ def program_work(spec: Spec) -> ProgramWork:
     rng = np.random.default_rng(spec.seed)
     ranks = range(program.gpus)
     x = tensors_of(spec.inputs, spec.dtype, spec.collective).inputs() if spec.inputs else None
-    inputs = [_random(spec, program, rank, tilings, rng) if x is None else x[rank] for rank in ranks]
+    if spec.mirrored:
+        inputs = _alike(spec, program, cuts, _random(spec, program, 0, tilings, rng))
+    else:
+        inputs = [_random(spec, program, rank, tilings, rng) if x is None else x[rank] for rank in ranks]
+    nodes = ranks[:1] if spec.mirrored else ranks
     pieces = tuple(given(program, rank, inputs[rank], cuts) for rank in ranks)
     gates = gates_of(program, laid)
     return ProgramWork(
@@ -134,8 +155,8 @@ def program_work(spec: Spec) -> ProgramWork:
         laid,
         tuple(inputs),
         pieces,
-        tuple(_outputs(spec, program, rank, pieces, tilings, rng) for rank in ranks),
-        tuple(_plans(spec, config, program, rank, laid) for rank in ranks),
+        tuple(_outputs(spec, program, rank, (inputs, pieces, cuts), rng) for rank in nodes),
+        tuple(_plans(spec, config, program, rank, laid) for rank in nodes),
         {number: row for row, number in gates.items()},
     )
 
@@ -159,28 +180,65 @@ def _random(spec: Spec, program: Program, rank: int, tilings: Mapping[str, Tilin
     return np.concatenate(pieces) if pieces else np.zeros(0, pattern_type(spec.dtype))
 
 
+def _alike(spec: Spec, program: Program, cuts: Mapping[str, Cut], first: np.ndarray) -> list[np.ndarray]:
+    """Inputs by rank, of which `first` are those of rank 0: all the same, in chunks as much further on as the rank."""
+    check_alike(program)
+    pieces = given(program, 0, first, cuts)
+    answer = []
+    for rank in range(program.gpus):
+
+        def held(part: Part, back: int = rank) -> Part:
+            return Part(part.array, (part.chunk - back) % program.array(part.array).chunks)
+
+        stored = [
+            pieces.stores[number, held(part), split].ravel()
+            for number, kernel in enumerate(program.kernels(rank))
+            if not kernel.gates
+            for split in range(kernel.splits)
+            for part in sorted(kernel.parts)
+        ]
+        lies = [pieces.lies[held(part)].ravel() for part in program.lies(rank)]
+        answer.append(np.concatenate([*stored, *lies]) if stored or lies else first)
+    return answer
+
+
 def _outputs(
     spec: Spec,
     program: Program,
     rank: int,
-    pieces: Sequence[Given],
-    tilings: Mapping[str, Tiling],
+    data: tuple[Sequence[np.ndarray], Sequence[Given], Mapping[str, Cut]],
     rng: np.random.Generator,
 ) -> dict[tuple[int, Part], np.ndarray]:
-    """What kernels with gates store: the product of the chunk that a part waits for, as its owner has it, and of a
-    matrix of the rank's own."""
-    everywhere = {part: piece for rank_given in pieces for part, piece in rank_given.lies.items()}
+    """What kernels with gates store: the sum of the chunks that a part waits for, or the product of the one, as its
+    owner has it, and of a matrix of the rank's own. `data`: inputs by rank, the same by chunk, and how they are cut."""
     found = {}
     for number, kernel in enumerate(program.kernels(rank)):
         if not kernel.gates:
             continue
         weights = rng.integers(-8, 8, (spec.shape[2], spec.shape[1])).astype(np.float64)
         for part in kernel.parts:
-            (waited,) = kernel.gates[part]
-            chunk = everywhere[waited]
-            a = chunk.view(np.int32).astype(np.float64) if spec.dtype == "int32" else to_float64(spec.dtype, chunk)
-            found[number, part] = patterns_of(spec.dtype, a @ weights)
+            chunks = [
+                chunk.view(np.int32).astype(np.float64) if spec.dtype == "int32" else to_float64(spec.dtype, chunk)
+                for chunk in awaited(program, rank, kernel.gates[part], *data)
+            ]
+            summed = kernel.does is Does.ADD
+            found[number, part] = patterns_of(spec.dtype, np.sum(chunks, axis=0) if summed else chunks[0] @ weights)
     return found
+
+
+def awaited(
+    program: Program,
+    rank: int,
+    parts: Sequence[Part],
+    inputs: Sequence[np.ndarray],
+    pieces: Sequence[Given],
+    cuts: Mapping[str, Cut],
+) -> list[np.ndarray]:
+    """What `parts` hold on `rank` when they are complete: what lies in an owner's memory, or what is stored there."""
+    everywhere = {part: piece for of_rank in pieces for part, piece in of_rank.lies.items()}
+    return [
+        everywhere[part] if part in everywhere else addends(program, inputs, (), rank, part, cuts)[0] for part in parts
+    ]
 
 
 def data_sets(program: Program, rank: int) -> dict[tuple[int, int], int]:
@@ -207,14 +265,14 @@ def _plans(
             laid,
             operands,
             topology(spec.topology, spec.gpus),
-            slots=known_machine(spec.machine).compute_units if spec.machine else WORKGROUP_SLOTS,
+            slots=kernel.units or (known_machine(spec.machine).compute_units if spec.machine else WORKGROUP_SLOTS),
             order=spec.tile_order or "rows",
             block_wfs=spec.dma_block or spec.wfs,
             data_span=span,
             first_data=sets[number, 0] * span,
             early=int(spec.bug == EARLY_GATE),
         )
-        for number in range(len(program.kernels(rank)))
+        for number, kernel in enumerate(program.kernels(rank))
     )
 
 
@@ -248,9 +306,14 @@ def input_sectors(spec: Spec) -> int:
     return max(INPUT_SECTORS, 4 << larger.bit_length()) if spec.machine else INPUT_SECTORS
 
 
+def _busy_ports(nodes: Sequence[NodeProgram]) -> int:
+    """Ports by which a rank sends, at the most."""
+    return max(1, *(len({send.peer for item in node.ranges for send in item.region.sends}) for node in nodes))
+
+
 def program_job(spec: Spec, work: ProgramWork) -> Job:
     """The run of `work`."""
-    program, gpus = work.program, spec.gpus
+    program, gpus, nodes = work.program, spec.gpus, work.nodes
     config = node_of(spec, program, work.tilings)
     places = laid_out(program, work.tilings)
     span = span_of(work.laid, program)
@@ -258,28 +321,33 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     wiring = topology(spec.topology, gpus)
     if not isinstance(wiring, Topology):
         raise UsageError(f"the {spec.topology} cannot be simulated")
-    nodes = compiled(spec, program, config, wiring, places, gpus, (INPUT_BASE, input_sectors(spec)), backing)
-    setup = [[*node.writes, register_write(config, "control", clear_counters=1)] for node in nodes]
+    ranks = compiled(spec, program, config, wiring, places, nodes, (INPUT_BASE, input_sectors(spec)), backing)
+    setup = [[*rank.writes, register_write(config, "control", clear_counters=1)] for rank in ranks]
     before = [
         *arbiter_writes(
-            config, POLICIES[spec.variant.policy], THRESHOLDS[spec.variant.threshold], spec.starvation_limit
+            config,
+            POLICIES[spec.variant.policy],
+            THRESHOLDS[spec.variant.threshold],
+            spec.starvation_limit,
+            ports=_busy_ports(ranks),
         ),
         register_write(config, "interrupt_enable", fault=1),
     ]
     late = [spec.late_rank] if spec.late_cycles else []
-    doorbells = [node.doorbells for node in nodes]
-    phases, commands = host_program(config, [{}] * gpus, [before] * gpus, setup, late, doorbells)
+    doorbells = [rank.doorbells for rank in ranks]
+    phases, commands = host_program(config, [{}] * nodes, [before] * nodes, setup, late, doorbells)
     link = program.moves().egress * max(t.sectors for t in work.tilings.values()) * SECTOR_BYTES
     link = int(link / config.link_bytes_per_cycle) * gpus
     compute = max((_cycles(plan) for plans in work.kernels for plan in plans), default=0)
-    sources = max(len(data_sets(program, rank)) for rank in range(gpus)) * span
+    sources = max(len(data_sets(program, rank)) for rank in range(nodes)) * span
     needed = (span + backing_sectors(program, config, places)) // config.channels + 8
+    least = (MACHINE_STORAGE, MACHINE_SOURCES) if spec.machine else (STORAGE_SECTORS, STORAGE_SECTORS)
     return Job(
         build=Build(
             config,
-            gpus,
-            storage_sectors=max(STORAGE_SECTORS, 1 << needed.bit_length()),
-            source_sectors=max(STORAGE_SECTORS, 1 << (sources - 1).bit_length()),
+            nodes,
+            storage_sectors=max(least[0], 1 << needed.bit_length()),
+            source_sectors=max(least[1], 1 << (sources - 1).bit_length()),
             plans=True,
             topology=wiring,
         ),
@@ -296,6 +364,10 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             "late_cycles": spec.late_cycles,
             "doorbells": any(doorbells),
             "phases": phases,
+            "mirrored_arrays": [
+                (laid.base, laid.tiling.sectors, len(laid.numbers), laid.numbers[0], np.diff(laid.numbers[:2]).sum())
+                for laid in work.laid.values()
+            ],
         },
         program=tuple(commands),
         plusargs={
@@ -307,9 +379,9 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             "hbm_initial": Path("initial"),
             **_gathered(work),
         },
-        write_inputs=partial(_write, work, config, nodes),
+        write_inputs=partial(_write, work, config, ranks),
         window=1 << max(4, int(compute + link).bit_length() - 8),
-        results=tuple(tuple(map(work.place, work.held(rank))) for rank in range(gpus)),
+        results=tuple(tuple(map(work.place, work.held(rank))) for rank in range(nodes)),
         pattern=pattern_type(spec.dtype),
         log=depends_on_order(program),
     )
@@ -330,7 +402,7 @@ def _gathered(work: ProgramWork) -> dict[str, str | int | Path]:
     laid = work.laid[work.gathered]
     tiling = laid.tiling
     return {
-        "gathered": Path("gathered.hex"),
+        "gathered": Path("gathered"),
         "gathered_first": laid.base,
         "gathered_sectors": work.program.array(work.gathered).chunks * tiling.sectors,
         "gathered_pitch": tiling.pitch_sectors,
@@ -347,11 +419,11 @@ def _write(work: ProgramWork, config: Configuration, nodes: Sequence[NodeProgram
         _write_initial(work, config, nodes[rank], folder)
     (folder / "gates.hex").write_text(gate_text({row: gate for gate, row in work.gates.items()}, work.laid))
     if work.gathered is not None:
-        owners = {part: piece for each in work.given for part, piece in each.lies.items()}
-        chunks = range(program.array(work.gathered).chunks)
-        pitch = work.tilings[work.gathered].pitch_sectors
-        owned = [to_sectors(owners[Part(work.gathered, chunk)], pitch) for chunk in chunks]
-        write_hex(folder / "gathered.hex", np.concatenate(owned))
+        chunks = [Part(work.gathered, chunk) for chunk in range(program.array(work.gathered).chunks)]
+        pitch, cuts = work.tilings[work.gathered].pitch_sectors, work.cuts(1)
+        for rank in range(work.nodes):
+            held = awaited(program, rank, chunks, work.inputs, work.given, cuts)
+            write_hex(folder / f"gathered{rank}.hex", np.concatenate([to_sectors(piece, pitch) for piece in held]))
 
 
 def _source(work: ProgramWork, rank: int, span: int) -> np.ndarray:

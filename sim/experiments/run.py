@@ -97,7 +97,7 @@ def run_job(
     folder.mkdir(parents=True)
     try:
         progress("writing what the GPUs compute")
-        arguments = _write_inputs(job, folder, threads, waves is not None)
+        arguments = write_inputs(job, folder, threads, waves is not None)
         if recorded or waves is not None:
             arguments.append(f"+timeline={folder / RECORDED}")
         progress("simulating")
@@ -111,7 +111,7 @@ def run_job(
         samples = read_samples(folder, 0)
         ranks = range(build.nodes if recorded else 0)
         recordings = tuple(read_recording(folder, RECORDED, rank, build.config) for rank in ranks)
-        reduced = None if job.pattern is None else _reduced(job, folder)
+        reduced = None if job.pattern is None else read_results(job, folder)
         channels = build.config.channels
         logs = [read_log(folder, rank, channels) for rank in range(build.nodes)] if job.log else None
         if waves is not None:
@@ -136,12 +136,12 @@ def run_job(
     )
 
 
-def _write_inputs(job: Job, folder: Path, threads: int, waves: bool) -> list[str]:
+def write_inputs(job: Job, folder: Path, threads: int, waves: bool = False) -> list[str]:
     """Write what the simulation reads into `folder`; its arguments."""
     job.write_inputs(folder)
     build = job.build
     wiring = build.topology or ring(build.nodes, build.config.links)
-    text = session_text(build.config, wiring, job.session, threads or processors(), QUANTUM, waves)
+    text = session_text(build.config, wiring, job.session, threads or processors(), QUANTUM, waves, build.nodes)
     (folder / SESSION).write_text(text)
     (folder / "program.hex").write_text("".join(f"{command:016x}\n" for command in job.program))
     ends = [held.first + held.tiling.sectors for chunks in job.results for held in chunks]
@@ -157,7 +157,7 @@ def _write_inputs(job: Job, folder: Path, threads: int, waves: bool) -> list[str
     return [f"+{name}={folder / value if isinstance(value, Path) else value}" for name, value in plusargs.items()]
 
 
-def _reduced(job: Job, folder: Path) -> np.ndarray:
+def read_results(job: Job, folder: Path) -> np.ndarray:
     """What each rank holds of its result: shape (gpus, rows, columns), or (gpus, elements) of chunks of different
     widths."""
     assert job.pattern is not None

@@ -33,8 +33,9 @@ and communication kernels workgroup by workgroup at full size, times by machine 
 with the order and the times of the GEMM's workgroups as recorded on a GPU; `program`, the kernels of any collective
 tile by tile, with real data."""
 MODES = ("mirrored", "ring")
-"""`mirrored`: one node whose outgoing traffic comes back as its neighbour's (the paper's method), no data. `ring`: N
-nodes, data checked bit for bit."""
+"""`mirrored`: one node whose outgoing traffic comes back as its peers' (the paper's method); of full-size kernels
+without data, of programs with data that is the same on all ranks, in chunks as much further on. `ring`: N nodes, data
+checked bit for bit."""
 OPERATIONS = ("add", "min", "max")
 DIRECTIONS = {"cw": 1, "ccw": -1}
 """Way round the ring: `cw` sends to the next rank, as NCCL does."""
@@ -173,7 +174,8 @@ class Spec:
         _choice("threshold", self.variant.threshold, tuple(THRESHOLDS))
         if self.variant.policy != "mca" and self.variant.threshold != "auto":
             raise UsageError(
-                f"threshold is of policy mca only; got {self.variant.threshold} with {self.variant.policy}"
+                f"threshold has no effect here, it is of policy mca only; got {self.variant.threshold} with "
+                f"{self.variant.policy}"
             )
         _range("starvation-limit", self.starvation_limit, 0, 65535)
         _range("seed", self.seed, 0, (1 << 31) - 1)
@@ -213,6 +215,8 @@ class Spec:
         if self.machine:
             self._check_machine()
         self._check_stores((EARLY_GATE,))
+        if self.mirrored and self.inputs:
+            raise UsageError("mode must be ring with inputs: those of a mirrored node are the same on all ranks")
         known = PROGRAMS[self.collective].options
         for name, default in {"op": "add", "initial": "first-touch", "direction": "cw"}.items():
             option = {"initial": "first_touch"}.get(name, name)
@@ -242,7 +246,7 @@ class Spec:
                     f"{name.replace('_', '-')} is of full-size kernels only, not of compute model {self.compute}"
                 )
         for name, allowed in {
-            "mode": ("ring",),
+            "mode": MODES if self.compute == PROGRAM else ("ring",),
             "variant": (generated(self.variant.policy, self.variant.threshold),),
             "dtype": DTYPES,
             "op": OPERATIONS,

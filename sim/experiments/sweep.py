@@ -89,7 +89,7 @@ def run_points(
             yield Outcome(spec, result, reused=True)
     if not waiting:
         return
-    with _client(min(processes, len(waiting)), scheduler) as client:
+    with cluster_client(min(processes, len(waiting)), scheduler) as client:
         futures = {
             client.submit(measure, simulate, alike[0], store.version, retries=RETRIES, pure=False): alike
             for alike in waiting.values()
@@ -140,7 +140,7 @@ def _outcome(future: Future, spec: Spec) -> Outcome:
 
 
 @contextmanager
-def _client(processes: int, scheduler: str) -> Iterator[Client]:
+def cluster_client(processes: int, scheduler: str) -> Iterator[Client]:
     """A client of the cluster at address `scheduler`, or of one of local processes that ends with it."""
     if scheduler:
         try:

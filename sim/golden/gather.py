@@ -20,3 +20,12 @@ def all_to_all(inputs: np.ndarray) -> np.ndarray:
     inputs = np.asarray(inputs)
     ranks = len(inputs)
     return np.stack([inputs.reshape(ranks, ranks, -1)[:, rank].ravel() for rank in range(ranks)])
+
+
+def all_to_all_own_last(inputs: np.ndarray) -> np.ndarray:
+    """The same, where each rank's own chunk stands behind all others in its inputs."""
+    inputs = np.asarray(inputs)
+    ranks = len(inputs)
+    chunks = inputs.reshape(ranks, ranks, -1)
+    ordered = [[*range(rank), ranks - 1, *range(rank, ranks - 1)] for rank in range(ranks)]
+    return all_to_all(np.stack([chunks[rank, ordered[rank]].ravel() for rank in range(ranks)]))

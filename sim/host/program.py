@@ -8,6 +8,14 @@ from hw.registers.map import counters, find_register
 from sim.errors import SimulationError
 from sim.host.register_writes import Write, arm_writes, register_write
 
+END, WRITE, READ, POLL_SET, GEMM_WORD, POLL_CLEAR = range(6)
+"""Operations of the host."""
+
+
+def command(operation: int, rank: int, address: int, value: int) -> int:
+    """A command of the host: `operation` on the GPU `rank`."""
+    return operation << 60 | rank << 50 | address << 32 | value & 0xFFFF_FFFF
+
 
 def counter_registers(config: Configuration) -> dict[str, int]:
     """Addresses of what is read after a run: the low word of every counter, and the fault registers."""
@@ -32,9 +40,6 @@ def host_program(
     host does not wait for what one starts, but before it rings another on the same rank.
     """
 
-    def command(operation: int, rank: int, address: int, value: int) -> int:
-        return operation << 60 | rank << 50 | address << 32 | value & 0xFFFF_FFFF
-
     status = find_register(config, "status")
     ranks = range(len(gemm))
     registers = counter_registers(config).values()
@@ -43,12 +48,12 @@ def host_program(
     def arm(chosen: list[int]) -> list[int]:
         return [
             # Tags of the simulated memory start as 0, and nothing is reset in mid-run.
-            *(command(1, rank, *write) for rank in chosen for write in arm_writes(config, initialised=True)),
-            *(command(3, rank, status.address, armed) for rank in chosen),
+            *(command(WRITE, rank, *write) for rank in chosen for write in arm_writes(config, initialised=True)),
+            *(command(POLL_SET, rank, status.address, armed) for rank in chosen),
         ]
 
     def ring(rank: int, writes: Sequence[Write]) -> list[int]:
-        return [command(5, rank, status.address, ringing), *(command(1, rank, *write) for write in writes)]
+        return [command(POLL_CLEAR, rank, status.address, ringing), *(command(WRITE, rank, *write) for write in writes)]
 
     turns = itertools.zip_longest(*doorbells)
     rings = [ring(rank, writes) for turn in turns for rank, writes in enumerate(turn) if writes is not None]
@@ -56,26 +61,26 @@ def host_program(
     phases = {
         "before": [
             # All were reset together, so nothing is under way on a link.
-            *(command(1, rank, *register_write(config, "link_silence", link_silence=1)) for rank in ranks),
-            *(command(4, rank, *word) for rank in ranks for word in gemm[rank].items()),
-            *(command(1, rank, *write) for rank in ranks for write in before[rank]),
+            *(command(WRITE, rank, *register_write(config, "link_silence", link_silence=1)) for rank in ranks),
+            *(command(GEMM_WORD, rank, *word) for rank in ranks for word in gemm[rank].items()),
+            *(command(WRITE, rank, *write) for rank in ranks for write in before[rank]),
         ],
-        "settle": (settle := [command(3, rank, status.address, idle) for rank in ranks]),
+        "settle": (settle := [command(POLL_SET, rank, status.address, idle) for rank in ranks]),
         # A node may be granted to send before its neighbour is armed: the grant, not the order here, holds it back.
         "setup": [
-            *(command(1, rank, *write) for rank in ranks for write in setup[rank]),
+            *(command(WRITE, rank, *write) for rank in ranks for write in setup[rank]),
             *arm([rank for rank in ranks if rank not in late]),
         ],
         "late": arm(late),
         "doorbells": [item for writes in rings for item in writes],
         "drain": settle,
-        "counters": [command(2, rank, address, 0) for rank in ranks for address in registers],
+        "counters": [command(READ, rank, address, 0) for rank in ranks for address in registers],
     }
     starts: dict[str, int] = {}
     program: list[int] = []
     for name, commands in phases.items():
         starts[name] = len(program)
-        program += [*commands, 0]
+        program += [*commands, END]
     if len(program) > 1 << 16:
         raise SimulationError(f"the register program has {len(program)} commands, more than 65536")
     return starts, program

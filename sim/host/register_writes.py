@@ -12,6 +12,9 @@ from hw.send_table import SEND_ENTRY_WORDS, SendWord
 from sim.host.limits import DriverError, between
 
 Write = tuple[int, int]
+LONGEST_LAG = 512
+"""Cycles communication falls behind its pace before it goes first: the longer, the more of it finds the DRAM rows that
+it has opened itself; from 2,000 on links run dry (DECISIONS 18)."""
 
 
 def range_writes(config: Configuration, index: int, words: Mapping[Word, int]) -> list[Write]:
@@ -92,6 +95,13 @@ def register_write(config: Configuration, register: str, **values: int | Enum) -
     return description.address, sum(number << description.field(name).low for name, number in value.items())
 
 
+def window_write(config: Configuration, va: int) -> Write:
+    """The write that has every access refused which is not to the memory in which sector `va` lies: the DRAM tells
+    1 GiB a channel apart."""
+    high = va >> config.va_sector_bits - config.window_bits
+    return register_write(config, "memory_window", high=high, checked=1)
+
+
 def wide_writes(config: Configuration, name: str, value: int) -> list[Write]:
     """Both halves of a value kept in `<name>_low` and `<name>_high`."""
     return [
@@ -106,15 +116,30 @@ def arbiter_writes(
     threshold: Threshold = Threshold.AUTO,
     starvation_limit: int | None = None,
     refresh: bool | None = None,
+    ports: int = 1,
 ) -> list[Write]:
-    """Writes that choose the arbitration; None keeps what reset gives."""
+    """Writes that choose the arbitration; None keeps what reset gives. PACED is to keep up with `ports` links, see
+    :func:`pace_writes`."""
     values: dict[str, int | Enum] = {"policy": policy, "threshold": threshold}
     if refresh is not None:
         values["refresh"] = int(refresh)
     writes = [register_write(config, "arbiter", **values)]
     if starvation_limit is not None:
         writes.append(register_write(config, "starvation_limit", starvation_limit=starvation_limit))
-    return writes
+    return [*writes, *pace_writes(config, ports)] if policy is Policy.PACED else writes
+
+
+def pace_writes(config: Configuration, ports: int = 1) -> list[Write]:
+    """Writes that have PACED keep up with `ports` links at full rate in both directions: a sector that arrives, and the
+    read of one that leaves, in the time of a sector on the link. Communication may fall behind by an eighth of what the
+    DMA engine's packets bridge, at most by :data:`LONGEST_LAG`."""
+    between("ports", ports, 1, config.links)
+    sector = SECTOR_BYTES * config.channels / config.link_bytes_per_cycle
+    lag = int(config.dma_packets * INTERLEAVE_SECTORS / config.channels * sector / ports / 8)
+    return [
+        register_write(config, "pace", pace=min(255, max(1, int(sector / 2 / ports)))),
+        register_write(config, "pace_lag", pace_lag=min(LONGEST_LAG, lag)),
+    ]
 
 
 def arm_writes(config: Configuration, initialised: bool = False) -> list[Write]:

@@ -18,7 +18,7 @@ from sim.models.read_tags import ReadTags
 Task = data.StructLayout(
     {
         "store": unsigned(1),
-        "slot": unsigned(8),
+        "slot": range(MAX_SLOTS),
         "va": unsigned(32),
         "count": unsigned(8),
         "second_va": unsigned(32),
@@ -37,7 +37,7 @@ on. Counts are not 0, but for `second_count`."""
 Burst = data.StructLayout(
     {
         "store": unsigned(1),
-        "slot": unsigned(8),
+        "slot": range(MAX_SLOTS),
         "va": unsigned(32),
         "left": unsigned(3),
         "wg": unsigned(16),
@@ -278,6 +278,7 @@ class RequestLane(wiring.Component):
                 "gathered_checker",
                 p_SECTORS=self._source_sectors,
                 i_clk=ClockSignal(),
+                i_id=Cat(self.rank, Const(0, 26)),
                 i_valid=self.responses.valid & ~self.responses.payload.error,
                 i_address=tags.given_va,
                 i_data=self.responses.payload.data,

@@ -78,11 +78,12 @@ class Gpu(wiring.Component):
         seeded_bugs: bool = False,
         plans: bool = False,
         shared: bool = False,
+        gated_clocks: bool = True,
     ):
         """With `source_sectors` the compute units store arrays of that size that were loaded; without, numbers that
         depend on the place. They are a :class:`WorkgroupEngine`, which runs plans, without `source_sectors` or with
         `plans`, otherwise a :class:`GemmEngine`. With `shared` all link ports together have the bandwidth of one link,
-        each way. With `seeded_bugs` a run may switch on one of
+        each way. Without `gated_clocks` blocks that rest are clocked too. With `seeded_bugs` a run may switch on one of
         :data:`sim.models.seeded_bugs.SEEDED_BUGS`."""
         self._config = config
         self._seeded_bugs = seeded_bugs
@@ -90,6 +91,7 @@ class Gpu(wiring.Component):
         self._source_sectors = source_sectors
         self._plans = plans or not source_sectors
         self._shared = shared
+        self._gated_clocks = gated_clocks
         flit = sent_flit(config)
         super().__init__(
             {
@@ -126,7 +128,7 @@ class Gpu(wiring.Component):
         m = Module()
         config = self._config
         node = FaultyNode(config) if self._seeded_bugs else Recorded(config)
-        m.submodules.node = ClockGated(node)
+        m.submodules.node = ClockGated(node) if self._gated_clocks else node
         gemm: GemmEngine | WorkgroupEngine
         if self._plans:
             gemm = WorkgroupEngine(config, ARRAY_BASE, self._source_sectors)
@@ -164,7 +166,7 @@ class Gpu(wiring.Component):
         unit = FaultyBankGroup if self._seeded_bugs else BankGroupUnit
         violations, rules, strays = [], [], []
         for channel in range(config.channels):
-            m.submodules[f"hbm_{channel}"] = hbm = Hbm(config, self._storage_sectors, unit=unit)
+            m.submodules[f"hbm_{channel}"] = hbm = Hbm(config, self._storage_sectors, self._gated_clocks, unit)
             m.submodules[f"timing_checker_{channel}"] = checker = TimingChecker(config)
             dram = node.dram[channel]
             connect(m, gemm.requests[channel], node.compute[channel])

@@ -10,7 +10,9 @@
 //   gpus, threads, quantum, epoch    fill, alone, stall, timeout, late_cycles, doorbells    phase_NAME: its first command
 //   flits, messages: receiving GPU, its port, sending GPU, its port, cycles from output to input
 //   bit_errors: how many of 10^12 bits on wires are wrong, seed
-//   mirrored: receiving GPU and port whose flits are rewritten (`mirror.h`, by +mirror_*)    waves: the file is to be written
+//   fault_campaign: of a model built for one (`fault_server.h`)
+//   mirrored: receiving GPU, its port whose flits are rewritten (`mirror.h`), rank that they then come from
+//   mirrored_array: first sector, sectors of a chunk, chunks, first wg, wg numbers of a chunk    waves: the file is to be written
 // The host's program is program.hex, its answers go to answers.txt, what the run left to result.json.
 
 #include <algorithm>
@@ -18,6 +20,8 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -27,9 +31,11 @@
 #include "Vgpu.h"
 #include "bit_errors.h"
 #include "bits.h"
+#include "digest.h"
 #include "gpu_ports.h"
 #include "host.h"
 #include "mirror.h"
+#include "tamper.h"
 #include "team.h"
 #include "verilated.h"
 #include "wire.h"
@@ -69,18 +75,20 @@ struct Session {
 };
 
 // A port of a GPU by which words leave, so many bits behind the one that says whether there are any; the wire that begins
-// there, and its errors.
+// there, its errors, and what is done to it on purpose, or null.
 struct Output {
     int first, bits;
     Wire* wire;
     BitErrors errors;
+    Tamper* tamper = nullptr;
 };
 
 // A port of a GPU by which words of a wire come in.
 struct Input {
     int first, words;
     Wire* wire;
-    bool mirrored;
+    // Rank that flits are rewritten to come from; 0 where they are left as they are.
+    int64_t mirrored = 0;
     bool filled = false;
 };
 
@@ -153,7 +161,7 @@ public:
             uint32_t* const place = inputs() + input.first;
             if (const uint32_t* const words = input.wire->due(now)) {
                 std::copy(words, words + input.words, place);
-                if (input.mirrored) mirror.rewrite(place);
+                if (input.mirrored) mirror.rewrite(place, input.mirrored);
                 input.filled = true;
             } else if (input.filled) {
                 std::fill(place, place + input.words, 0);
@@ -169,7 +177,11 @@ public:
         trouble |= bad();
         for (Output& output : leaving) {
             const uint32_t* const words = outputs() + output.first;
-            if (words[0] & 1) output.errors.damage(output.wire->send(now, words), 1, output.bits);
+            const bool sends = words[0] & 1;
+            if (output.tamper)
+                output.tamper->send(now, sends ? words : nullptr, *output.wire);
+            else if (sends)
+                output.errors.damage(output.wire->send(now, words), 1, output.bits);
         }
     }
 
@@ -195,6 +207,8 @@ std::vector<uint64_t> read_program() {
 
 class System {
 public:
+    static constexpr uint64_t NEVER = std::numeric_limits<uint64_t>::max();
+
     System(const Session& session, int argc, char** argv)
         : session{session}, quantum{session.number("quantum")}, epoch{session.number("epoch")},
           team{static_cast<int>(session.number("threads"))}, answers{std::fopen("answers.txt", "w")},
@@ -209,7 +223,10 @@ public:
             Verilated::threadContextp(context.get());
             gpus[rank] = std::make_unique<Gpu>(rank, context);
         });
-        read_mirror(*gpus[0]->context);
+        for (const Numbers& line : session.all("mirrored_array")) {
+            const auto at = [&](int place) { return static_cast<int64_t>(line.at(place)); };
+            mirror.arrays.push_back({at(0), at(1), at(2), at(3), at(4)});
+        }
         const Numbers& errors = session.all("bit_errors").at(0);
         rate = static_cast<double>(errors.at(0)) * 1e-12;
         seed = errors.at(1);
@@ -217,7 +234,7 @@ public:
         join("messages", ports::MESSAGES_IN, ports::MESSAGES_OUT, MESSAGE_WORDS);
         for (const Numbers& end : session.all("mirrored"))
             for (Input& input : gpus.at(end.at(0))->arriving)
-                if (input.first == ports::LINK_IN[end.at(1)].low / 32) input.mirrored = true;
+                if (input.first == ports::LINK_IN[end.at(1)].low / 32) input.mirrored = static_cast<int64_t>(end.at(2));
         open_waves();
         // What is at rest before the first edge of the clock.
         team.each(static_cast<int>(gpus.size()), [&](int rank) {
@@ -295,10 +312,26 @@ public:
 
     void advance(uint64_t cycles) {
         for (const uint64_t end = now + cycles; now < end;) {
-            uint64_t most = std::min(quantum, end - now);
+            while (now >= stop) at_stop();
+            uint64_t most = std::min({quantum, end - now, stop - now});
             if (!host.idle()) most = std::min(most, host.lookahead());
             step(most);
         }
+    }
+
+    uint64_t cycle() const { return now; }
+
+    // `act` is called before cycle `stop` is simulated, and sets a later one.
+    void on_stop(std::function<void()> act) { at_stop = std::move(act); }
+    void stop_at(uint64_t cycle) { stop = cycle; }
+
+    const std::vector<std::unique_ptr<Gpu>>& all() const { return gpus; }
+    bool refused() const { return host.refused(); }
+
+    // Of what the wires carry and the host is doing.
+    void add_to(Digest& digest) const {
+        for (const auto& wire : wires) wire->add_to(digest);
+        digest.add(host);
     }
 
     // Bits that arrived other than they were sent.
@@ -324,24 +357,12 @@ private:
         return context;
     }
 
-    void read_mirror(const VerilatedContext& context) {
-        const std::pair<const char*, int64_t*> settings[] = {
-            {"mirror_first=", &mirror.first},   {"mirror_second=", &mirror.second},
-            {"mirror_sectors=", &mirror.sectors}, {"mirror_chunks=", &mirror.chunks},
-            {"mirror_workgroups=", &mirror.workgroups}, {"mirror_shift=", &mirror.shift},
-        };
-        for (const auto& [name, value] : settings) {
-            const std::string found = const_cast<VerilatedContext&>(context).commandArgsPlusMatch(name);
-            if (!found.empty()) *value = std::stoll(found.substr(found.find('=') + 1));
-        }
-    }
-
     void join(const std::string& kind, const Field* inputs, const Field* outputs, int words) {
         for (const Numbers& line : session.all(kind)) {
             Gpu &receiver = *gpus.at(line.at(0)), &sender = *gpus.at(line.at(2));
             if (line.at(4) < quantum) throw std::runtime_error("a quantum is longer than the delay of a wire");
             Wire* const wire = wires.emplace_back(std::make_unique<Wire>(line.at(4), words)).get();
-            receiver.arriving.push_back({inputs[line.at(1)].low / 32, words, wire, false});
+            receiver.arriving.push_back({inputs[line.at(1)].low / 32, words, wire});
             const Field port = outputs[line.at(3)];
             sender.leaving.push_back({port.low / 32, port.width - 1, wire, BitErrors{rate, seed << 32 | wires.size()}});
         }
@@ -416,7 +437,8 @@ private:
 #if VM_TRACE
     std::unique_ptr<VerilatedFstC> waves;
 #endif
-    uint64_t now = 0;
+    uint64_t now = 0, stop = NEVER;
+    std::function<void()> at_stop;
     int worked_on = 0;
 };
 
@@ -478,11 +500,20 @@ void run(System& system, const Session& session) {
 
 }  // namespace
 
+#if T3_FAULTS
+#include "fault_server.h"
+#else
+static void serve(System&, const Session&) { throw std::runtime_error("this model was built without faults"); }
+#endif
+
 int main(int argc, char** argv) {
     try {
         const Session session{argv[1]};
         System system{session, argc, argv};
-        run(system, session);
+        if (session.all("fault_campaign").empty())
+            run(system, session);
+        else
+            serve(system, session);
         return 0;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "%s\n", error.what());

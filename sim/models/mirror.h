@@ -1,25 +1,33 @@
 // Makes what one GPU sends look like what another sends it (T3 section 5.1), where all do the same at the same time with
-// other chunks: those of the sender are `shift` further on. Headers of packets to one of two arrays (first sectors `first`
-// and `second`, each `chunks` chunks of `sectors`) get the address of that chunk, wg numbers that of its tiles
-// (`workgroups` to a chunk), and rank 0 for their destination, which knows the sender as rank `shift`; the check is made
-// anew.
+// other chunks: those of the sender are `shift` further on. Headers of packets to one of the `arrays` get the address of
+// that chunk and the wg number of its tile, rank 0 for their destination, which knows the sender as rank `shift`; the check
+// is made anew.
 #pragma once
+
+#include <vector>
 
 #include "bits.h"
 #include "gpu_ports.h"
 
+// From sector `first` on `chunks` chunks of `sectors`, whose tiles are numbered from `wg` on, `workgroups` to a chunk; 0
+// where tiles have no numbers.
+struct MirroredArray {
+    int64_t first, sectors, chunks, wg, workgroups;
+};
+
 struct Mirror {
-    int64_t first = 0, second = 0, sectors = 1, chunks = 1, workgroups = 1, shift = 0;
+    std::vector<MirroredArray> arrays;
 
     // `flit`: a valid bit and a flit.
-    void rewrite(uint32_t* flit) const {
+    void rewrite(uint32_t* flit, int64_t shift) const {
         if (get_bits(flit, ports::FLIT_KIND) != ports::HEADER) return;
         const int64_t va = static_cast<int64_t>(get_bits(flit, ports::HEADER_VA));
-        if (va >= first && va < first + chunks * sectors) {
-            set_bits(flit, ports::HEADER_VA, first + shifted(va - first, sectors));
-            set_bits(flit, ports::HEADER_WG, shifted(get_bits(flit, ports::HEADER_WG), workgroups));
-        } else if (va >= second && va < second + chunks * sectors) {
-            set_bits(flit, ports::HEADER_VA, second + shifted(va - second, sectors));
+        for (const MirroredArray& array : arrays) {
+            if (va < array.first || va >= array.first + array.chunks * array.sectors) continue;
+            set_bits(flit, ports::HEADER_VA, shifted(array, va, array.first, array.sectors, shift));
+            const int64_t wg = static_cast<int64_t>(get_bits(flit, ports::HEADER_WG));
+            if (array.workgroups) set_bits(flit, ports::HEADER_WG, shifted(array, wg, array.wg, array.workgroups, shift));
+            break;
         }
         set_bits(flit, ports::HEADER_SOURCE, shift);
         set_bits(flit, ports::HEADER_DESTINATION, 0);
@@ -27,8 +35,9 @@ struct Mirror {
     }
 
 private:
-    int64_t shifted(int64_t value, int64_t size) const {
-        return value >= (chunks - shift) * size ? value + (shift - chunks) * size : value + shift * size;
+    static int64_t shifted(const MirroredArray& array, int64_t value, int64_t first, int64_t size, int64_t shift) {
+        const int64_t whole = array.chunks * size;
+        return first + (value - first + shift * size) % whole;
     }
 
     // CRC-24 of FlexRay over the bits of the flit below the check, the lowest first; the check's lowest bit is that of x^23.

@@ -14,7 +14,7 @@ from hw.messages import TrafficClass
 
 KERNELS = 3
 """Kernels of one run, in order; one without workgroups is left out."""
-MAX_SLOTS = 256
+MAX_SLOTS = 512
 """Workgroups at a time."""
 MAX_WORKGROUPS = 1 << 14
 PLAN_BITS = 320
@@ -29,7 +29,7 @@ Kernel = data.StructLayout(
     {
         "first": unsigned(14),
         "count": unsigned(14),
-        "slots": unsigned(9),
+        "slots": unsigned(10),
         "steps": unsigned(8),
         "stepped": unsigned(1),
         "traffic_class": TrafficClass,
@@ -39,6 +39,7 @@ Kernel = data.StructLayout(
         "rows": unsigned(8),
         "pitch": unsigned(16),
         "wf_stride": unsigned(24),
+        "a_stride": unsigned(24),
         "beside": unsigned(1),
         "first_wait": unsigned(12),
         "waits": unsigned(13),
@@ -48,7 +49,8 @@ Kernel = data.StructLayout(
 steps; with `stepped` the step file says what a step fetches and whom it waits for, else it fetches all. `traffic_class`
 is that of its accesses; `active` raises the node's `kernel_active`; with `after_done` it begins when the node's
 collective is done. It ends when all its stores are taken and `arrive` sectors have come over the link in all. Its tiles
-are cut into WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile. With `beside` the
+are cut into WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile; the first
+operands of two steps lie `a_stride` apart, one after another if it is 0. With `beside` the
 kernels after it do not wait for its end, and run on slots of their own; a second one that says so waits for the first.
 Its workgroups wait for gates as lines `first_wait` to `first_wait + waits - 1` of the file of waits say."""
 

@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "digest.h"
+
 class Wire {
 public:
     // `words` of 32 bits are sent at once, at most every cycle.
@@ -38,6 +40,15 @@ public:
         if (times[place] < now) throw std::logic_error("what was sent on a wire arrived too late");
         ++taken;
         return &payloads[place * words];
+    }
+
+    // What is under way, and when it arrives.
+    void add_to(Digest& digest) const {
+        digest.add(sent - taken);
+        for (uint64_t n = taken; n < sent; ++n) {
+            digest.add(times[n % capacity]);
+            digest.add(&payloads[n % capacity * words], words * sizeof(uint32_t));
+        }
     }
 
 private:

@@ -252,7 +252,8 @@ class WorkgroupEngine(wiring.Component):
             m.d.comb += queue.i.payload.eq(task)
             connect(m, queue.o, port)
         read_a = fetched_a != 0
-        a_va, b_va = workgroup.a_va + ahead * workgroup.a_sectors, workgroup.b_va + ahead * workgroup.b_sectors
+        a_stride = Mux(kernel.a_stride == 0, workgroup.a_sectors, kernel.a_stride)
+        a_va, b_va = workgroup.a_va + ahead * a_stride, workgroup.b_va + ahead * workgroup.b_sectors
         m.d.comb += [
             task.slot.eq(slot),
             task.va.eq(Mux(read_a, a_va, b_va)),

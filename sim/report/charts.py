@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.report import metrics, pallas
+from sim.report import flux, metrics, pallas
 from sim.report.evaluation import FIXED_THRESHOLDS, Evaluation
 from sim.report.plan import LARGE_LAYERS, LINK_150, MAIN_LAYERS, PAPER, TWICE_CUS, Machine
 from sim.report.style import (
@@ -307,6 +307,32 @@ def pallas_over_alone(evaluation: Evaluation) -> Figure | None:
     return drawing
 
 
+def flux_overlap(evaluation: Evaluation) -> Figure | None:
+    """FLUX: E_overlap by tokens, machine by machine, and the range that its authors state."""
+    records = [record for record in evaluation.systems()["flux"] if record["plain"]]
+    if not records:
+        return None
+    drawing, axes = figure(3.6, 1, len(flux.PUBLISHED), sharey=True)
+    found = {
+        (record["machine"], record["way"], record["rows"]): record["ours"]["overlap_efficiency"] for record in records
+    }
+    positions = list(range(len(flux.ROWS)))
+    for axis, (name, stated) in zip(axes, flux.PUBLISHED.items(), strict=True):
+        series = {way: [found.get((name, way, rows), math.nan) for rows in flux.ROWS] for way in flux.WAYS}
+        grouped_bars(axis, positions, series, (ORANGE, SKY, BLUE))
+        long = positions[-len(flux.LONG_ROWS)] - 0.5, positions[-1] + 0.5
+        axis.fill_between(long, stated.least / 100, stated.greatest / 100, color=PALE, zorder=0, label="FLUX")
+        axis.plot(long, [stated.mean / 100] * 2, color=GREY, linewidth=1.2, label="FLUX, mean")
+        axis.axhline(0.0, color="#555555", linewidth=0.8)
+        axis.set_xticks(positions, [f"{rows:,}" for rows in flux.ROWS])
+        axis.set_title(name, loc="right")
+        axis.set_ylim(-0.5, 1.05)
+    axes[0].set_ylabel("E_overlap")
+    percent(axes[0])
+    legend_above(axes[0], 5)
+    return drawing
+
+
 CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "execution-time": execution_time,
     "speedups": speedups,
@@ -321,5 +347,6 @@ CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "starvation-limit": starvation_limit,
     "tracker-ways": tracker_ways,
     "pallas": pallas_over_alone,
+    "flux": flux_overlap,
 }
 """Name of a chart, also of its PNG file, and what draws it."""

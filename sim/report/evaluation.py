@@ -7,7 +7,7 @@ from typing import Any
 from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome
 from sim.experiments.variants import VARIANTS
-from sim.report import metrics, pallas
+from sim.report import metrics
 from sim.report.plan import (
     COMPARED,
     HALF_TRILLION,
@@ -22,6 +22,7 @@ from sim.report.plan import (
     TRACKER_WAYS,
     Machine,
 )
+from sim.report.systems import SYSTEMS
 
 AGREEMENT = 0.02
 """How far apart, as a share, two ways to simulate one thing may be."""
@@ -145,7 +146,7 @@ class Evaluation:
 
     def systems(self) -> dict[str, list[dict[str, Any]]]:
         """By published system a record of each point: ours, what its authors state, what real GPUs do."""
-        return {"pallas": pallas.records(self.outcomes)}
+        return {name: system.records(self.outcomes) for name, system in SYSTEMS.items()}
 
     def closed_forms(self) -> list[dict[str, Any]]:
         """By TP: how many points had their sectors compared with the closed forms, and which of them were off."""

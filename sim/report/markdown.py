@@ -36,13 +36,14 @@ def results(
         "Ratios are of simulated cycles; speedups are over Sequential.",
     ]
     for figure in figures:
-        if figure["paper"] or figure["found"]:
+        if figure["paper"] or figure["found"] or figure["table"]:
             form = {"ratio": ratio, "share": share}
             rows = [
                 [row["says"], form[row["form"]](row["value"]), form[row["form"]](row["ours"])]
                 for row in figure["paper"]
             ]
             parts += [f"## {figure['title']}", *([_table(["", "paper", "ours"], rows)] if rows else [])]
+            parts += [_table(figure["table"][0], figure["table"][1:])] if figure["table"] else []
             parts += [_note(note) for note in figure["found"]]
     for machine, layers in machines:
         if layers:

@@ -22,6 +22,7 @@ from sim.report.evaluation import AGREEMENT, Evaluation
 from sim.report.markdown import results
 from sim.report.plan import HALF_TRILLION, LARGE_LAYERS, MACHINES, MAIN_LAYERS, PAPER, Machine
 from sim.report.style import DPI, NAMES, SETTINGS
+from sim.report.systems import SYSTEMS
 
 HERE = Path(__file__).resolve().parent
 DASH = "\N{EN DASH}"
@@ -82,12 +83,24 @@ def _titled(drawing: Figure | None, title: str) -> Figure | None:
 
 
 def described(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What :func:`read_figures` holds, ours beside the paper's numbers."""
+    """What :func:`read_figures` holds, ours beside the paper's numbers; of a system that has one, the table of its
+    points."""
     numbers = numbers_of(evaluation, summary)
     return [
-        figure | {"paper": beside(figure.get("paper", []), numbers), "found": figure.get("found", [])}
+        figure
+        | {
+            "paper": beside(figure.get("paper", []), numbers),
+            "found": figure.get("found", []),
+            "table": _table_of(figure["name"], summary),
+        }
         for figure in read_figures()
     ]
+
+
+def _table_of(name: str, summary: Mapping[str, Any]) -> list[list[str]]:
+    """Head and rows of the table of a system; nothing without points."""
+    system, found = SYSTEMS.get(name), summary["systems"].get(name)
+    return system.table(found) if system and system.table and found else []
 
 
 def numbers_of(evaluation: Evaluation, summary: Mapping[str, Any]) -> dict[str, Any]:

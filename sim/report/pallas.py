@@ -105,3 +105,11 @@ def records(outcomes: Mapping[Spec, Outcome]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def line(record: Mapping[str, Any]) -> str:
+    """A record as the command says it."""
+    return (
+        f"{record['point']:<20} {record['ours']['over_alone']:.3f} of its GEMMs alone; published "
+        f"{record['published']['over_alone']:.3f}"
+    )

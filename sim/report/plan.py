@@ -10,7 +10,7 @@ from sim.experiments.catalogue import layer, recorded
 from sim.experiments.grid import specs
 from sim.experiments.spec import Spec
 from sim.experiments.variants import VARIANTS
-from sim.report import pallas
+from sim.report.systems import SYSTEMS
 from sim.workloads.table import WORKLOADS
 
 
@@ -54,7 +54,7 @@ COMPARED = ("sequential", "t3", "t3-mca", "t3-paced")
 
 RECORDED_LAYERS = tuple(recorded())
 """GEMMs recorded on a real GPU, in whose order and times workgroups run instead."""
-SECTIONS = ("layers", "link-150", "2x-cus", "tp32", "sweeps", "ring", "slices", "recorded", "pallas")
+SECTIONS = ("layers", "link-150", "2x-cus", "tp32", "sweeps", "ring", "slices", "recorded", *SYSTEMS)
 
 
 def section_points(section: str) -> list[Spec]:
@@ -80,8 +80,8 @@ def section_points(section: str) -> list[Spec]:
             return specs({"workload": SLICE_LAYERS, "variant": COMPARED, **plain, "channels": [1, 4]})
         case "recorded":
             return specs({"workload": RECORDED_LAYERS, "variant": ["t3-mca"], **plain})
-        case "pallas":
-            return pallas.points()
+        case system if system in SYSTEMS:
+            return SYSTEMS[system].points()
     raise UsageError(f"section must be one of {', '.join(SECTIONS)}; got {section!r}")
 
 

@@ -19,6 +19,7 @@ from sim.simulator.coverage_hook import MeasuredDesign, installed
 from sim.simulator.gpu_shell import gpu_ports, gpu_shell
 from sim.simulator.machine import build_minutes
 from sim.simulator.prerequisites import require_waves
+from sim.simulator.public_state import CONTROL_FILE, control_file, with_own_state
 from sim.simulator.sources import digest_of
 from sim.simulator.verilator import BUILD, prepare_environment, shared_runtime
 
@@ -37,9 +38,12 @@ CPP = ["-CFLAGS", "-std=c++20", "-LDFLAGS", "-pthread"]
 EXECUTABLE = "Vgpu"
 """File of the simulator in its folder."""
 SYSTEM_SOURCES = ("gpus.cpp", "recorder.cpp")
-SYSTEM_HEADERS = ("bit_errors.h", "bits.h", "host.h", "mirror.h", "team.h", "wire.h")
+SYSTEM_HEADERS = ("bit_errors.h", "bits.h", "digest.h", "host.h", "mirror.h", "tamper.h", "team.h", "wire.h")
+FAULT_HEADERS = ("fault_server.h",)
 MEMORY_SOURCES = ("hbm_array.sv", "clock_gate.sv", "sampler.sv", "recorder.sv")
 ARRAY_SOURCES = ("source_array.sv", "seeded_bug.sv")
+DRAM = (("hbm_array", "sectors"),)
+"""What of a memory model a campaign of faults looks at: module and variable."""
 PLAN_SOURCES = ("plan_memory.sv", "model_memory.sv")
 
 
@@ -94,19 +98,22 @@ def build_system(
     waves: bool = False,
     optimize: str = "-O1",
     tell: Tell = silent,
+    faults: bool = False,
 ) -> Path:
     """The folder of the simulator, :data:`EXECUTABLE`, of systems of GPUs of `config`, built unless it is there.
 
     `source_sectors`, `seeded_bugs`, `plans`, `shared` as for :class:`sim.models.gpu.Gpu`. With `waves` it can write
     them, and is slower. `optimize` is the C++ compiler's option: -O2 takes twice as long as -O1 and gains a tenth of
-    speed, which only kernels of full size make up for. `tell` hears of a build, and how long it will take.
+    speed, which only kernels of full size make up for. `tell` hears of a build, and how long it will take. With
+    `faults` it serves campaigns of them (`sim/models/fault_server.h`): all state can be seen, no clock is gated, so
+    that a block in which a bit flips cannot sleep over it, and no assertion of a design ends a run.
 
     Raises :class:`sim.errors.MachineError` when Verilator or the C++ compiler fails.
     """
     if seeded_bugs:
         # It runs only until it is seen to fail.
         optimize = "-O0"
-    settings = (config, storage_sectors, source_sectors, seeded_bugs, plans, shared, waves, optimize)
+    settings = (config, storage_sectors, source_sectors, seeded_bugs, plans, shared, waves, optimize, faults)
     return _remembered(_recipe(*settings, installed() is not None), lambda: _build_system(*settings, tell))
 
 
@@ -119,21 +126,27 @@ def _build_system(
     shared: bool,
     waves: bool,
     optimize: str,
+    faults: bool,
     tell: Tell,
 ) -> Path:
-    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans, shared)
+    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans, shared, gated_clocks=not faults)
     # What a fault makes the hardware do is not to be counted.
     hook = installed()
-    measured = hook.instrument(gpu, "gpu") if hook and not seeded_bugs else None
+    measured = hook.instrument(gpu, "gpu") if hook and not (seeded_bugs or faults) else None
     texts = _gpu_sources(gpu, measured) | model_texts([*SYSTEM_SOURCES, *SYSTEM_HEADERS])
     texts["gpu_ports.h"] = gpu_ports(config, gpu)
     arguments = [*FLAGS, *CPP]
     if waves:
         require_waves()
         arguments += ["--trace-fst", "--trace-structs"]
+    if faults:
+        texts["gpu.sv"] = with_own_state(texts["gpu.sv"])
+        texts = {CONTROL_FILE: control_file(texts["gpu.sv"], DRAM)} | texts | model_texts(FAULT_HEADERS)
+        arguments = [*(word for word in arguments if word != "--assert"), "-CFLAGS", "-DT3_FAULTS"]
     parts = not seeded_bugs
     made_from = (sorted(texts.items()), arguments, optimize)
-    with build_folder(BUILD / "ring" / ("waves" if waves else "gpu"), made_from, [EXECUTABLE]) as (folder, new):
+    kind = "waves" if waves else "faults" if faults else "gpu"
+    with build_folder(BUILD / "ring" / kind, made_from, [EXECUTABLE]) as (folder, new):
         if new:
             minutes = build_minutes(*(["waves"] if waves else ["runtime", "gpu"]))
             tell(f"{BUILDING} the simulator of preset {config.name}, first time only, {minutes}")
@@ -148,7 +161,7 @@ def _build(folder: Path, texts: dict[str, str], arguments: list[str], optimize: 
     prepare_environment(optimize, parts)
     for name, text in texts.items():
         (folder / name).write_text(text)
-    sources = [str(folder / name) for name in texts if name.endswith((".sv", ".cpp"))]
+    sources = [str(folder / name) for name in texts if name.endswith((".vlt", ".sv", ".cpp"))]
     command = ["verilator", "--cc", "--exe", "--top-module", "gpu_shell", "--prefix", EXECUTABLE, "-Mdir", str(folder)]
     make = ["make", "-C", str(folder), "-f", f"{EXECUTABLE}.mk", "-j", "2", EXECUTABLE]
     with (folder / LOG).open("w") as output, shared_runtime(folder, *arguments, headers=not parts) as headers:

@@ -178,6 +178,14 @@ def _machine(name: str, entry: Mapping[str, Any]) -> Machine:
         raise UsageError(f"machine {name} lacks a field or has one too many: {error}") from error
 
 
+def recorded_overlap(model: str, rows: int) -> float | None:
+    """Overlap efficiency of PyTorch's fused all-gather and GEMM on four H200, the mean of the sub-layers of `model`
+    that were recorded with `rows` rows; None of none."""
+    entries = json.loads((DATA / "h200x4_concurrent.json").read_text())["ag_gemm"]
+    found = [entry["overlap_eff"] for entry in entries if (entry["model"], entry["M"]) == (model, rows)]
+    return sum(found) / len(found) if found else None
+
+
 def recorded_gemms(recording: str) -> Iterator[Figure]:
     """The GEMMs alone in one of the recordings on H200, those whose rows are aligned."""
     found = json.loads((DATA / recording).read_text())

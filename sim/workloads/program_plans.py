@@ -15,7 +15,7 @@ import numpy as np
 
 from hw.config import SECTOR_BYTES
 from hw.messages import TrafficClass
-from sim.collectives.program import Access, Kernel, Part, Program, ProgramError, Via
+from sim.collectives.program import Access, Does, Kernel, Part, Program, ProgramError, Via
 from sim.host.tiling import Tiling
 from sim.models.plan_layout import GATES, STEP_LINES
 from sim.topologies.topology import Routes
@@ -25,8 +25,10 @@ from sim.workloads.last_level_cache import Fetches, input_fetches
 LARGEST_READ = 255
 """Sectors of an operand that a step can read."""
 FEWEST_STEPS = 4
-TILE_ORDERS = ("rows", "interleaved", "shifted", "swizzled")
-"""`rows`: chunk after chunk, tiles row by row. `interleaved`: the first tile of every chunk, then the second of each.
+TILE_ORDERS = ("rows", "columns", "across", "interleaved", "shifted", "swizzled")
+"""`rows`: chunk after chunk, tiles row by row. `columns`: chunk after chunk, column by column, so that few panels of
+B are in use at a time. `across`: column by column of all chunks at once, so that stores go to all ranks at any time.
+`interleaved`: the first tile of every chunk, then the second of each.
 `shifted`: chunk after chunk, rank r of N beginning r / N of the way through each (FLUX). `swizzled`: chunk after chunk,
 down the columns of bands of :data:`BAND` tile rows, so that few panels of A are in use at a time."""
 BAND = 2
@@ -113,9 +115,9 @@ def program_kernel(
     """Kernel `number` of `rank`. Its data is taken from `first_data`, each split `data_span` sectors after the one
     before. `early`: gates open so many launch events before they should, the seeded fault."""
     kernel = program.kernels(rank)[number]
+    ports = _ports(program, rank, topology)
     tiles = list(_tiles(kernel, arrays, order, rank, program.gpus))
     tilings = [arrays[part.array].tiling for part, _, _ in tiles]
-    ports = _ports(program, rank, topology)
     down, across = np.array([divmod(tile, tiling.tiles_across) for (_, tile, _), tiling in zip(tiles, tilings)]).T
     if len({(tiling.pitch_sectors, tiling.wf_rows) for tiling in tilings}) > 1:
         raise ProgramError(f"kernel {kernel.name} of {program.name} stores arrays that are cut in different ways")
@@ -126,13 +128,19 @@ def program_kernel(
     row_sectors = -(-row_bytes // 32)
     chunk = np.array([arrays[part.array].chunk(part.chunk) for part, _, _ in tiles])
     place = chunk + down * tiling.tile_rows * tiling.pitch_sectors + across * (tiling.body_bytes // 32)
-    a_va, a_all = _rows_of_a(kernel, tiles, arrays, operands, rows, tiling.dtype_bytes)
     depth = operands.depth // kernel.splits
-    b_all = -(-depth * row_bytes // 32)
+    if kernel.does is Does.MULTIPLY:
+        a_va, a_all = _rows_of_a(kernel, tiles, arrays, operands, rows, tiling.dtype_bytes)
+        b_all = -(-depth * row_bytes // 32)
+    else:
+        a_va, a_all = _tiles_read(kernel, tiles, arrays, operands, rows, row_sectors)
+        b_all = np.zeros_like(a_all)
     largest = int(max(a_all.max(), b_all.max()))
     steps = max(FEWEST_STEPS if operands.depth else 1, -(-2 * largest // LARGEST_READ))
     fetches = None
-    if operands.step_depth:
+    if kernel.does is not Does.MULTIPLY:
+        steps = len(_waited(kernel)) or 1
+    elif operands.step_depth:
         steps = _steps(depth, operands.step_depth, len(tiles))
         sectors, tile_bytes = (a_all, b_all), tiling.tile_rows * tiling.body_bytes
         fetches = _fetches(program, rank, kernel, tiles, (down, across), sectors, operands, steps, slots, tile_bytes)
@@ -154,14 +162,15 @@ def program_kernel(
             "rows": tiling.wf_rows,
             "pitch": tiling.pitch_sectors,
             "wf_stride": tiling.wf_rows * tiling.pitch_sectors,
+            "a_stride": arrays[_waited(kernel)[0].array].tiling.sectors if kernel.does is Does.ADD else 0,
             "beside": int(number > 0),
         },
         workgroups={
             "a_va": a_va,
             "b_va": operands.inputs + across * b_stride,
             "store_va": place,
-            "lead_cycles": operands.lead_cycles,
-            "step_cycles": operands.cycles // kernel.splits // steps,
+            "lead_cycles": operands.lead_cycles if kernel.does is Does.MULTIPLY else 0,
+            "step_cycles": operands.cycles // kernel.splits // steps if kernel.does is Does.MULTIPLY else 0,
             "wg": np.array([arrays[part.array].numbers[part.chunk] + tile for part, tile, _ in tiles]),
             "a_sectors": a_all // steps,
             "a_last": a_all - a_all // steps * (steps - 1),
@@ -180,6 +189,34 @@ def program_kernel(
         reads=reads_a + reads_b,
         gathered_reads=reads_a if kernel.gates else 0,
     )
+
+
+def _waited(kernel: Kernel) -> tuple[Part, ...]:
+    """The parts that a kernel which adds waits for: the same for all that it stores."""
+    return next(iter(kernel.gates.values()), ())
+
+
+def _tiles_read(
+    kernel: Kernel,
+    tiles: Sequence[tuple[Part, int, int]],
+    arrays: Mapping[str, Laid],
+    operands: Operands,
+    rows: np.ndarray,
+    row_sectors: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """First sector, and sectors, of what each workgroup reads that copies or adds: as many sectors of its tile row, one
+    after another, as its tile has, of plain memory or, step by step, of each chunk that it waits for."""
+    places = []
+    for (part, tile, _), count in zip(tiles, rows.tolist(), strict=True):
+        tiling = arrays[part.array].tiling
+        down, across = divmod(tile, tiling.tiles_across)
+        place = down * tiling.tile_rows * tiling.pitch_sectors + across * count * (tiling.body_bytes // SECTOR_BYTES)
+        places.append(place if kernel.does is Does.ADD else part.chunk * tiling.sectors + place)
+    if kernel.does is Does.ADD:
+        first = _waited(kernel)[0]
+        base = arrays[first.array].chunk(first.chunk)
+        return base + np.array(places), len(_waited(kernel)) * rows * row_sectors
+    return operands.inputs + np.array(places) % operands.input_sectors, rows * row_sectors
 
 
 def _apart(sectors: int, row_sectors: int) -> int:
@@ -221,18 +258,14 @@ def _fetches(
     tile_bytes: int,
 ) -> Fetches:
     """What the last-level cache leaves of the reads of `tiles`, which stand at `places` (down, across) of their parts
-    and need `sectors` of A and of B. Those that wait for gates of their own are stages of their own; tiles that go past
-    the cache, updates and what is sent straight on, take no room in it."""
+    and need `sectors` of A and of B. Workgroups that run at a time share what the first of them fetches, also where
+    each waits for a gate of its own; tiles that go past the cache, updates and what is sent straight on, take no room
+    in it."""
     numbers: dict[object, int] = {}
-    a_panel, b_panel, starts = [], [], []
-    before: object = None
-    for number, ((part, _, split), down, across) in enumerate(zip(tiles, *places, strict=True)):
+    a_panel, b_panel = [], []
+    for (part, _, split), down, across in zip(tiles, *places, strict=True):
         a_panel.append(numbers.setdefault(("a", part, split, down), len(numbers)))
         b_panel.append(numbers.setdefault(("b", split, across), len(numbers)))
-        stage = part, split, down if kernel.fine and kernel.gates else 0
-        if stage != before:
-            starts.append(number)
-        before = stage
     past = {
         region.part for region in program.regions(rank) if region.store is not Access.STORE or region.via is not Via.DMA
     }
@@ -246,7 +279,7 @@ def _fetches(
         a_bytes=int(a_bytes.max()),
         tile_bytes=0 if past & set(kernel.parts) else tile_bytes,
         capacity=operands.capacity,
-        stages=starts,
+        stages=(0,),
     )
 
 
@@ -283,6 +316,12 @@ def _tiles(
     kernel: Kernel, arrays: Mapping[str, Laid], order: str, rank: int, gpus: int
 ) -> Iterator[tuple[Part, int, int]]:
     """Part, tile and split of each workgroup, in the order in which they begin."""
+    if order == "across":
+        across = arrays[kernel.parts[0].array].tiling.tiles_across
+        each = ((part, tile) for part in kernel.parts for tile in range(arrays[part.array].tiling.workgroups))
+        in_columns = sorted(each, key=lambda item: item[1] % across)
+        yield from ((part, tile, split) for split in range(kernel.splits) for part, tile in in_columns)
+        return
     chunks = [(part, _in_chunk(arrays[part.array].tiling, order, rank, gpus)) for part in kernel.parts]
     splits = range(kernel.splits)
     if order == "interleaved":
@@ -298,8 +337,10 @@ def _in_chunk(tiling: Tiling, order: str, rank: int, gpus: int) -> list[int]:
     if order == "shifted":
         begin = rank * len(tiles) // gpus
         return tiles[begin:] + tiles[:begin]
+    across = tiling.tiles_across
+    if order == "columns":
+        return sorted(tiles, key=lambda tile: (tile % across, tile))
     if order == "swizzled":
-        across = tiling.tiles_across
         return sorted(tiles, key=lambda tile: (tile // across // BAND, tile % across, tile // across))
     return tiles
 

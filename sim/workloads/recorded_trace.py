@@ -18,12 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from sim.errors import UsageError
-from sim.models.plan_layout import MAX_SLOTS
 from sim.workloads.kernel_plans import GemmTimes
 from sim.workloads.sublayer import SubLayer
 from sim.workloads.tile_order import Dispatch
 
 H200_TRACES = Path(__file__).parent / "data" / "h200_gemm_traces.npz"
+MOST_SLOTS = 256
+"""Workgroups of a recording that run at a time here, of up to 264: with what its results were measured."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def load_trace(source: str, layer: SubLayer) -> RecordedTrace:
     begin, store = rows[:, 2].astype(np.int64), rows[:, 3].astype(np.int64)
     changes = np.concatenate([begin * 2 + 1, store * 2])
     running = np.cumsum(np.where(np.sort(changes) % 2, 1, -1))
-    return RecordedTrace(rows[:, 0].astype(np.int64), begin, store, int(min(running.max(), MAX_SLOTS)))
+    return RecordedTrace(rows[:, 0].astype(np.int64), begin, store, int(min(running.max(), MOST_SLOTS)))
 
 
 def shipped_traces() -> dict[str, tuple[int, int, int, int]]:

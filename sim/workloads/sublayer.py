@@ -21,8 +21,9 @@ STEP_DEPTH = 64
 ELEMENT_BYTES = 2
 SLICED_COLUMNS = 64
 """Columns of a tile in a slice: 4 sectors. Rows are scaled by what is left of S/32."""
-FAR = 1 << 29
-"""Distance in sectors of the windows through which stores reach the neighbour."""
+INPUTS, WINDOWS = 1 << 24, 3 << 23
+"""Distance in sectors a channel, from the output on, of the operands and of the windows through which stores reach the
+neighbour; a channel holds twice as much as what lies before the operands."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,11 @@ class Memory:
 
     @property
     def inputs(self) -> int:
-        return ARRAY_BASE + self.channels * (1 << 24)
+        return ARRAY_BASE + self.channels * INPUTS
 
     @property
     def gather_window(self) -> int:
-        return ARRAY_BASE + FAR
+        return ARRAY_BASE + self.channels * WINDOWS
 
     @property
     def staging_window(self) -> int:

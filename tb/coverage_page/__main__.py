@@ -52,7 +52,7 @@ def write_page(build: Path, exclusions: Path = EXCLUSIONS, scores: Path = SCORES
 
 
 def main(
-    build: Annotated[Path, typer.Option(help="Folder with coverage/, formal/ and mutation/.")] = ROOT / "build",
+    build: Annotated[Path, typer.Option(help="Folder with coverage/, formal/ and so on.")] = ROOT / "build",
     goals: Annotated[bool, typer.Option(help="exit code 1 when a figure of the whole is below its goal")] = False,
 ) -> None:
     """Write the coverage page from what is in the build folder."""

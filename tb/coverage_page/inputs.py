@@ -138,6 +138,81 @@ def read_mutation(path: Path) -> dict[str, Figure] | None:
     }
 
 
+@dataclass(frozen=True)
+class Injected:
+    """How injections of faults into one class, or a block of it, ended: `shares` in percent by outcome, the share that
+    was silent or hung with its interval, in percent; `protected`: none of them may be."""
+
+    name: str
+    title: str
+    injections: int
+    counts: Mapping[str, int]
+    bad: float
+    low: float
+    high: float
+    protected: bool = False
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Percent of each outcome."""
+        return {name: 100 * count / max(self.injections, 1) for name, count in self.counts.items()}
+
+    @property
+    def kind(self) -> str:
+        """How the page colours it."""
+        wrong = self.counts["silent"] + self.counts["hang"]
+        return "plain" if not self.protected else "bad" if wrong else "good"
+
+
+@dataclass(frozen=True)
+class FaultCampaign:
+    """A campaign of faults: by `classes`, by `blocks` of each, the `worst` registers; `confidence` of the intervals, in
+    percent, and where it comes from."""
+
+    classes: tuple[Injected, ...]
+    blocks: tuple[tuple[str, tuple[Injected, ...]], ...]
+    worst: tuple[Mapping[str, Any], ...]
+    confidence: float
+    command: str
+    commit: str
+    seed: int
+
+
+OUTCOMES = ("masked", "corrected", "detected", "silent", "hang")
+"""Of an injection, as build/faults/summary.json counts them."""
+
+
+def read_faults(path: Path) -> FaultCampaign | None:
+    """The campaign of build/faults/summary.json."""
+    found = _json(path)
+    try:
+        return FaultCampaign(
+            tuple(_injected(name, row) for name, row in found["classes"].items()),
+            tuple((name, tuple(_injected(*row) for row in rows.items())) for name, rows in found["blocks"].items()),
+            tuple(found["worst"]),
+            100 * found["confidence"],
+            str(found["command"]),
+            str(found["commit"]),
+            int(found["seed"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _injected(name: str, row: Mapping[str, Any]) -> Injected:
+    bad = row["silent_or_hang"]
+    return Injected(
+        name,
+        str(row.get("title", name)),
+        int(row["injections"]),
+        {outcome: int(row[outcome]) for outcome in OUTCOMES},
+        100 * float(bad["share"]),
+        100 * float(bad["low"]),
+        100 * float(bad["high"]),
+        bool(row.get("protected", False)),
+    )
+
+
 def read_recorded(path: Path) -> dict[str, str]:
     """Block -> day of its last full mutation run, from tb/mutation/scores.json; empty when there is none."""
     found = _json(path)

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from tb.coverage_page.blocks import Block
-from tb.coverage_page.inputs import Figure
+from tb.coverage_page.inputs import OUTCOMES, Figure
 from tb.coverage_page.summary import GOALS, Results, Row
 from tb.functional_coverage.group import read_unreachable
 from tb.source_coverage.exclusions import Exclusion
@@ -143,6 +143,7 @@ class PageWriter:
         self._templates.filters["page"] = _page_of
         self._templates.filters["exclusions"] = _by_entry
         self._shared = {"commit": commit, "columns": COLUMNS, "cell": _cell, "percent": _percent, "goals": GOALS}
+        self._shared["outcomes"] = OUTCOMES
 
     def write(self) -> Path:
         """Write all pages; returns the overview."""

@@ -9,10 +9,12 @@ from typing import Any
 from tb.coverage_page.blocks import Block
 from tb.coverage_page.inputs import (
     CoverPoint,
+    FaultCampaign,
     Figure,
     Proof,
     Test,
     merge_functional,
+    read_faults,
     read_mutation,
     read_proofs,
     read_recorded,
@@ -78,6 +80,7 @@ class Results:
     runs: int
     recorded: dict[str, str]
     """Blocks whose mutation score is an earlier run's, and its day."""
+    faults: FaultCampaign | None = None
 
     def excluded_shares(self) -> dict[str, Figure]:
         """Figure -> its excluded points of all that there would be, where there are any."""
@@ -120,6 +123,8 @@ class Results:
             "exclusion_errors": self.excluded.errors,
             "simulation_runs": self.runs,
             "mutation_recorded": self.recorded,
+            "faults": self.faults
+            and {item.name: {"injections": item.injections, **item.counts} for item in self.faults.classes},
         }
 
 
@@ -136,8 +141,8 @@ def _figure(coverage: SourceCoverage, kind: str) -> Figure | None:
 def results(
     blocks: Sequence[Block], measured: Measured, excluded: Excluded, build: Path, plan: Path, scores: Path
 ) -> Results:
-    """Gather everything. `build`: the folder with coverage/, formal/, mutation/; `plan`: the testplan; `scores`: the
-    mutation scores of earlier runs, for blocks of which `build` has none."""
+    """Gather everything. `build`: the folder with coverage/, formal/, mutation/, faults/; `plan`: the testplan;
+    `scores`: the mutation scores of earlier runs, for blocks of which `build` has none."""
     counted = measured.all_points().without(excluded.points)
     tests = read_tests(build / "coverage" / "junit.xml")
     points = merge_functional(build / "coverage" / "functional", build / "coverage" / "functional.xml")
@@ -169,7 +174,8 @@ def results(
     overall.figures["tests"] = None if tests is None else _passed(tests)
     overall.figures["functional"] = None if points is None else total(point.bins for point in points)
     overall.proofs = proofs
-    return Results(rows, overall, counted, excluded, read_testplan(plan), others, measured.runs, earlier)
+    faults = read_faults(build / "faults" / "summary.json")
+    return Results(rows, overall, counted, excluded, read_testplan(plan), others, measured.runs, earlier, faults)
 
 
 def _passed(tests: Sequence[Test]) -> Figure:

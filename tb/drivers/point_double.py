@@ -97,12 +97,14 @@ def analytic(spec: Spec) -> Result:
 
 def _program(spec: Spec) -> Result:
     """A GEMM takes 1,000 cycles for each of its chunks; beside an all-gather a hundredth longer, a fiftieth with coarse
-    gates."""
+    gates. A kernel that copies takes 500 cycles."""
     choices = dict(spec.choices)
     if spec.collective == "gemm-alone":
         cycles = 1000 * choices["chunks"]
+    elif choices.get("copied"):
+        cycles = 500
     else:
-        cycles = spec.gpus * (1010 if choices["fine"] else 1020)
+        cycles = spec.gpus * (1010 if choices.get("fine", True) else 1020)
     return {
         "spec": spec.to_json(),
         "cycles": cycles,

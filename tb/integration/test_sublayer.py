@@ -10,11 +10,12 @@ from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.experiments.catalogue import layer as sublayer
 from sim.experiments.check import Checked, closed_forms, compare_closed_forms, golden
 from sim.experiments.experiment import run_experiment, simulate
-from sim.experiments.kernel_model import KernelWork
+from sim.experiments.kernel_model import KernelWork, sublayer_of
 from sim.experiments.run import Outcome
-from sim.experiments.spec import Spec
+from sim.experiments.spec import MACHINE, Spec
 from sim.experiments.variants import VARIANTS
 from sim.workloads.kernel_plans import GemmTimes, all_gather_kernel, gemm_kernel
+from sim.workloads.recorded_trace import load_trace
 from sim.workloads.sublayer import SubLayer
 
 SMALL = SubLayer(1024, 320, 192, 4)
@@ -158,6 +159,32 @@ def test_mca_loses_more_with_four_channels_where_the_link_limits() -> None:
     one, four = (speedups("t-nlg/op/tp16", channels, "t3", "t3-paced", "t3-mca") for channels in (1, 4))
     assert one[:2] == pytest.approx(four[:2], rel=0.02)
     assert four[2] < 0.98 * one[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["t-nlg/op/tp16", "t-nlg/ip/tp16", "t-nlg/fc-2/tp16", "mega-gpt-2/op/tp16"])
+@pytest.mark.parametrize(("bandwidth", "above"), [(75.0, 0.01), (150.0, 0.02)])
+def test_paced_ends_with_the_gemm_or_the_link(workload: str, bandwidth: float, above: float) -> None:
+    """The link has nothing to send before the first stage of workgroups stores; from then on it is never kept waiting,
+    and the GEMM not either where it is the longer of the two."""
+    gemm, paced = (run_experiment(sublayer(workload, name, link_bandwidth=bandwidth)) for name in ("gemm", "t3-paced"))
+    layer = sublayer_of(sublayer(workload, "gemm"))
+    stage = gemm["gemm_cycles"] * MACHINE["compute_units"] / (layer.gpus * layer.workgroups)
+    link = stage + paced["rs_wire_cycles"]
+    assert paced["rs_cycles"] <= (1 + above) * max(gemm["gemm_cycles"], link)
+    if gemm["gemm_cycles"] > link:
+        assert paced["gemm_cycles"] <= 1.05 * gemm["gemm_cycles"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trace", ["tnlg_op_tp8", "tnlg_op_tp16", "tnlg_fc2_tp16", "megagpt2_fc2_tp16"])
+def test_paced_ends_with_the_link_beside_recorded_gemms(trace: str) -> None:
+    """They are two to three times as fast as the model's: what limits is the link from the first store on."""
+    spec = sublayer(f"h200/{trace}", "t3-paced")
+    assert spec.trace
+    result = run_experiment(spec)
+    first = int(load_trace(spec.trace, sublayer_of(spec)).store.min())
+    assert result["rs_cycles"] <= 1.03 * (first + result["rs_wire_cycles"])
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def test_sequential_is_run_once_and_only_when_wanted(monkeypatch, capsys, tmp_pa
     assert command_line(command) == 0
     assert command_line(command) == 0
     printed = capsys.readouterr().out
-    assert runs == ["t3-mca", *(["sequential"] if wanted else []), "t3-mca"]
+    assert runs == ["t3-paced", *(["sequential"] if wanted else []), "t3-paced"]
     if not wanted:
         assert printed.count("n/a: Sequential has not been run (give --baseline") == 2
         return

@@ -68,7 +68,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["run", "gemm", "--shape", "128", "200", "64"], "cannot be cut into 8 chunks"),
         (["run", "trace", "no.npz:k", "--shape", "1", "2", "3"], "trace no.npz does not exist"),
         (["run", "trace", "no.npz:k", "--tile-order", "rows"], "No such option"),
-        (["run", "shape", "--policy", "paced", "--threshold", "5"], "threshold is of policy mca only"),
+        (
+            ["run", "shape", "--policy", "paced", "--threshold", "5"],
+            "threshold has no effect here, it is of policy mca only",
+        ),
         (["run", "shape", "--set", "channels=2", "--set", "channels=4"], "channels is set twice"),
         (["regress", "--only", "nothing"], "no scenario's name contains 'nothing'"),
         (["compare", "one.json", "two.json"], "one.json cannot be read"),
@@ -226,7 +229,7 @@ def test_help_teaches(capsys, command):
     assert cli.command_line(command) == 0
     printed = capsys.readouterr().out
     assert "t3rtl run shape --gpus 2" in printed
-    for name in ("run", "vectors", "verilog", "list", "explain", "regress", "bench", "compare", "sweep"):
+    for name in ("run", "vectors", "verilog", "list", "explain", "regress", "bench", "faults", "compare", "sweep"):
         assert f" {name} " in printed
         assert cli.command_line([name, "--help"]) == 0
         assert "Example" in capsys.readouterr().out or name == "list"

@@ -17,10 +17,12 @@ from sim.host.register_writes import (
     arbiter_writes,
     arm_writes,
     link_writes,
+    pace_writes,
     range_writes,
     register_write,
     send_writes,
     wide_writes,
+    window_write,
 )
 from sim.host.tiling import Tiling
 from tb.golden.tiles import count_blocks, count_tiles
@@ -257,6 +259,13 @@ def test_register_writes():
     assert arm_writes(PAPER, initialised=True)[0][1] == 9
     arbiter, limit = arbiter_writes(PAPER, Policy.COMPUTE_FIRST, Threshold.OCCUPANCY_30, 77, False)
     assert arbiter[1] == 1 | 2 << 4 and limit[1] == 77
+    # 13.65 cycles for a sector on the link; an eighth of what 48 packets of 8 bridge is more than the longest lag.
+    assert [value for _, value in pace_writes(PAPER)] == [6, 512]
+    assert [value for _, value in pace_writes(PAPER, 2)] == [3, 327]
+    assert [value for _, value in pace_writes(preset("tiny"))] == [6, 13]
+    with pytest.raises(DriverError, match="ports must be a whole number from 1 to 2, got 3"):
+        pace_writes(PAPER, 3)
+    assert [window_write(config, 3 << 27)[1] for config in (PAPER, preset("quad"))] == [1 << 31 | 12, 1 << 31 | 3]
     with pytest.raises(DriverError, match=r"rank.rank must be a whole number from 0 to 63, got 64"):
         register_write(PAPER, "rank", rank=64)
     with pytest.raises(DriverError, match="there is no register 'rang'"):

@@ -25,10 +25,16 @@ import sim.benches.vectors
 import sim.experiments.experiment
 import sim.experiments.regression
 import sim.experiments.sweep
+import sim.faults.campaign
+import sim.faults.server
 import sim.report.page
 import sim.workloads.calibration
-from sim.cli import alternatives, blocks, calibrate, dram_trace, main, regress, report, run, sweep, synth
+from sim.cli import alternatives, blocks, calibrate, dram_trace, faults, main, regress, report, run, sweep, synth
 from sim.experiments.spec import Spec
+from sim.faults.campaign import Finished
+from sim.faults.injections import Injection, Sent, Space
+from sim.faults.outcomes import Facts
+from sim.faults.places import KINDS, Variable
 from tb.drivers.point_double import analytic
 from tb.drivers.result_double import result_of
 
@@ -107,6 +113,8 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--dma-block": ["2"],
             "--tile-order": ["swizzled"],
             "--gates": ["fine"],
+            "--naive": [],
+            "--mode": ["mirrored"],
             "--pieces": ["2"],
             "--independent": [],
             "--stalls": ["10"],
@@ -119,6 +127,10 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     "run collective, of a machine": (
         ["run", "collective", "ring-all-gather-gemm", "--shape", "1024", "1024", "1024"],
         {"--machine": ["h100"]},
+    ),
+    "run collective, by a kernel": (
+        ["run", "collective", "all-to-all-reduce-scatter", "--topology", "mesh", "--gpus", "3"],
+        {"--copied": [], "--units": ["2"], "--naive": []},
     ),
     "run collective, a reduction": (
         ["run", "--collective", "ring-all-reduce"],
@@ -187,6 +199,33 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--out": ["other.json"],
         },
     ),
+    "faults": (
+        ["faults", "--injections", "20"],
+        {
+            "--injections": ["30"],
+            "--class": ["memory"],
+            "--gpus": ["4"],
+            "--seed": ["2"],
+            "--watchdog": ["0"],
+            "--set": ["link_protection=false"],
+            "--replay": ["memory 5 abort 0"],
+            "--processes": ["3"],
+            "--scheduler": ["tcp://nowhere:1"],
+            "--out": ["other"],
+        },
+    ),
+    "faults, one injection": (
+        ["faults", "--replay", "memory 5 abort 0"],
+        {
+            "--injections": ["30"],
+            "--class": ["memory"],
+            "--seed": ["2"],
+            "--processes": ["3"],
+            "--scheduler": ["x"],
+            "--out": ["other"],
+            "--gpus": ["4"],
+        },
+    ),
     "calibrate": (["calibrate", "--only", "t-nlg/op/tp8"], {"--only": ["t-nlg/ip/tp8"], "--compute-units": ["160"]}),
     "alternatives": (
         ["alternatives"],
@@ -250,6 +289,14 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
 
 
 REFUSAL = "has no effect here"
+FINISHED = Finished(Injection("5 abort 0", "memory"), Facts(True, True, False, 1, 0, 0, 0, 0, 9, 0, 0))
+SPACE = Space(
+    2,
+    ((10, 50), (60, 99)),
+    {kind: [Variable(f"gpu_shell.gpu.node.{kind}", 8, 1)] for kind in KINDS},
+    [Sent(0, 0, kind, 9, (20, 30)) for kind in ("flits", "messages")],
+    {(0, 0): (0, 0)},
+)
 BAD = {"dram-trace, one stream": ("--set",)}
 """Options that are refused for a value that has no use here."""
 
@@ -317,7 +364,7 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
     def simulated(spec: Spec, *others: Any) -> Any:
         return SimpleNamespace(ranks=[{"spans": {"begin": [0], "end": [1000]}}]), None
 
-    for module in (alternatives, blocks, calibrate, dram_trace, regress, report, run, sweep):
+    for module in (alternatives, blocks, calibrate, dram_trace, faults, regress, report, run, sweep):
         monkeypatch.setattr(module, "require_simulator", lambda: None, raising=False)
     monkeypatch.setattr(run, "require_waves", lambda: None)
     headline: dict[str, dict] = {
@@ -345,8 +392,13 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
         (hw.synthesis.fpga, "available", lambda: True),
         (hw.synthesis.liberty, "Library", lambda files: None),
         (alternatives, "record_tables", lambda lines: None),
+        (sim.faults.campaign, "run_all", lambda *arguments: iter(())),
+        (sim.faults.campaign, "run_now", lambda options, wanted: [FINISHED]),
+        (sim.faults.campaign, "wrong_controls", lambda *arguments: []),
     ):
         monkeypatch.setattr(owner, name, note(name, answer))
+    monkeypatch.setattr(sim.faults.server, "build", lambda *arguments: Path("simulator"))
+    monkeypatch.setattr(sim.faults.server, "explore", lambda *arguments: SimpleNamespace(space=SPACE))
     pool = type("NotedPool", (Pool,), {"calls": calls, "answer": staticmethod(synthesized(calls))})
     for module in (synth, alternatives):
         monkeypatch.setattr(module, "ProcessPoolExecutor", pool)

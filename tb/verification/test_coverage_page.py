@@ -73,6 +73,31 @@ def fill(build: Path) -> None:
     (build / "mutation").mkdir()
     blocks = {"arbiter": {"killed": 19, "survived": 1, "equivalent": 4}}
     (build / "mutation" / "summary.json").write_text(json.dumps({"blocks": blocks}))
+    (build / "faults").mkdir()
+    (build / "faults" / "summary.json").write_text(json.dumps(campaign()))
+
+
+def injected(injections: int, silent: int, **others: object) -> dict[str, object]:
+    """How injections ended, as a campaign writes it."""
+    counts = {"masked": injections - silent, "corrected": 0, "detected": 0, "silent": silent, "hang": 0}
+    bad = {"share": silent / injections, "low": 0.0, "high": 0.25}
+    return {"injections": injections, **counts, "silent_or_hang": bad, **others}
+
+
+def campaign() -> dict[str, object]:
+    """A summary.json of a campaign of faults."""
+    return {
+        "confidence": 0.99,
+        "command": "t3rtl faults",
+        "commit": "abc",
+        "seed": 1,
+        "classes": {
+            "control": injected(40, 8, title="a bit of a control flip-flop", protected=False),
+            "flit_bit": injected(20, 0, title="a bit of a flit on a link", protected=True),
+        },
+        "blocks": {"control": {"dma": injected(30, 8), "tracker": injected(10, 0)}, "flit_bit": {}},
+        "worst": [{"variable": "node.dma.walk", "class": "control", "injections": 9, "silent": 8, "hang": 0}],
+    }
 
 
 def page(build: Path, exclusions: str = "") -> dict:
@@ -144,6 +169,20 @@ def test_a_recorded_mutation_score_stands_where_none_was_measured(tmp_path):
     summary = page(tmp_path)
     assert summary["blocks"]["arbiter"]["mutation"]["percent"] == 95.0
     assert summary["mutation_recorded"] == {"coalescer": "2026-01-02"}
+
+
+def test_a_campaign_of_faults_is_shown(tmp_path):
+    assert page(tmp_path)["faults"] is None
+    assert "Not run: <code>make faults</code>" in (tmp_path / "coverage" / "index.html").read_text()
+    fill(tmp_path)
+    counted = {"injections": 40, "masked": 32, "corrected": 0, "detected": 0, "silent": 8, "hang": 0}
+    assert page(tmp_path)["faults"]["control"] == counted
+    text = (tmp_path / "coverage" / "index.html").read_text()
+    assert 'class="silent" style="width:20.000%"' in text and "20.00 %" in text
+    assert "node.dma.walk" in text and "a bit of a flit on a link" in text and "tracker" in text
+    assert '<td class="good">0.00 %' in text, "what is protected has let nothing through"
+    (tmp_path / "faults" / "summary.json").write_text('{"classes": {"control": {}}}')
+    assert page(tmp_path)["faults"] is None
 
 
 def test_unreadable_inputs_are_not_run(tmp_path):

@@ -19,6 +19,7 @@ SIM_ORDER = (
     "simulator",
     "benches",
     "experiments",
+    "faults",
     "report",
     "cli",
 )

@@ -1,0 +1,260 @@
+"""A campaign: samples of every class of injection, run on fork servers, each finished one kept, and what they say."""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
+
+from hw.config import Configuration
+from sim.errors import UsageError
+from sim.experiments.hardware import Settings, configuration
+from sim.faults.injections import ABORT, CLASSES, FLITS, LINK_CLASSES, Injection, Space
+from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT, Facts, outcome
+from sim.faults.places import MEMORY
+from sim.faults.reference import WATCHDOG, Setup, prepare, reference_spec
+from sim.faults.server import build, run_injections
+from sim.simulator.sources import digest_of
+
+SHARE = 250
+"""Injections that one process of the simulator is given: its run without a fault is then a small part of the work."""
+CONTROL = "control_run"
+"""Class of injections whose outcome is known beforehand."""
+SETTLED = 100
+"""Cycles after the beginning at which nothing is made to go wrong."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a campaign is about: on how many `gpus`, of which hardware (`settings` as of a spec); `watchdog` of the
+    nodes in cycles, 0 for none; `compare`: results are compared, unless the campaign itself is to be seen failing."""
+
+    gpus: int = 3
+    settings: Settings = ()
+    watchdog: int = WATCHDOG
+    compare: bool = True
+
+    @property
+    def config(self) -> Configuration:
+        """The hardware, as far as settings go."""
+        return configuration("paper", dict(self.settings))
+
+    def setup(self) -> Setup:
+        """The run."""
+        return prepare(reference_spec(self.gpus, self.settings), self.watchdog, self.compare)
+
+    def flags(self) -> list[str]:
+        """As options of the command."""
+        usual = Options()
+        flags = [] if self.gpus == usual.gpus else ["--gpus", str(self.gpus)]
+        flags += [word for name, value in self.settings for word in ("--set", f"{name}={value}")]
+        return flags + ([] if self.watchdog == usual.watchdog else ["--watchdog", str(self.watchdog)])
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An injection and what came of it."""
+
+    injection: Injection
+    facts: Facts
+
+    @property
+    def outcome(self) -> str:
+        """One of :data:`sim.faults.outcomes.OUTCOMES`."""
+        return outcome(self.facts, self.injection.name == ABORT)
+
+    @property
+    def failed(self) -> bool:
+        """Whether protection, if there was any, has let it through; or something was left of an abort."""
+        return self.outcome in (SILENT, HANG) or bool(self.facts.late)
+
+    @property
+    def place(self) -> str:
+        """The variable in which a bit was flipped, if one was."""
+        words = self.injection.text.split()
+        return words[3] if words[1] == "flip" else ""
+
+
+class Store:
+    """Finished injections of a campaign with some `options`, in a file of folder `folder` that is only appended to."""
+
+    def __init__(self, folder: Path, options: Options):
+        key = hashlib.sha256(repr((options, digest_of(__name__))).encode()).hexdigest()[:16]
+        self.folder = folder
+        self._path = folder / f"{key}.jsonl"
+
+    def load(self) -> dict[str, Finished]:
+        """By the text of the injection. What was cut off in writing is left out."""
+        found = {}
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        for line in lines:
+            try:
+                kept = json.loads(line)
+                made = Finished(Injection(**kept["injection"]), Facts(**kept["facts"]))
+            except (ValueError, TypeError, KeyError):
+                continue
+            found[made.injection.text] = made
+        return found
+
+    def add(self, finished: Finished) -> None:
+        """Keep one."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        kept = {"injection": vars(finished.injection), "facts": finished.facts.to_json()}
+        with self._path.open("a") as file:
+            # What was cut off before stays a line of its own.
+            file.write("\n" + json.dumps(kept))
+
+
+def controls(options: Options, space: Space) -> dict[str, tuple[Injection, str]]:
+    """Injections whose outcome is known, by what they show: were one classified otherwise, nothing that the campaign
+    says could be believed."""
+    late = space.spans[1][1] - 1
+    memory = "gpu_shell.gpu.hbm_0.array.sectors"
+    known = {
+        "nothing going wrong": (Injection(f"{space.spans[0][0] + SETTLED} nothing", CONTROL), MASKED),
+        "a flipped bit of the result": (Injection(f"{late} flip 0 {memory} 0 0", CONTROL), SILENT),
+    }
+    if options.config.link_protection:
+        wire = next(item for item in space.sent if item.kind == FLITS and item.cycles)
+        line = f"{wire.cycles[len(wire.cycles) // 2]} wire {wire.gpu} {wire.port} {FLITS}"
+        known["a damaged flit"] = (Injection(f"{line} damage 0 100", CONTROL), CORRECTED)
+        ends = DETECTED if options.watchdog else HANG
+        known["a wire that is cut"] = (Injection(f"{line} cut 0 0", CONTROL), ends)
+    return known
+
+
+def plan(space: Space, counts: Mapping[str, int], seed: int) -> list[Injection]:
+    """So many injections of each class."""
+    return [item for name, count in counts.items() for item in space.draw(name, count, seed)]
+
+
+def shares(injections: Sequence[Injection], size: int = SHARE) -> list[list[Injection]]:
+    """`injections` in the order of their cycles, in parts for a process each: one whose cycles lie close together goes
+    through little of the run itself."""
+    ordered = sorted(injections, key=lambda item: item.cycle)
+    return [ordered[start : start + size] for start in range(0, len(ordered), size)]
+
+
+Done = tuple[Injection, Facts]
+
+
+def run_share(options: Options, share: Sequence[Injection], version: str) -> list[Done]:
+    """On a worker of a cluster: builds the simulator, unless it is there, and runs a share."""
+    if digest_of(__name__) != version:
+        raise RuntimeError("this worker has other sources, or tools of other versions, than the one who asks")
+    setup = options.setup()
+    return list(run_injections(setup, build(setup), share))
+
+
+def run_all(
+    options: Options, injections: Sequence[Injection], store: Store, processes: int, scheduler: str = ""
+) -> Iterator[Finished]:
+    """What comes of `injections`: first those that `store` has, then the others as they finish, kept in `store`.
+
+    `scheduler` is the address of a Dask scheduler, whose workers run a share each; without it `processes` simulators
+    run here. Raises :class:`sim.errors.SimulationError` when one fails.
+    """
+    known = store.load()
+    yield from (known[item.text] for item in injections if item.text in known)
+    waiting = [item for item in injections if item.text not in known]
+    parts = shares(waiting, max(1, min(SHARE, -(-len(waiting) // (2 * processes)))))
+    for injection, facts in _on_cluster(options, parts, scheduler) if scheduler else _here(options, parts, processes):
+        finished = Finished(injection, facts)
+        store.add(finished)
+        yield finished
+
+
+def _on_cluster(options: Options, parts: list[list[Injection]], scheduler: str) -> Iterator[Done]:
+    from distributed import as_completed
+
+    from sim.experiments.sweep import cluster_client
+
+    version = digest_of(__name__)
+    with cluster_client(1, scheduler) as cluster:
+        futures = [cluster.submit(run_share, options, part, version, pure=False) for part in parts]
+        for future in as_completed(futures):
+            yield from future.result()
+            future.release()
+
+
+def _here(options: Options, parts: list[list[Injection]], processes: int) -> Iterator[Done]:
+    """A thread waits for each simulator, so that every injection is known as soon as it is finished."""
+    setup = options.setup()
+    model = build(setup)
+    found: SimpleQueue[Done | Exception | None] = SimpleQueue()
+    over = Event()
+
+    def work(part: list[Injection]) -> None:
+        try:
+            for item in run_injections(setup, model, part):
+                found.put(item)
+                if over.is_set():
+                    break
+        except Exception as error:
+            found.put(error)
+        found.put(None)
+
+    with ThreadPoolExecutor(processes) as pool:
+        try:
+            for part in parts:
+                pool.submit(work, part)
+            left = len(parts)
+            while left:
+                item = found.get()
+                if isinstance(item, Exception):
+                    raise item
+                if item is None:
+                    left -= 1
+                else:
+                    yield item
+        finally:
+            over.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def run_now(options: Options, injections: Sequence[Injection]) -> list[Finished]:
+    """What comes of injections that are not kept, in the order given."""
+    if not injections:
+        return []
+    setup = options.setup()
+    found = {item.text: Finished(item, facts) for item, facts in run_injections(setup, build(setup), injections)}
+    return [found[item.text] for item in injections]
+
+
+def wrong_controls(options: Options, space: Space) -> list[str]:
+    """A sentence for each of :func:`controls` that is not classified as it has to be."""
+    known = controls(options, space)
+    found = run_now(options, [injection for injection, _ in known.values()])
+    return [
+        f"the campaign itself is wrong: {name} is {item.outcome}, not {expected}"
+        for (name, (_, expected)), item in zip(known.items(), found, strict=True)
+        if item.outcome != expected
+    ]
+
+
+def protected(options: Options) -> tuple[str, ...]:
+    """Classes of which no injection may be silent or hang."""
+    links = (*LINK_CLASSES, ABORT) if options.config.link_protection else ()
+    return links if getattr(options.config, "protection", "links") != "all" else (MEMORY, *links)
+
+
+def command(options: Options, injection: Injection) -> str:
+    """The command that repeats an injection alone."""
+    words = ["t3rtl", "faults", *options.flags(), "--replay", f"{injection.name} {injection.text}"]
+    return shlex.join(words)
+
+
+def parse(text: str) -> Injection:
+    """The injection of `text`, its class first, as :func:`command` writes it."""
+    name, _, rest = text.strip().partition(" ")
+    kinds = {"flip": 6, "wire": 8, "abort": 3, "nothing": 2}
+    words = rest.split()
+    if name not in (*CLASSES, CONTROL) or len(words) < 2 or not words[0].isdigit() or words[1] not in kinds:
+        raise UsageError(f"--replay takes 'CLASS CYCLE flip|wire|abort ...' as a campaign prints it, got {text!r}")
+    if len(words) < kinds[words[1]]:
+        raise UsageError(f"--replay: {words[1]} takes {kinds[words[1]] - 2} words or more, got {text!r}")
+    return Injection(rest, name)

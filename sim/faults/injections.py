@@ -1,0 +1,163 @@
+"""What can go wrong, and samples of it: an injection is a line for the simulator, and its class."""
+
+import random
+from bisect import bisect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from sim.faults.places import CONTROL, CSR, DATA, KINDS, MEMORY, Variable, block_of
+
+FLITS, MESSAGES = "flits", "messages"
+ABORT, REPLAY = "abort", "error_during_replay"
+TITLES = {
+    MEMORY: "a bit of a memory",
+    CONTROL: "a bit of a control flip-flop",
+    DATA: "a bit of a data flip-flop",
+    CSR: "a bit of a register that software sees",
+    "flit_bit": "a bit of a flit on a link",
+    "message_bit": "a bit of a state message (credits, acknowledgements, grants)",
+    "flit_dropped": "a flit lost",
+    "flit_doubled": "a flit twice",
+    "flit_reordered": "two flits in the wrong order",
+    "message_dropped": "a state message lost",
+    "message_doubled": "a state message twice",
+    "message_reordered": "two state messages in the wrong order",
+    REPLAY: "a flit damaged, and another flit or message while it is sent again",
+    ABORT: "an abort by the host of one GPU",
+}
+"""Classes of injections, and what goes wrong in each."""
+CLASSES = tuple(TITLES)
+LINK_CLASSES = tuple(name for name in CLASSES if name not in (*KINDS, ABORT))
+_WAYS = {"bit": "damage", "dropped": "drop", "doubled": "double", "reordered": "reorder"}
+REPLAY_REACH = 40
+"""Words after the first error among which the second is: more than are under way in a round trip."""
+SETTLING = 8
+"""Cycles at the beginning of a collective in which it is started, and not aborted."""
+
+
+@dataclass(frozen=True)
+class Injection:
+    """`text`: cycle, kind and place, as the simulator reads them; `name`: one of :data:`CLASSES`; `block`: where."""
+
+    text: str
+    name: str
+    block: str = ""
+
+    @property
+    def cycle(self) -> int:
+        """When."""
+        return int(self.text.split()[0])
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A wire from output `port` of `gpu`, by whose words of so many `bits` left in which `cycles`."""
+
+    gpu: int
+    port: int
+    kind: str
+    bits: int
+    cycles: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """Everything that can go wrong: `gpus`; `spans`, first cycle and end of both collectives; `state`, the variables of
+    one GPU by class; `sent`, what is on the wires; `answered[gpu, port]`: the output from which messages come back for
+    the flits of an output."""
+
+    gpus: int
+    spans: tuple[tuple[int, int], tuple[int, int]]
+    state: Mapping[str, Sequence[Variable]]
+    sent: Sequence[Sent]
+    answered: Mapping[tuple[int, int], tuple[int, int]]
+
+    @property
+    def cycles(self) -> range:
+        """In which a bit may flip."""
+        return range(self.spans[0][0], self.spans[1][1])
+
+    def population(self, name: str) -> int:
+        """How many different injections class `name` has; of two errors, so many as there are first ones."""
+        if name in KINDS:
+            return self.gpus * len(self.cycles) * sum(variable.size for variable in self.state[name])
+        if name == ABORT:
+            return len(list(self.aborts()))
+        bits = name.endswith("_bit") or name == REPLAY
+        return sum(len(wire.cycles) * (wire.bits if bits else 1) for wire in self._wires(name))
+
+    def aborts(self) -> Iterator[Injection]:
+        """An abort in every cycle of the first collective, on every GPU."""
+        first, end = self.spans[0]
+        for cycle in range(first + SETTLING, end):
+            for gpu in range(self.gpus):
+                yield Injection(f"{cycle} abort {gpu}", ABORT)
+
+    def _wires(self, name: str) -> list[Sent]:
+        kind = MESSAGES if name.startswith("message") else FLITS
+        return [wire for wire in self.sent if wire.kind == kind and wire.cycles]
+
+    def draw(self, name: str, count: int, seed: int) -> list[Injection]:
+        """`count` injections of class `name` (all, if it has not so many), each as likely as any other, no two alike; a
+        longer sample begins with a shorter one."""
+        if name == ABORT and count >= self.population(ABORT):
+            return list(self.aborts())
+        rng = random.Random(f"{seed} {name}")
+        draw = self._drawer(name, rng)
+        count = min(count, self.population(name))
+        found: dict[str, Injection] = {}
+        while len(found) < count:
+            made = draw()
+            found.setdefault(made.text, made)
+        return list(found.values())
+
+    def _drawer(self, name: str, rng: random.Random) -> Callable[[], Injection]:
+        if name in KINDS:
+            return self._flips(name, rng)
+        if name == ABORT:
+            first, end = self.spans[0]
+            return lambda: Injection(f"{rng.randrange(first + SETTLING, end)} abort {rng.randrange(self.gpus)}", ABORT)
+        wires = self._wires(name)
+        ends = list(accumulate(len(wire.cycles) for wire in wires))
+
+        def word() -> tuple[Sent, int]:
+            chosen = rng.randrange(ends[-1])
+            number = bisect(ends, chosen)
+            return wires[number], wires[number].cycles[chosen - (ends[number - 1] if number else 0)]
+
+        if name == REPLAY:
+            return lambda: self._twice(*word(), rng)
+        way = _WAYS[name.partition("_")[2]]
+
+        def once() -> Injection:
+            wire, cycle = word()
+            bit = rng.randrange(wire.bits) if way == "damage" else 0
+            return Injection(f"{cycle} wire {wire.gpu} {wire.port} {wire.kind} {way} 0 {bit}", name, "links")
+
+        return once
+
+    def _flips(self, name: str, rng: random.Random) -> Callable[[], Injection]:
+        variables = self.state[name]
+        ends = list(accumulate(variable.size for variable in variables))
+
+        def draw() -> Injection:
+            place = rng.randrange(ends[-1])
+            number = bisect(ends, place)
+            variable = variables[number]
+            word, bit = divmod(place - (ends[number - 1] if number else 0), variable.bits)
+            cycle, gpu = rng.choice(self.cycles), rng.randrange(self.gpus)
+            return Injection(f"{cycle} flip {gpu} {variable.name} {word} {bit}", name, block_of(variable.name) or "")
+
+        return draw
+
+    def _twice(self, wire: Sent, cycle: int, rng: random.Random) -> Injection:
+        """A flit is damaged, and then another flit or a message of the same link."""
+        first = f"{cycle} wire {wire.gpu} {wire.port} {FLITS} damage 0 {rng.randrange(wire.bits)}"
+        way, skip = rng.choice(("damage", "drop", "double", "reorder")), rng.randrange(REPLAY_REACH)
+        if rng.random() < 0.5:
+            return Injection(f"{first} {way} {skip} {rng.randrange(wire.bits)}", REPLAY, "links")
+        gpu, port = self.answered[wire.gpu, wire.port]
+        bits = next(item.bits for item in self.sent if (item.gpu, item.port, item.kind) == (gpu, port, MESSAGES))
+        back = f"and {gpu} {port} {MESSAGES} {way} {skip} {rng.randrange(bits)}"
+        return Injection(f"{first} {back}", REPLAY, "links")

@@ -1,0 +1,68 @@
+"""What holds state in a node, by the names that the simulator has for it: of which block it is, and of which class.
+
+Names are those of the exported Verilog (`gpu_shell.gpu.node.tracker.bank_0.storage.live`): instances from the top, then
+the variable. The hardware is everything in `node`, and the near-bank units in the memory; what is beside them, the
+generator of a GEMM, the array of a DRAM, checkers, is its environment.
+"""
+
+import re
+from dataclasses import dataclass
+
+from hw.config import Configuration
+from sim.faults.reference import REGISTERS, programmed
+
+MEMORY, CONTROL, DATA, CSR = "memory", "control", "data", "csr"
+KINDS = (MEMORY, CONTROL, DATA, CSR)
+_NODE = re.compile(r"gpu_shell\.gpu\.node\.(.*)")
+_NEAR_BANK = re.compile(r"gpu_shell\.gpu\.hbm_\d+\.(unit_\d+\..*)")
+SECTOR_BITS = 256
+"""Bits of a sector: a flip-flop that is so wide holds one."""
+KEPT = ("_status", "_record", "_fault_count")
+"""Variables of the register file that software reads beside what it writes and what is counted."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """`name` of the simulator; `words` of `bits` each."""
+
+    name: str
+    bits: int
+    words: int
+
+    @property
+    def size(self) -> int:
+        """Bits in all."""
+        return self.bits * self.words
+
+
+def block_of(name: str) -> str | None:
+    """The block of the node that variable `name` is in, one for all its instances; None for the environment."""
+    if _NEAR_BANK.fullmatch(name):
+        return "near_bank"
+    found = _NODE.fullmatch(name)
+    if found is None:
+        return None
+    instance, inside, _ = found[1].partition(".")
+    return re.sub(r"_\d+$", "", instance) if inside else "node"
+
+
+def kind_of(variable: Variable, config: Configuration) -> str:
+    """The class of a variable of the hardware. A memory has words. Of the flip-flops, `csr` are those that software
+    reads or writes as registers; `data` hold whole sectors, or are stages of the near-bank unit's arithmetic; all
+    others are `control`."""
+    if variable.words > 1:
+        return MEMORY
+    scope, _, name = variable.name.rpartition(".")
+    if scope == REGISTERS and (name in programmed(config) or name in KEPT or name.startswith("total_")):
+        return CSR
+    arithmetic = block_of(variable.name) == "near_bank" and ".alu" in scope
+    return DATA if variable.bits >= SECTOR_BITS or arithmetic else CONTROL
+
+
+def by_kind(variables: list[Variable], config: Configuration) -> dict[str, list[Variable]]:
+    """The variables of the hardware, by class."""
+    found: dict[str, list[Variable]] = {kind: [] for kind in KINDS}
+    for variable in variables:
+        if block_of(variable.name) is not None:
+            found[kind_of(variable, config)].append(variable)
+    return found

@@ -1,0 +1,28 @@
+"""The published systems that the report sets beside this hardware: a section each, by its name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.experiments.spec import Spec
+from sim.experiments.sweep import Outcome
+from sim.report import flux, pallas
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class System:
+    """`points` that the section needs; `records` of those that have a result, each with `point`, `ours`, `published`
+    and `real`; `line`: one of them as text; `table`: all of them, the first row the head, where the page has one."""
+
+    points: Callable[[], list[Spec]]
+    records: Callable[[Mapping[Spec, Outcome]], list[dict[str, Any]]]
+    line: Callable[[Record], str]
+    table: Callable[[list[dict[str, Any]]], list[list[str]]] | None = None
+
+
+SYSTEMS: Mapping[str, System] = {
+    "pallas": System(pallas.points, pallas.records, pallas.line),
+    "flux": System(flux.points, flux.records, flux.line, flux.table),
+}

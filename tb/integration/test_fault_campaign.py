@@ -1,0 +1,185 @@
+"""Campaigns of faults on the simulator: all state of a node is found and can be changed, outcomes that are known are
+told as what they are, what is protected lets nothing through, and a run with the same seed is the same."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from amaranth.lib import wiring
+from pyosys import libyosys
+
+from hw.export.verilog import run_pass, to_rtlil
+from hw.near_bank import BankGroupUnit
+from hw.node import Node
+from sim.errors import SimulationError
+from sim.faults import campaign
+from sim.faults.campaign import Finished, Options, Store, plan, protected, run_all, run_now, wrong_controls
+from sim.faults.injections import CLASSES, LINK_CLASSES, Injection, Space
+from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT
+from sim.faults.places import KINDS, MEMORY
+from sim.faults.reference import Setup
+from sim.faults.server import Prepared, build, explore
+
+FLIP_FLOPS = ("$dff", "$dffe", "$sdff", "$sdffe", "$sdffce", "$adff")
+UNITS = 4
+"""Near-bank units of a channel."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A campaign's run, built and explored."""
+
+    setup: Setup
+    model: Path
+    prepared: Prepared
+
+    @property
+    def space(self) -> Space:
+        return self.prepared.space
+
+
+USUAL = Options()
+
+
+@cache
+def ready(options: Options = USUAL) -> Ready:
+    setup = options.setup()
+    model = build(setup)
+    return Ready(setup, model, explore(setup, model))
+
+
+def bits_of(component: wiring.Component) -> tuple[int, int]:
+    """Bits of flip-flops and of memories, as yosys counts them in the netlist; a memory whose output is registered has
+    flip-flops too."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "design.il"
+        source.write_text(to_rtlil(component, "top"))
+        design = libyosys.Design()
+        for command in (f"read_rtlil {source}", "delete w:* s:0 %i", "proc -nomux -norom", "flatten"):
+            run_pass(design, command)
+        top = design.top_module()
+        flip_flops = 0
+        for cell in top.cells_.values():
+            kind, width = cell.type.str(), libyosys.IdString("\\WIDTH")
+            registered = kind == "$memrd_v2" and cell.getParam(libyosys.IdString("\\CLK_ENABLE")).as_bool()
+            if kind in FLIP_FLOPS or registered:
+                flip_flops += cell.getParam(width).as_int()
+        return flip_flops, sum(memory.width * memory.size for memory in top.memories.values())
+
+
+def test_all_state_is_found_and_keeps_what_it_is_changed_to() -> None:
+    """As many bits as the netlist has; no variable is a copy of another, which would not matter."""
+    config = ready().setup.config
+    node, unit = bits_of(Node(config)), bits_of(BankGroupUnit(config))
+    found = {kind: sum(item.size for item in ready().space.state[kind]) for kind in KINDS}
+    assert found[MEMORY] == node[1] + UNITS * unit[1]
+    assert sum(found.values()) - found[MEMORY] == node[0] + UNITS * unit[0]
+    assert ready().prepared.copies == ()
+
+
+def test_outcomes_that_are_known() -> None:
+    assert wrong_controls(USUAL, ready().space) == []
+
+
+def test_a_campaign_that_compares_no_results_is_noticed() -> None:
+    """The seeded fault of the campaign itself: what is silent would be called masked."""
+    (sentence,) = wrong_controls(Options(compare=False), ready().space)
+    assert sentence == "the campaign itself is wrong: a flipped bit of the result is masked, not silent"
+
+
+def test_without_a_watchdog_a_cut_wire_hangs() -> None:
+    assert wrong_controls(Options(watchdog=0), ready().space) == []
+
+
+def flip(cycle: int, name: str, bit: int, word: int = 0, gpu: int = 1) -> Finished:
+    text = f"{cycle} flip {gpu} gpu_shell.gpu.node.{name} {word} {bit}"
+    return run_now(USUAL, [Injection(text, "control")])[0]
+
+
+def test_a_flipped_bit_acts_where_it_is() -> None:
+    """Registers by name, with what each is for."""
+    middle = sum(ready().space.spans[0]) // 2
+    assert flip(middle, "registers.starvation_limit", 3).facts.wrong_registers == 1
+    assert flip(middle, "registers.total_refreshes", 40).facts.wrong_registers == 1
+    assert flip(middle, "registers._status", 0).outcome == DETECTED, "the interrupt of a fault"
+    assert flip(middle, "state.armed", 0).outcome == DETECTED, "stores are refused, or nothing moves any more"
+    late = ready().space.spans[1][1] - 2
+    assert flip(late, "registers.range_table", 31, 511).facts.wrong_registers == 1
+    assert flip(middle, "registers.axi_rdata", 5).outcome == MASKED, "the next read writes it"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Injection], list[Finished]]:
+    """A campaign of some injections of each class."""
+    folder = tmp_path_factory.mktemp("faults")
+    listed = plan(ready().space, dict.fromkeys(CLASSES, 6), seed=11)
+    return folder, listed, list(run_all(USUAL, listed, Store(folder, USUAL), processes=2))
+
+
+def test_nothing_gets_through_what_is_protected(small: tuple[Path, list[Injection], list[Finished]]) -> None:
+    _, listed, results = small
+    assert sorted(item.injection.text for item in results) == sorted(item.text for item in listed)
+    for item in results:
+        assert item.facts.fired or item.injection.name not in LINK_CLASSES or len(item.injection.text.split()) > 8
+        if item.injection.name in protected(USUAL):
+            assert not item.failed, campaign.command(USUAL, item.injection)
+    assert {item.outcome for item in results} >= {MASKED, CORRECTED, DETECTED, SILENT}
+
+
+def test_the_same_seed_gives_the_same_whoever_runs_it(small: tuple[Path, list[Injection], list[Finished]]) -> None:
+    """One by one in processes of their own, the other way round."""
+    _, listed, results = small
+    before = {item.injection.text: item.facts for item in results}
+    for injection in listed[::-13]:
+        assert run_now(USUAL, [injection])[0].facts == before[injection.text]
+
+
+def test_what_is_finished_does_not_run_again(
+    small: tuple[Path, list[Injection], list[Finished]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, listed, results = small
+    asked: list[Injection] = []
+
+    def noted(setup: Setup, model: Path, injections: list[Injection]) -> Iterator[tuple[Injection, object]]:
+        asked.extend(injections)
+        return iter(())
+
+    monkeypatch.setattr(campaign, "run_injections", noted)
+    more = plan(ready().space, dict.fromkeys(CLASSES, 7), seed=11)
+    again = list(run_all(USUAL, more, Store(folder, USUAL), processes=1))
+    assert {item.injection.text for item in again} == {item.text for item in listed}
+    assert {item.text for item in asked} == {item.text for item in more} - {item.text for item in listed}
+    assert len(again) == len(results)
+
+
+@pytest.mark.slow
+def test_links_without_protection_let_faults_through() -> None:
+    """The control."""
+    without = Options(settings=(("link_protection", False),))
+    assert protected(without) == ()
+    drawn = plan(ready(without).space, {"flit_bit": 20, "flit_dropped": 6}, seed=1)
+    outcomes = [item.outcome for item in run_now(without, drawn)]
+    assert outcomes.count(SILENT) + outcomes.count(HANG) + outcomes.count(DETECTED) > len(outcomes) // 2
+    assert SILENT in outcomes
+
+
+def test_an_injection_that_no_run_reaches_is_an_error() -> None:
+    late = ready().space.spans[1][1] + 10_000
+    with pytest.raises(SimulationError, match="is in no cycle of the run"):
+        run_now(USUAL, [Injection(f"{late} nothing", campaign.CONTROL)])
+
+
+def test_a_name_that_there_is_not_is_an_error() -> None:
+    with pytest.raises(SimulationError):
+        flip(5000, "registers.nothing", 0)
+
+
+@pytest.mark.slow
+def test_a_ring_of_two_is_a_campaign_too() -> None:
+    two = Options(gpus=2)
+    drawn = plan(ready(two).space, {"abort": 4, "flit_bit": 4}, seed=2)
+    assert not any(item.failed for item in run_now(two, drawn))
+    assert replace(two, gpus=3) == USUAL
