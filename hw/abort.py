@@ -22,9 +22,9 @@ AbortCause = data.StructLayout(dict.fromkeys(("host", "watchdog", "peer"), unsig
 class EpochAbort(wiring.Component):
     """Ends epoch `number` of a node, and says so to its peers.
 
-    Ports: `request`: the host's (pulse); `arm`: epoch `coming` is called for (pulse); `number`: that of the epoch
-    which is armed or called for, if `active`; `running`: it is armed and not done; `moved`: an access, a packet or a
-    commit of it moved; `watchdog`: after so many cycles in which none did, it is ended (0: never); `heard`: per port,
+    Ports: `request`: the host's (pulse); `arm`: epoch `coming` is called for (pulse); `number`: that of the epoch which
+    is armed or called for, if `active`; `running`: it is armed and not done; `moved`: an access, a packet or a commit
+    of it moved; `watchdog`: after so many cycles in which none did, it is ended (0: never); `heard`: per port and lane,
     the number that the peer says it has ended (0: none), for a cycle or longer; `ends`: the epoch ends now (0 cycles
     from `request` and `heard`, 2 from the last cycle without movement); `notice`: number of the last epoch that ended
     so, 0: none; `cause`, `ended`: why, and which one, from the cycle after `ends` until the next `arm`; `faults`: a
@@ -47,7 +47,7 @@ class EpochAbort(wiring.Component):
                 "running": In(1),
                 "moved": In(1),
                 "watchdog": In(WATCHDOG_BITS),
-                "heard": In(messages.epoch).array(config.links),
+                "heard": In(messages.epoch).array(config.link_lanes),
                 "ends": Out(1),
                 "notice": Out(messages.epoch),
                 "cause": Out(AbortCause),

@@ -62,8 +62,8 @@ class Configuration(
     """All parameters of a node and of the ring it stands in.
 
     Depths are in entries; each may be 1: nothing deadlocks. Widths are in bits. `link_bandwidth` is GB/s per direction
-    of the whole GPU; a slice gets `channels / 32` of it. `link_latency` is in cycles; `link_header_bytes` are what a
-    packet takes on the link besides its sectors.
+    of the whole GPU; a slice gets `channels / 32` of it, and each of its lanes the same part. `link_latency` is in
+    cycles; `link_header_bytes` are what a packet takes on the link besides its sectors.
     """
 
     link_bandwidth: float = 75.0
@@ -75,10 +75,11 @@ class Configuration(
         super().check()
         if not isinstance(self.link_bandwidth, (int, float)) or not self.link_bandwidth > 0:
             raise ConfigurationError(f"link_bandwidth must be a positive number of GB/s, got {self.link_bandwidth!r}")
-        if self.link_bytes_per_cycle > SECTOR_BYTES:
+        if self.lane_bytes_per_cycle > SECTOR_BYTES:
+            lanes = f" in {self.lanes} lanes" if self.lanes > 1 else ""
             raise ConfigurationError(
-                f"link_bandwidth must be at most {SECTOR_BYTES * TOTAL_CHANNELS / self.channels:g} GB/s with "
-                f"{self.channels} channels (a link moves one {SECTOR_BYTES} B flit a cycle), "
+                f"link_bandwidth must be at most {SECTOR_BYTES * TOTAL_CHANNELS / self.lane_channels:g} GB/s with "
+                f"{self.channels} channels{lanes} (a lane of a link moves one {SECTOR_BYTES} B flit a cycle), "
                 f"got {self.link_bandwidth:g}"
             )
 
@@ -86,6 +87,11 @@ class Configuration(
     def link_bytes_per_cycle(self) -> float:
         """Bytes a cycle that this slice's link moves per direction (1 GHz)."""
         return self.link_bandwidth * self.channels / TOTAL_CHANNELS
+
+    @property
+    def lane_bytes_per_cycle(self) -> float:
+        """Bytes a cycle that one lane of that link moves."""
+        return self.link_bytes_per_cycle / self.lanes
 
 
 PRESETS: dict[str, Configuration] = {

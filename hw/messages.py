@@ -11,7 +11,7 @@ from amaranth.hdl import Mux, Value, unsigned
 from amaranth.lib import data, enum
 
 from .geometry import CHANNEL_SECTOR_BITS, COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, SECTOR_BITS
-from .parameters import Parameters, between, one_of
+from .parameters import ConfigurationError, Parameters, between, one_of
 
 BANK_SHAPE = unsigned(4)
 """Bank of a channel: bits 1:0 the bank group, bits 3:2 the bank in its group."""
@@ -180,14 +180,37 @@ class MessageParameters(Parameters):
 
 @dataclass(frozen=True)
 class ChannelParameters(MessageParameters):
-    """Of blocks that have a port per memory channel, or sort by channel."""
+    """Of blocks that have a port per memory channel, or sort by channel. A node's channels stand in `lanes`, each with
+    a DMA walker, packet slots and a lane of every link of its own."""
 
     channels: int = one_of(1, 1, 2, 4, 8, 16, 32)
+    lanes: int = one_of(1, 1, 2, 4, 8, 16, 32)
+
+    def check(self) -> None:
+        """Raises :class:`hw.parameters.ConfigurationError` when the lanes do not divide the channels."""
+        super().check()
+        if self.channels % self.lanes:
+            raise ConfigurationError(f"lanes must divide channels ({self.channels}); got {self.lanes}")
 
     @property
     def channel_bits(self) -> int:
         """Address bits that select the channel (just above the 256 B interleave)."""
         return (self.channels - 1).bit_length()
+
+    @property
+    def lane_channels(self) -> int:
+        """Channels of a lane: its number is the upper part of theirs."""
+        return self.channels // self.lanes
+
+    @property
+    def lane_channel_bits(self) -> int:
+        """Address bits that select the channel in its lane (just above the 256 B interleave)."""
+        return (self.lane_channels - 1).bit_length()
+
+    @property
+    def lane_bits(self) -> int:
+        """Address bits that select the lane (just above those of the channel)."""
+        return (self.lanes - 1).bit_length()
 
     @property
     def window_bits(self) -> int:
@@ -210,6 +233,12 @@ class BackingStoreParameters(Parameters):
 WindowCheck = data.StructLayout({"high": unsigned(31), "checked": unsigned(1)})
 """Where in the address space the memory of a node lies: accesses whose address has other bits than `high` above those
 that the memory tells apart are refused, if `checked`."""
+
+
+def in_lane(parameters: ChannelParameters, lane: Value, va: Value) -> Value:
+    """Whether sector address `va` is in lane number `lane`, of several."""
+    low = (INTERLEAVE_SECTORS - 1).bit_length() + parameters.lane_channel_bits
+    return va[low : low + parameters.lane_bits] == lane
 
 
 def in_window(parameters: ChannelParameters, window: data.View, va: Value) -> Value:

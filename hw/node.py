@@ -5,28 +5,25 @@ Source: T3 (ASPLOS 2024) Fig 8.
 """
 
 from amaranth import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from .abort import EpochAbort
-from .address_map import ADDRESS_MAP_COUNTERS, AddressMap
+from .address_map import ADDRESS_MAP_COUNTERS
 from .config import Configuration
-from .dma.engine import DmaEngine
 from .dma.events import DMA_COUNTERS
 from .drain_bound import DrainBound
-from .interfaces import AxiLite, BackingStorePort, DramBus, LinkPort, gathered, gathered_ports
-from .link.egress import DMA, STORES
+from .interfaces import AxiLite, BackingStorePort, DramBus, LinkPort, gathered_ports
 from .link.events import LINK_COUNTERS, link_counters, recovery_counters
-from .link.lane import LinkLane
-from .link.packetizer import StorePacketizer
 from .link.port_sender import LinkTimers
 from .memory_clear import MemoryClear
-from .memory_controller.controller import MemoryController
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
+from .memory_lane import MemoryLane
 from .messages import Access, Messages, TrafficClass, WindowCheck
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
+from .primitives.stream_fork import StreamFork
 from .registers.map import ADDRESS_BITS, PEERS_PER_REGISTER
 from .registers.register_file import RegisterFile
 from .tracker.doorbell import DOORBELL_COUNTERS, Doorbell
@@ -43,7 +40,7 @@ class Node(wiring.Component):
     - `irq`: level, a fault or the end of the collective, as enabled;
     - `kernel_active`: high from the launch of the GEMM kernel to the end of its last store (kernel boundary, 4.5);
     - `compute`, `responses`: per channel, the GPU's accesses and the data of its reads;
-    - `link`: per link port, see :class:`hw.interfaces.LinkPort`;
+    - `link`: per link port, and in it per lane, see :class:`hw.interfaces.LinkPort`;
     - `dram`: per channel, see :class:`hw.interfaces.DramBus`;
     - `backing_store`: with `far_backing_store`, see :class:`hw.interfaces.BackingStorePort`;
     - `rst` is held for longer than CL, so that no data of a read from before comes back after it;
@@ -66,7 +63,7 @@ class Node(wiring.Component):
                 "kernel_active": In(1),
                 "compute": In(stream.Signature(messages.compute_request)).array(config.channels),
                 "responses": Out(stream.Signature(messages.compute_response)).array(config.channels),
-                "link": Out(LinkPort(config)).array(config.links),
+                "link": Out(LinkPort(config)).array(config.link_lanes),
                 "dram": Out(DramBus(config)).array(config.channels),
                 "launches": Out(stream.Signature(messages.launch_event)),
                 "range_done": Out(config.ranges),
@@ -84,107 +81,47 @@ class Node(wiring.Component):
         m.submodules.drain_bound = drain_bound = DrainBound()
         m.submodules.tracker = tracker = self._tracker()
         m.submodules.spill = spill = SpillPort(config)
-        dma = DmaEngine(config)
-        packetizer = StorePacketizer(config)
-        m.submodules.links = links = LinkLane(config)
         memory_clear = MemoryClear(config)
         doorbell = Doorbell(config)
         axi = AxiLite(ADDRESS_BITS)
         connect(m, gathered_ports(axi.flip(), self, "axi_"), gathered_ports(axi, registers, "axi_"))
 
         window = Signal(WindowCheck)
-        maps, controllers = [], []
-        blocks = {"dma": dma, "memory_clear": memory_clear, "packetizer": packetizer, "doorbell": doorbell}
+        blocks = {"memory_clear": memory_clear, "doorbell": doorbell}
         for name, block in blocks.items():
             sleeping_submodule(m, name, block)
-        for channel in range(config.channels):
-            m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
-            m.submodules[f"controller_{channel}"] = controller = self._controller()
-            m.submodules[f"communication_{channel}"] = merge = StreamArbiter(messages.memory_request, 3)
-            m.submodules[f"responses_{channel}"] = answers = StreamArbiter(messages.compute_response, 2)
-            maps.append(address_map)
-            controllers.append(controller)
-            connect(m, flipped(self.compute[channel]), address_map.requests)
-            connect(m, address_map.local, controller.compute)
-            connect(m, address_map.remote, packetizer.stores[channel])
-            connect(m, links.requests[channel], merge.inputs[0])
-            connect(m, dma.reads[channel], merge.inputs[1])
-            connect(m, memory_clear.memory[channel], merge.inputs[2])
-            connect(m, merge.output, controller.communication)
-            connect(m, spill.memory[channel], controller.spill)
-            connect(m, controller.commits, tracker.commits[channel])
-            connect(m, controller.compute_response, answers.inputs[0])
-            connect(m, address_map.refused_reads, answers.inputs[1])
-            connect(m, answers.output, flipped(self.responses[channel]))
-            connect(m, gathered_ports(DramBus(config), controller), flipped(self.dram[channel]))
-            m.d.comb += [
-                dma.returns[channel].eq(controller.returns),
-                spill.returns[channel].eq(controller.returns),
-                controller.kernel_active.eq(self.kernel_active),
-                controller.control.policy.eq(registers.arbiter_policy),
-                controller.control.threshold.eq(registers.arbiter_threshold),
-                controller.control.refresh.eq(registers.arbiter_refresh),
-                controller.control.starvation_limit.eq(registers.starvation_limit),
-                controller.control.pace.eq(registers.pace),
-                controller.control.pace_lag.eq(registers.pace_lag),
-                controller.control.window.eq(registers.detector_window),
-                controller.control.boundary_10.eq(registers.detector_boundary_10),
-                controller.control.boundary_30.eq(registers.detector_boundary_30),
-                controller.control.boundary_none.eq(registers.detector_boundary_none),
-                address_map.ranges.eq(registers.range_write),
-                address_map.sends.eq(registers.send_write),
-                *(port.eq(known) for port, known in zip(address_map.port_of, links.port_of, strict=True)),
-                address_map.epoch.eq(state.epoch),
-                address_map.armed.eq(state.armed),
-            ]
+        m.submodules.fork = fork = StreamFork(messages.ready_block, config.lanes)
+        lanes = [self._lane() for _ in range(config.lanes)]
+        for number, lane in enumerate(lanes):
+            m.submodules[f"lane_{number}"] = lane
+            self._join(m, number, lane, fork, memory_clear, spill, tracker)
+            self._direct(m, number, lane, registers, state, window)
+            m.d.comb += [lane.notice.eq(abort.notice), lane.give_up.eq(drain_bound.give_up)]
 
         if config.far_backing_store:
             connect(m, spill.far, flipped(self.backing_store))
         connect(m, doorbell.commits, tracker.doorbell)
-        connect(m, tracker.blocks, dma.blocks)
+        connect(m, tracker.blocks, fork.input)
         connect(m, tracker.launches, flipped(self.launches))
         connect(m, tracker.spill_requests, spill.requests)
-        m.d.comb += [port.eq(room) for port, room in zip(self.remote_room, packetizer.room, strict=True)]
-        connect(m, dma.slots, links.sources[DMA])
-        connect(m, packetizer.slots, links.sources[STORES])
-        for index in range(config.links):
-            port = LinkPort(config)
-            members = {name: getattr(links, name)[index] for name in port.members}
-            connect(m, gathered(port, **members), flipped(self.link[index]))
-            peers, peer = f"link_peers_{index // PEERS_PER_REGISTER}", links.peers[index]
-            m.d.comb += [
-                peer.rank.eq(getattr(registers, f"{peers}_rank_{index}")),
-                peer.checked.eq(getattr(registers, f"{peers}_checked_{index}")),
-            ]
+        states = [lane.state for lane in lanes]
+        ports = [[lane.link_events[index] for lane in lanes] for index in range(config.links)]
+        link_empty = Signal()
         m.d.comb += [
+            link_empty.eq(Cat(lane.link_empty for lane in lanes).all()),
             tracker.spill_response.eq(spill.response),
             spill.base.eq(Cat(registers.spill_base_low, registers.spill_base_high)),
             spill.sectors.eq(registers.spill_sectors),
             window.high.eq(registers.memory_window_high),
             window.checked.eq(registers.memory_window_checked),
-            *(port.eq(window) for port in (*(item.window for item in maps), links.window, dma.window)),
             spill.window.eq(window),
             memory_clear.window.eq(window),
-            links.sends.eq(registers.send_write),
-            links.rank.eq(registers.rank),
-            *(links.timers[name].eq(getattr(registers, f"link_{name}")) for name, _ in LinkTimers),
-            links.epoch.eq(state.epoch),
-            links.armed.eq(state.armed),
-            links.notice.eq(abort.notice),
-            links.give_up.eq(drain_bound.give_up),
-            drain_bound.waits.eq(~state.armed & ~links.empty),
+            drain_bound.waits.eq(~state.armed & ~link_empty),
             drain_bound.limit.eq(registers.link_dead),
-            registers.link_status_up.eq(Cat(event.up for event in links.events)),
-            registers.link_status_dead.eq(Cat(event.dead for event in links.events)),
-            *(
-                arrival.eq(own)
-                for arrival, own in zip(links.arrivals, (*dma.arrivals, packetizer.arrival), strict=True)
-            ),
-            dma.block_sent.eq(links.block_sent),
-            *(port.eq(known) for port, known in zip(dma.port_of, links.port_of, strict=True)),
+            registers.link_status_up.eq(Cat(Cat(event.up for event in events).all() for events in ports)),
+            registers.link_status_dead.eq(Cat(Cat(event.dead for event in events).any() for events in ports)),
+            tracker.ranges.eq(registers.range_write),
             tracker.epoch.eq(state.epoch),
-            dma.epoch.eq(state.epoch),
-            dma.armed.eq(state.armed),
             tracker.clear.eq(state.clear),
             memory_clear.ranges.eq(registers.range_write),
             memory_clear.backing_base.eq(spill.base),
@@ -192,45 +129,24 @@ class Node(wiring.Component):
             memory_clear.arm.eq(registers.control_arm),
             memory_clear.initialised.eq(registers.control_initialised),
             memory_clear.start.eq(state.clear),
-            memory_clear.settled.eq(~Cat(controller.events.unsettled for controller in controllers).any()),
-            dma.clear.eq(state.clear),
-            dma.sends.eq(registers.send_write),
+            memory_clear.settled.eq(~Cat(item.unsettled for item in states).any()),
             doorbell.entry.eq(registers.doorbell_entry),
             doorbell.first.eq(registers.doorbell_workgroups_first),
             doorbell.count.eq(registers.doorbell_workgroups_count),
             doorbell.armed.eq(state.armed),
             doorbell.epoch.eq(state.epoch),
         ]
-        for block in (tracker, dma, links):
-            m.d.comb += block.ranges.eq(registers.range_write)
 
         # Whatever moves from one of these to the next is seen in one of them in every cycle; with `armed` low nothing
         # new comes in, so once it is over it stays so.
         left_over = Signal()
         drained = Signal()
-        m.d.comb += left_over.eq(
-            Cat(
-                *(address_map.holding for address_map in maps),
-                *(controller.events.unsettled for controller in controllers),
-                *(event.writing for event in links.events),
-                ~links.empty,
-                ~dma.idle,
-                ~packetizer.idle,
-                tracker.waiting,
-                doorbell.busy,
-            ).any()
-        )
+        m.d.comb += left_over.eq(Cat(*(item.holding for item in states), tracker.waiting, doorbell.busy).any())
         m.d.sync += drained.eq(~left_over & ~state.armed)
 
         idle = Signal()
         m.d.comb += [
-            idle.eq(
-                Cat(controller.events.idle for controller in controllers).all()
-                & links.idle
-                & dma.idle
-                & packetizer.idle
-                & ~doorbell.busy
-            ),
+            idle.eq(Cat(item.idle for item in states).all() & ~doorbell.busy),
             state.ranges.eq(registers.range_write),
             state.arm.eq(registers.control_arm),
             state.disarm.eq(registers.control_disarm | abort.ends),
@@ -241,14 +157,15 @@ class Node(wiring.Component):
             abort.active.eq(state.armed | state.arming),
             abort.running.eq(state.running),
             abort.watchdog.eq(registers.watchdog),
-            *(port.eq(heard) for port, heard in zip(abort.heard, links.heard, strict=True)),
+            *(
+                port.eq(heard)
+                for port, heard in zip(abort.heard, (heard for lane in lanes for heard in lane.heard), strict=True)
+            ),
             abort.moved.eq(
                 Cat(
                     *(port.valid & port.ready for port in tracker.commits),
-                    *(event.left | event.received_packets for event in links.events),
+                    *(item.moved for item in states),
                     doorbell.tile,
-                    dma.events.reads.any(),
-                    packetizer.arrival.valid,
                 ).any()
             ),
             registers.locked.eq(state.locked),
@@ -260,10 +177,10 @@ class Node(wiring.Component):
             state.drained.eq(drained),
             state.cleared.eq(tracker.cleared & memory_clear.finished),
             state.range_done.eq(tracker.done),
-            state.sent_blocks.eq(dma.sent_blocks),
+            *(port.eq(lane.sent_blocks) for port, lane in zip(state.sent_blocks, lanes, strict=True)),
             state.expected_blocks.eq(registers.expected_blocks),
             # What arrives may belong to what a neighbour does next; all that was awaited is in the ranges already.
-            state.idle.eq(links.all_left & dma.idle & packetizer.idle),
+            state.idle.eq(Cat(item.sent_out for item in states).all()),
             self.done.eq(state.done),
             self.range_done.eq(tracker.done),
             self.irq.eq(registers.interrupt_request),
@@ -278,16 +195,97 @@ class Node(wiring.Component):
             Cat(registers.done_ranges_low, registers.done_ranges_high).eq(tracker.done),
             registers.interrupt_status_done.eq(state.done_rises),
         ]
-        sources = (links, tracker, doorbell, abort, dma, spill)
-        self._faults(m, registers, [*(item.faults for item in maps), *(source.faults for source in sources)])
-        self._counters(m, registers, controllers, maps, tracker, dma, links, doorbell)
+        for lane in lanes[1:]:
+            # Every lane walks all rows of a block, and finds the same.
+            m.d.comb += lane.dma_faults.ready.eq(1)
+        self._faults(
+            m,
+            registers,
+            [
+                *(faults for lane in lanes for faults in lane.map_faults),
+                *(lane.link_faults for lane in lanes),
+                *(block.faults for block in (tracker, doorbell, abort)),
+                lanes[0].dma_faults,
+                spill.faults,
+            ],
+        )
+        self._counters(m, registers, tracker, doorbell, lanes)
         return m
 
     def _tracker(self) -> wiring.Component:
         return Tracker(self._config)
 
-    def _controller(self) -> wiring.Component:
-        return MemoryController(self._config)
+    def _lane(self) -> MemoryLane:
+        return MemoryLane(self._config)
+
+    def _join(
+        self,
+        m: Module,
+        number: int,
+        lane: MemoryLane,
+        fork: StreamFork,
+        memory_clear: MemoryClear,
+        spill: SpillPort,
+        tracker: wiring.Component,
+    ) -> None:
+        """Connect what moves between a lane and the rest of the node, or the outside."""
+        count = self._config.lane_channels
+        connect(m, fork.outputs[number], lane.blocks)
+        for own, channel in enumerate(range(number * count, (number + 1) * count)):
+            connect(m, flipped(self.compute[channel]), lane.compute[own])
+            connect(m, lane.responses[own], flipped(self.responses[channel]))
+            connect(m, lane.dram[own], flipped(self.dram[channel]))
+            connect(m, memory_clear.memory[channel], lane.clearing[own])
+            connect(m, spill.memory[channel], lane.spill[own])
+            connect(m, lane.commits[own], tracker.commits[channel])
+            m.d.comb += [
+                spill.returns[channel].eq(lane.returns[own]),
+                self.probes[channel].eq(lane.events[own]),
+                self.remote_room[channel].eq(lane.remote_room[own]),
+            ]
+        for index in range(self._config.links):
+            connect(m, lane.link[index], flipped(self.link[index * self._config.lanes + number]))
+
+    def _direct(
+        self,
+        m: Module,
+        number: int,
+        lane: MemoryLane,
+        registers: RegisterFile,
+        state: CollectiveState,
+        window: data.View,
+    ) -> None:
+        """Tell a lane what the host has programmed, and which epoch it is in."""
+        control = {
+            "policy": "arbiter_policy",
+            "threshold": "arbiter_threshold",
+            "refresh": "arbiter_refresh",
+            "starvation_limit": "starvation_limit",
+            "pace": "pace",
+            "pace_lag": "pace_lag",
+            "window": "detector_window",
+            **{f"boundary_{name}": f"detector_boundary_{name}" for name in ("10", "30", "none")},
+        }
+        m.d.comb += [
+            *(lane.control[name].eq(getattr(registers, register)) for name, register in control.items()),
+            lane.kernel_active.eq(self.kernel_active),
+            lane.ranges.eq(registers.range_write),
+            lane.sends.eq(registers.send_write),
+            lane.window.eq(window),
+            *(lane.timers[name].eq(getattr(registers, f"link_{name}")) for name, _ in LinkTimers),
+            lane.rank.eq(registers.rank),
+            lane.epoch.eq(state.epoch),
+            lane.armed.eq(state.armed),
+            lane.clear.eq(state.clear),
+        ]
+        if self._config.lanes > 1:
+            m.d.comb += lane.number.eq(number)
+        for index, peer in enumerate(lane.peers):
+            peers = f"link_peers_{index // PEERS_PER_REGISTER}"
+            m.d.comb += [
+                peer.rank.eq(getattr(registers, f"{peers}_rank_{index}")),
+                peer.checked.eq(getattr(registers, f"{peers}_checked_{index}")),
+            ]
 
     def _faults(self, m: Module, registers: RegisterFile, sources: list) -> None:
         """Every fault reaches the fault record; the record keeps the first, the count all."""
@@ -303,14 +301,13 @@ class Node(wiring.Component):
             registers.fault_record.eq(fault.payload),
         ]
 
-    def _counters(self, m, registers, controllers, maps, tracker, dma, links, doorbell) -> None:
+    def _counters(self, m, registers, tracker, doorbell, lanes) -> None:
         """Increments of the counter registers: what each block's counters make of its events."""
-        events = [controller.events for controller in controllers]
-        m.d.comb += [probe.eq(event) for probe, event in zip(self.probes, events, strict=True)]
+        events = [event for lane in lanes for event in lane.events]
         m.submodules.trigger_latency = latency = TriggerLatency()
         m.d.comb += [
             latency.commit.eq(Cat(port.valid & port.ready for port in tracker.commits).any()),
-            latency.busy.eq(dma.events.busy),
+            latency.busy.eq(Cat(lane.dma_events.busy for lane in lanes).any()),
             latency.read.eq(
                 Cat(
                     event.column & (event.access == Access.READ) & (event.traffic_class != TrafficClass.GEMM)
@@ -318,15 +315,16 @@ class Node(wiring.Component):
                 ).any()
             ),
         ]
+        ports = range(self._config.links)
         for counters, sources in (
             (CONTROLLER_COUNTERS, events),
             (TRACKER_COUNTERS, [tracker.events]),
-            (DMA_COUNTERS, [dma.events]),
-            *((link_counters(port), [links.events[port]]) for port in range(self._config.links)),
-            (ADDRESS_MAP_COUNTERS, [item.refused for item in maps]),
+            (DMA_COUNTERS, [lane.dma_events for lane in lanes]),
+            *((link_counters(port), [lane.link_events[port] for lane in lanes]) for port in ports),
+            (ADDRESS_MAP_COUNTERS, [refused for lane in lanes for refused in lane.refused]),
             (LATENCY_COUNTERS, [latency.value]),
-            *((recovery_counters(port), [links.events[port]]) for port in range(self._config.links)),
-            (LINK_COUNTERS, [links.discarded]),
+            *((recovery_counters(port), [lane.link_events[port] for lane in lanes]) for port in ports),
+            (LINK_COUNTERS, [lane.discarded for lane in lanes]),
             (DOORBELL_COUNTERS, [doorbell.tile]),
         ):
             for counter in counters:

@@ -1,11 +1,11 @@
 """State of a node's collective (armed, done) and the measurement of its trigger latency."""
 
-from amaranth import Module, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .counters import Counter, Counting, peak
-from .messages import MessageParameters
+from .messages import ChannelParameters
 from .range_table import Control, RangeWrite, Word
 
 LATENCY_COUNTERS = (
@@ -27,14 +27,14 @@ class CollectiveState(wiring.Component):
     A pulse on `arm` ends the epoch that is armed and calls for epoch `number`: it waits until nothing of an older epoch
     is left in the node (`drained`, which must be low while `armed`), clears the Tracker (`clear`, until `cleared`),
     then sets `armed`; `arming` meanwhile. `epoch` is the number of the epoch that is or was armed last; it changes with
-    `armed` and at no other time. `done` when every valid range programmed with a WF_TOTAL is in
-    `range_done`, the DMA engine has sent `expected_blocks`, and nothing that this node sends is still on its way out
-    (`idle`); `done_rises` is its first cycle; `running` from arming to done. `called`: number of the epoch last called
-    for; `locked`: one is armed or called for, or the last one is not `drained`. `disarm` ends the epoch in any state,
-    and an arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
+    `armed` and at no other time. `done` when every valid range programmed with a WF_TOTAL is in `range_done`, every
+    lane has sent `expected_blocks` (`sent_blocks`), and nothing that this node sends is still on its way out (`idle`);
+    `done_rises` is its first cycle; `running` from arming to done. `called`: number of the epoch last called for;
+    `locked`: one is armed or called for, or the last one is not `drained`. `disarm` ends the epoch in any state, and an
+    arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
     """
 
-    def __init__(self, config: MessageParameters):
+    def __init__(self, config: ChannelParameters):
         super().__init__(
             {
                 "ranges": In(RangeWrite),
@@ -44,7 +44,7 @@ class CollectiveState(wiring.Component):
                 "drained": In(1),
                 "cleared": In(1),
                 "range_done": In(config.ranges),
-                "sent_blocks": In(20),
+                "sent_blocks": In(20).array(config.lanes),
                 "expected_blocks": In(20),
                 "idle": In(1),
                 "clear": Out(1),
@@ -75,7 +75,7 @@ class CollectiveState(wiring.Component):
             finished.eq(
                 self.armed
                 & ((valid & tracked & ~self.range_done) == 0)
-                & (self.sent_blocks == self.expected_blocks)
+                & Cat(sent == self.expected_blocks for sent in self.sent_blocks).all()
                 & self.idle
             ),
             self.running.eq(self.armed & ~self.done),

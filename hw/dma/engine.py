@@ -84,10 +84,10 @@ class DmaEngine(wiring.Component):
                 "epoch": In(messages.epoch),
                 "clear": In(1),
                 "blocks": In(stream.Signature(messages.ready_block)),
-                "reads": Out(stream.Signature(messages.memory_request)).array(config.channels),
-                "returns": In(messages.read_return).array(config.channels),
+                "reads": Out(stream.Signature(messages.memory_request)).array(config.lane_channels),
+                "returns": In(messages.read_return).array(config.lane_channels),
                 "slots": Out(PacketSource(config)),
-                "arrivals": Out(arrival_layout(config)).array(config.channels),
+                "arrivals": Out(arrival_layout(config)).array(config.lane_channels),
                 "block_sent": In(1),
                 "events": Out(DmaEvents),
                 "faults": Out(stream.Signature(messages.fault_record)),
@@ -107,7 +107,7 @@ class DmaEngine(wiring.Component):
             connect(m, walker.sectors, reader.sectors[number])
             m.d.comb += [reader.labels[number].eq(walker.label), walker.stop.eq(~self.armed)]
         connect(m, reader.slots, flipped(self.slots))
-        for channel in range(config.channels):
+        for channel in range(config.lane_channels):
             connect(m, reader.reads[channel], flipped(self.reads[channel]))
             back, arrival = self.returns[channel], self.arrivals[channel]
             m.d.comb += [

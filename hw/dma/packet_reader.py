@@ -35,7 +35,7 @@ class PacketReader(wiring.Component):
                 "labels": In(label).array(walkers),
                 "coming_valid": In(walkers),
                 "coming": In(label),
-                "reads": Out(stream.Signature(Messages(config).memory_request)).array(config.channels),
+                "reads": Out(stream.Signature(Messages(config).memory_request)).array(config.lane_channels),
                 "slots": Out(PacketSource(config)),
                 "step": Out(1),
                 "block_ends": Out(1),
@@ -99,10 +99,10 @@ class PacketReader(wiring.Component):
     def _read(self, m: Module, valid: Signal, room: Signal, sector: Signal, label: Signal) -> None:
         """Read the sector; with the last one of a packet, close its slot."""
         config, slots = self._config, self.slots
-        channel = Signal(config.channel_bits)
+        channel = Signal(config.lane_channel_bits)
         request = Signal(Messages(config).memory_request)
         m.d.comb += [
-            channel.eq(sector.va[3 : 3 + config.channel_bits]),
+            channel.eq(sector.va[3 : 3 + config.lane_channel_bits]),
             request.access.eq(Access.READ),
             request.traffic_class.eq(label.traffic_class),
             request.source.eq(Source.DMA),

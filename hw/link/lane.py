@@ -23,7 +23,8 @@ class LinkLane(wiring.Component):
     """`links` ports, each of which sends and receives; the two directions of a port share nothing but its state
     messages, and no port waits for another.
 
-    Ports: `ranges`, `sends`: programming buses; `window`: of this node's memory; `timers`; `rank`; `peers`: whose
+    Ports: `lane`, number of this one if there are others: packets for another are refused; `ranges`, `sends`:
+    programming buses; `window`: of this node's memory; `timers`; `rank`; `peers`: whose
     packets a port takes; `epoch`, `armed`: packets of that epoch are taken, and its grant is given; `notice`: what the
     peers are told; `sources`, `arrivals`, `port_of`, `block_sent`, `discarded`, `all_left`, `empty`, `heard`,
     `give_up`: see :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is discarded; per port `tx`
@@ -41,6 +42,7 @@ class LinkLane(wiring.Component):
         flits = stream.Signature(flit_layout(parameters))
         super().__init__(
             {
+                **({"lane": In(parameters.lane_bits)} if parameters.lanes > 1 else {}),
                 "ranges": In(RangeWrite),
                 "window": In(WindowCheck),
                 "sends": In(SendWrite),
@@ -57,7 +59,7 @@ class LinkLane(wiring.Component):
                 "tx_messages": In(message_layout(parameters)).array(links),
                 "rx": In(flits).array(links),
                 "rx_messages": Out(message_layout(parameters)).array(links),
-                "requests": Out(stream.Signature(messages.memory_request)).array(config.channels),
+                "requests": Out(stream.Signature(messages.memory_request)).array(config.lane_channels),
                 "faults": Out(stream.Signature(messages.fault_record)),
                 "events": Out(LinkEvents).array(links),
                 "port_of": Out(4).array(config.sends),
@@ -101,6 +103,7 @@ class LinkLane(wiring.Component):
                     getattr(arrivals, name).eq(getattr(self, name))
                     for name in ("timers", "ranges", "window", "rank", "epoch", "armed", "notice")
                 ),
+                *([arrivals.lane.eq(self.lane)] if self._parameters.lanes > 1 else []),
                 arrivals.peer.eq(self.peers[port]),
                 self.rx_messages[port].eq(arrivals.message),
             ]
@@ -142,8 +145,8 @@ class LinkLane(wiring.Component):
     def _requests(self, m: Module, ingress: list[PortIngress]) -> None:
         """Give each channel the writes of its sectors, link ports taking turns."""
         config = self._parameters
-        channels = [arrivals.requests.payload.va[3 : 3 + config.channel_bits] for arrivals in ingress]
-        for channel in range(config.channels):
+        channels = [arrivals.requests.payload.va[3 : 3 + config.lane_channel_bits] for arrivals in ingress]
+        for channel in range(config.lane_channels):
             merge = StreamArbiter(Messages(config).memory_request, len(ingress))
             m.submodules[f"requests_{channel}"] = merge
             connect(m, merge.output, flipped(self.requests[channel]))

@@ -3,14 +3,14 @@
 It waits for memory only. What is judged here is a whole, clean packet, so a fault is the peer's doing, not the wire's.
 """
 
-from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import INTERLEAVE_SECTORS
-from ..messages import ChannelParameters, Fault, Messages, WindowCheck
+from ..messages import ChannelParameters, Fault, Messages, WindowCheck, in_lane
 from ..range_table import RangeMatch, RangeTable, RangeWrite, Word
 from .parameters import LinkParameters
 from .wire import header_layout
@@ -41,15 +41,17 @@ class PacketWriter(wiring.Component):
 
     A packet is refused whole and `fault` reported when its sectors are not as many as it says (CRC), it is not for
     `rank` (DESTINATION) or does not come from its `peer` (SOURCE),
-    this node is not armed or the epoch differs (EPOCH), or its first and last sector are not in one range (OUTSIDE);
+    this node is not armed or the epoch differs (EPOCH), or its first and last sector are not in one range, or
+    not in the channels of this lane (OUTSIDE);
     the first of these is reported. Its buffer is free at once.
 
-    Ports: `ranges`: programming bus; `window`: what is not in it is in no range; `looks`, `header`, `sector`, `place`,
-    `buffer`, `complete`: from :class:`hw.link.port_receiver.PortReceiver`, `data` of the flit; `freed`: the oldest
-    buffer is free again; `requests`: STORE or UPDATE as the header says, `first_touch`, `tracked` from the range, in
-    the order received; `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `writing`: an accepted
-    packet has requests that were not taken; `idle`. Latency: `complete` to the first request 3 cycles. Rate: one sector
-    a cycle, no bubble between packets.
+    Ports: `lane`: number of this lane, if there are several; `ranges`: programming bus; `window`: what is not in it is
+    in no range; `looks`, `header`, `sector`, `place`, `buffer`, `complete`: from
+    :class:`hw.link.port_receiver.PortReceiver`, `data` of the flit; `freed`: the oldest buffer is free again;
+    `requests`: STORE or UPDATE as the header says, `first_touch`, `tracked` from the range, in the order received;
+    `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `writing`: an accepted packet has requests
+    that were not taken; `idle`. Latency: `complete` to the first request 3 cycles. Rate: one sector a cycle, no bubble
+    between packets.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -58,6 +60,7 @@ class PacketWriter(wiring.Component):
         messages = Messages(config)
         super().__init__(
             {
+                **({"lane": In(parameters.lane_bits)} if parameters.lanes > 1 else {}),
                 "ranges": In(RangeWrite),
                 "window": In(WindowCheck),
                 "rank": In(6),
@@ -176,13 +179,18 @@ class PacketWriter(wiring.Component):
                 m.d.comb += fault.eq(Fault.SOURCE)
             with m.Elif(~self.armed | (header.epoch != self.epoch)):
                 m.d.comb += fault.eq(Fault.EPOCH)
-            with m.Elif(~match.hit):
+            with m.Elif(~match.hit | ~self._is_here(header.va)):
                 m.d.comb += fault.eq(Fault.OUTSIDE)
             with m.Else():
                 m.d.comb += bad.eq(0)
-        with m.If(second & ~bad_before & (wraps | ~(match.hit & (match.index == index_before)))):
+        in_one = match.hit & (match.index == index_before) & self._is_here(last_va)
+        with m.If(second & ~bad_before & (wraps | ~in_one)):
             m.d.comb += [bad.eq(1), fault.eq(Fault.OUTSIDE)]
         return bad, fault, index, first
+
+    def _is_here(self, va: Value) -> Value:
+        """Whether a sector is in the channels of this lane."""
+        return in_lane(self._parameters, self.lane, va) if self._parameters.lanes > 1 else Const(1)
 
     def _drain(
         self,

@@ -43,12 +43,12 @@ class StorePacketizer(wiring.Component):
     def __init__(self, config: PacketizerParameters):
         self._config = config
         self._messages = messages = Messages(config)
-        self.room = [Signal(config.links, name=f"room_{channel}") for channel in range(config.channels)]
+        self.room = [Signal(config.links, name=f"room_{channel}") for channel in range(config.lane_channels)]
         """By channel a bit per port: its queue is at most half full. Not a port, see :attr:`hw.node.Node.remote_room`.
         """
         super().__init__(
             {
-                "stores": In(stream.Signature(messages.remote_store)).array(config.channels),
+                "stores": In(stream.Signature(messages.remote_store)).array(config.lane_channels),
                 "slots": Out(PacketSource(config)),
                 "arrival": Out(arrival_layout(config)),
                 "idle": Out(1),

@@ -10,7 +10,8 @@ MAX_LINKS = 15
 
 @dataclass(frozen=True)
 class LinkParameters(ChannelParameters):
-    """Of the link: `links` ports; `dma_packets` packet slots of each channel for the DMA engine, `store_packets` for
+    """Of the link: `links` ports, of each lane of which the rest is said; `dma_packets` packet slots of each channel
+    for the DMA engine, `store_packets` for
     merged stores; `link_receive_packets` packets that each port can hold on arrival.
 
     A slot is in use until the packet is acknowledged, so to keep a link busy there must be as many as it sends in a
@@ -41,9 +42,14 @@ class LinkParameters(ChannelParameters):
             )
 
     @property
+    def link_lanes(self) -> int:
+        """Lanes of all ports; those of a port stand side by side."""
+        return self.links * self.lanes
+
+    @property
     def packet_slots(self) -> tuple[int, ...]:
         """Slots of each bank: one bank per channel, where its sectors arrive, and the last for stores."""
-        return (*(self.dma_packets,) * self.channels, self.store_packets)
+        return (*(self.dma_packets,) * self.lane_channels, self.store_packets)
 
     @property
     def slot_banks(self) -> int:

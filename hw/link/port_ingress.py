@@ -17,10 +17,10 @@ from .wire import flit_layout, message_layout
 class PortIngress(wiring.Component):
     """:class:`hw.link.port_receiver.PortReceiver` and :class:`hw.link.packet_writer.PacketWriter` behind the wire.
 
-    Ports: `timers`, `ranges`, `window`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `notice`, `requests`,
-    `fault_valid`, `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state message with
-    its check, for the peer; `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles. Rate: one
-    flit a cycle.
+    Ports: `lane`, `timers`, `ranges`, `window`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `notice`,
+    `requests`, `fault_valid`, `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state
+    message with its check, for the peer; `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles.
+    Rate: one flit a cycle.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -28,6 +28,7 @@ class PortIngress(wiring.Component):
         messages = Messages(parameters)
         super().__init__(
             {
+                **({"lane": In(parameters.lane_bits)} if parameters.lanes > 1 else {}),
                 "timers": In(LinkTimers),
                 "ranges": In(RangeWrite),
                 "window": In(WindowCheck),
@@ -73,6 +74,7 @@ class PortIngress(wiring.Component):
             receiver.epoch.eq(self.epoch),
             receiver.notice.eq(self.notice),
             receiver.freed.eq(writer.freed),
+            *([writer.lane.eq(self.lane)] if self._parameters.lanes > 1 else []),
             writer.ranges.eq(self.ranges),
             writer.window.eq(self.window),
             writer.rank.eq(self.rank),

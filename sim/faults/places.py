@@ -13,7 +13,7 @@ from sim.faults.reference import REGISTERS, programmed
 
 MEMORY, CONTROL, DATA, CSR = "memory", "control", "data", "csr"
 KINDS = (MEMORY, CONTROL, DATA, CSR)
-_NODE = re.compile(r"gpu_shell\.gpu\.node\.(.*)")
+_NODE = re.compile(r"gpu_shell\.gpu\.node\.(?:lane_\d+\.)?(.*)")
 _NEAR_BANK = re.compile(r"gpu_shell\.gpu\.hbm_\d+\.(unit_\d+\..*)")
 SECTOR_BITS = 256
 """Bits of a sector: a flip-flop that is so wide holds one."""

@@ -57,7 +57,7 @@ def link_writes(config: Configuration, sources: Sequence[int | None], shared: bo
     writes = [register_write(config, register, **fields) for register, fields in values.items()]
     round_trip = 2 * config.link_latency
     flits = len(sources) * config.link_receive_packets * INTERLEAVE_SECTORS if shared else 0
-    queued = ceil(flits * SECTOR_BYTES / config.link_bytes_per_cycle)
+    queued = ceil(flits * SECTOR_BYTES / config.lane_bytes_per_cycle)
     for register, least in (
         ("link_silence", round_trip),
         ("link_retry", 2 * round_trip + queued),

@@ -36,11 +36,11 @@ from sim.models.workgroup_engine import WorkgroupEngine
 
 def gpu_status(links: int, channels: int) -> data.StructLayout:
     """What a GPU with that many link ports and channels reports: cycles from the start of the GEMM to its end and to
-    the end of the collective, WG-launch events, busy cycles of each outgoing link, and of the first at the end of the
-    collective; of a workgroup engine `spans` of the kernels, the gate it is `waiting` for, and what was read of a
-    gathered array, by channel; the most cycles in which a communication request could have been taken and was not; the
-    DRAM timing checker's result, a refused read, a write outside the modelled DRAM; `busy`, `active`:
-    its GEMM engine does anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
+    the end of the collective, WG-launch events, busy cycles of each outgoing link (mean of its lanes), and of the first
+    at the end of the collective; of a workgroup engine `spans` of the kernels, the gate it is `waiting` for, and what
+    was read of a gathered array, by channel; the most cycles in which a communication request could have been taken and
+    was not; the DRAM timing checker's result, a refused read, a write outside the modelled DRAM; `busy`, `active`: its
+    GEMM engine does anything, runs a GEMM; `done`, `interrupt`: the node's outputs."""
     return data.StructLayout(
         {
             "gemm_cycles": unsigned(32),
@@ -66,9 +66,9 @@ def gpu_status(links: int, channels: int) -> data.StructLayout:
 
 class Gpu(wiring.Component):
     """Ports: `axi_*` of the node; `rank`; `write`, `start`, `fill` of the GEMM engine; `stall` (probability / 256 of an
-    idle cycle on links and events); `dump` writes the DRAM array out; per link port flits that are sent and that arrive
-    (`link_out`, `link_in`) and state messages (`messages_out`, `messages_in`), a link's latency between them;
-    `status`."""
+    idle cycle on links and events); `dump` writes the DRAM array out; per lane of each link port flits that are sent
+    and that arrive (`link_out`, `link_in`) and state messages (`messages_out`, `messages_in`), a link's latency between
+    them; `status`."""
 
     def __init__(
         self,
@@ -102,10 +102,10 @@ class Gpu(wiring.Component):
                 "fill": In(1),
                 "stall": In(8),
                 "dump": In(1),
-                "link_out": Out(flit).array(config.links),
-                "link_in": In(flit).array(config.links),
-                "messages_out": Out(message_layout(config)).array(config.links),
-                "messages_in": In(message_layout(config)).array(config.links),
+                "link_out": Out(flit).array(config.link_lanes),
+                "link_in": In(flit).array(config.link_lanes),
+                "messages_out": Out(message_layout(config)).array(config.link_lanes),
+                "messages_in": In(message_layout(config)).array(config.link_lanes),
                 "status": Out(gpu_status(config.links, config.channels)),
             }
         )
@@ -135,7 +135,7 @@ class Gpu(wiring.Component):
         else:
             gemm = GemmEngine(config, self._source_sectors)
         m.submodules.gemm = gemm
-        m.submodules.stalls = stalls = Stalls(ports=1 + config.links)
+        m.submodules.stalls = stalls = Stalls(ports=1 + config.link_lanes)
         for name, member in RegisterFile.axi_members().items():
             port, inner = getattr(self, name), getattr(node, name)
             m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
@@ -187,16 +187,20 @@ class Gpu(wiring.Component):
             violations.append(checker.violation)
             rules.append(checker.rule)
             strays.append(hbm.stray != 0)
-        if self._shared:
-            m.submodules.bounds = bounds = SharedBandwidth(config)
-        for index in range(config.links):
+        switches = [SharedBandwidth(config) for _ in range(config.lanes)] if self._shared else []
+        for lane, bounds in enumerate(switches):
+            m.submodules[f"bounds_{lane}" if lane else "bounds"] = bounds
+        busy: list[list[Signal]] = [[] for _ in range(config.links)]
+        for index in range(config.link_lanes):
             m.submodules[f"link_{index}"] = link = LinkRate(config)
             port, arrived = node.link[index], self.link_in[index]
+            place, lane = divmod(index, config.lanes)
             if self._shared:
-                connect(m, port.tx, bounds.tx[index])
-                connect(m, bounds.onto[index], link.tx)
-                connect(m, bounds.rx[index], port.rx)
-                m.d.comb += bounds.arrived[index].eq(arrived)
+                bounds = switches[lane]
+                connect(m, port.tx, bounds.tx[place])
+                connect(m, bounds.onto[place], link.tx)
+                connect(m, bounds.rx[place], port.rx)
+                m.d.comb += bounds.arrived[place].eq(arrived)
             else:
                 connect(m, port.tx, link.tx)
                 m.d.comb += [port.rx.valid.eq(arrived.valid), port.rx.payload.eq(arrived.flit)]
@@ -205,8 +209,12 @@ class Gpu(wiring.Component):
                 self.link_out[index].eq(link.sent),
                 self.messages_out[index].eq(port.rx_messages),
                 port.tx_messages.eq(self.messages_in[index]),
-                self.status.link_busy[index].eq(link.busy_cycles),
             ]
+            busy[place].append(link.busy_cycles)
+        m.d.comb += [
+            total.eq(sum(cycles[1:], cycles[0]) >> config.lane_bits)
+            for total, cycles in zip(self.status.link_busy, busy, strict=True)
+        ]
 
         started = Signal()
         cycles = Signal(32)

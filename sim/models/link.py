@@ -74,7 +74,7 @@ class DelayLine(wiring.Component):
 
 
 class TokenBucket(wiring.Component):
-    """What one link lets pass, `link_bytes_per_cycle`: a bucket of one flit.
+    """What one lane of a link lets pass, `lane_bytes_per_cycle`: a bucket of one flit.
 
     A data flit costs 32 bytes, any other `link_header_bytes` (0: it costs only its cycle). Ports: `kind` of the flit
     that is to pass; `open`: it may; `taken`: it does; `moving`: bytes of those that did are still on their way.
@@ -87,7 +87,7 @@ class TokenBucket(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        rate = max(1, round(config.link_bytes_per_cycle * 2**FRACTION_BITS))
+        rate = max(1, round(config.lane_bytes_per_cycle * 2**FRACTION_BITS))
         costs = SECTOR_BYTES << FRACTION_BITS, config.link_header_bytes << FRACTION_BITS
         full = max(costs) + rate
         tokens = Signal(range(full + rate + 1), init=full)
@@ -105,7 +105,7 @@ class TokenBucket(wiring.Component):
 
 
 class LinkRate(wiring.Component):
-    """How fast one direction of a link takes flits: `link_bytes_per_cycle`.
+    """How fast one direction of a lane of a link takes flits: `lane_bytes_per_cycle`.
 
     Ports: `tx`: flits from the sender; `sent`: the same in the cycle in which they are accepted; `stall` stalls
     acceptance; `busy_cycles`: cycles in which the link was moving bytes.

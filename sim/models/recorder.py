@@ -58,8 +58,8 @@ class Recorded(Node):
         payload = fault.payload
         self._fault = (fault.valid, Cat(payload.fault.as_value(), payload.link))
 
-    def _counters(self, m, registers, controllers, maps, tracker, dma, links, doorbell) -> None:
-        super()._counters(m, registers, controllers, maps, tracker, dma, links, doorbell)
+    def _counters(self, m, registers, tracker, doorbell, lanes) -> None:
+        super()._counters(m, registers, tracker, doorbell, lanes)
         layout = header_layout(self._config)
         sources: list[tuple[Value, Value]] = []
         for port in tracker.commits:
@@ -67,7 +67,7 @@ class Recorded(Node):
         taken = {port: port.valid & port.ready for port in (tracker.blocks, self.launches, doorbell.commits)}
         sources += [
             (taken[tracker.blocks], _tile(tracker.blocks.payload, tracker.blocks.payload.va)),
-            (links.block_sent, Const(0, 64)),
+            *((lane.block_sent, Const(0, 64)) for lane in lanes),
             (taken[self.launches], _tile(self.launches.payload)),
             (taken[doorbell.commits], _tile(doorbell.commits.payload)),
             (tracker.events.evictions != 0, tracker.events.evictions),

@@ -11,6 +11,7 @@ from amaranth.lib import data, wiring
 from hw.memory_controller import ControllerParameters
 from hw.memory_controller.controller import MemoryController
 from hw.memory_controller.payload_store import count_ones
+from hw.memory_lane import MemoryLane
 from hw.messages import Access, ColumnCommand, Messages
 from hw.near_bank import BankGroupUnit, NearBankParameters
 from hw.primitives import Queue
@@ -134,11 +135,18 @@ class FaultyController(Faulty):
         return m
 
 
+class FaultyLane(MemoryLane):
+    """A lane whose memory controllers are faulty ones."""
+
+    def _controller(self) -> wiring.Component:
+        return FaultyController(self._config)
+
+
 class FaultyNode(Recorded):
-    """A node whose Tracker and memory controllers are faulty ones."""
+    """A node whose Tracker and lanes are faulty ones."""
 
     def _tracker(self) -> wiring.Component:
         return FaultyTrigger(super()._tracker())
 
-    def _controller(self) -> wiring.Component:
-        return FaultyController(self._config)
+    def _lane(self) -> MemoryLane:
+        return FaultyLane(self._config)

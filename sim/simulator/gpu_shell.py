@@ -104,12 +104,12 @@ def gpu_ports(config: Configuration, gpu: Gpu) -> str:
     changes."""
     packing = Packing.of(gpu.signature)
     ports = packing.inputs | packing.outputs
-    lines = [f"constexpr int LINKS = {config.links};"]
+    lines = [f"constexpr int LINKS = {config.link_lanes};"]
     for name, place in ports.items():
         if "__" not in name:
             lines.append(_field(name, place))
     for name in ("link_in", "link_out", "messages_in", "messages_out"):
-        places = ", ".join(_braces(ports[f"{name}__{index}"]) for index in range(config.links))
+        places = ", ".join(_braces(ports[f"{name}__{index}"]) for index in range(config.link_lanes))
         lines.append(f"constexpr Field {name.upper()}[LINKS] = {{{places}}};")
     status = packing.outputs["status"][0]
     lines += [_field(name, (status + gpu.status_field(name).offset, 1)) for name in FLAGS]

@@ -45,22 +45,30 @@ def session_text(
     lines = [f"{name} {value}" for name, value in numbers.items()]
     rate, seed = session.get("bit_errors", (0.0, 0))
     lines.append(f"bit_errors {round(rate * 1e12)} {seed}")
-    lines += wires(topology, latency + CROSSING, nodes)
+    lines += wires(topology, latency + CROSSING, nodes, config.lanes)
     if nodes < topology.gpus:
         senders = (topology.source(0, port) for port in range(topology.ports))
-        lines += [f"mirrored 0 {port} {sender}" for port, sender in enumerate(senders)]
+        lines += [
+            f"mirrored 0 {port * config.lanes + lane} {sender}"
+            for port, sender in enumerate(senders)
+            for lane in range(config.lanes)
+        ]
         lines += [f"mirrored_array {' '.join(map(str, array))}" for array in session["mirrored_arrays"]]
     if waves:
         lines.append("waves 1")
     return "\n".join(lines) + "\n"
 
 
-def wires(topology: Topology, delay: int, nodes: int) -> list[str]:
-    """A line for every wire between two link ports of `nodes` nodes, one or all: whose input which output reaches, and
-    after how many cycles."""
+def wires(topology: Topology, delay: int, nodes: int, lanes: int = 1) -> list[str]:
+    """A line for every wire between two link ports of `nodes` nodes, one or all, and for each of its `lanes`: whose
+    input which output reaches, and after how many cycles."""
     lines = []
     for rank in range(nodes):
         for port, (sent, received) in enumerate(zip(topology.sends, topology.receives, strict=True)):
-            lines.append(f"flits {rank} {port} {(rank + received.shift) % nodes} {received.port} {delay}")
-            lines.append(f"messages {rank} {port} {(rank + sent.shift) % nodes} {sent.port} {delay}")
+            for kind, other in (("flits", received), ("messages", sent)):
+                peer = (rank + other.shift) % nodes
+                lines += [
+                    f"{kind} {rank} {port * lanes + lane} {peer} {other.port * lanes + lane} {delay}"
+                    for lane in range(lanes)
+                ]
     return lines

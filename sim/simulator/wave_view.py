@@ -40,7 +40,7 @@ def _sections(config: Configuration) -> Iterator[tuple[str, list[str]]]:
     """(title, signals of one GPU), step by step."""
     messages = Messages(config)
     for channel in range(config.channels):
-        controller = f"node.controller_{channel}"
+        controller = f"node.lane_{channel // config.lane_channels}.controller_{channel % config.lane_channels}"
         arbiter = f"{controller}.admission.arbiter"
         dram = f"dram__{channel}"
         yield (
@@ -72,10 +72,12 @@ def _sections(config: Configuration) -> Iterator[tuple[str, list[str]]]:
         tracker = f"node.tracker.bank_{bank}"
         counted = [f"{tracker}.{name}" for name in ("hit", "eviction", "fetch")]
         yield f"Tracker bank {bank}", [*_stream(f"{tracker}.messages", messages.commit), *counted]
-    yield "ready blocks", list(_stream("node.dma.blocks", messages.ready_block))
     slots = ("close", "room", "packet.va", "packet.length")
-    yield "packets of the DMA engine", [f"node.dma.slots__{name}" for name in slots]
-    for link in range(config.links):
+    for lane in range(config.lanes):
+        place, dma = f" of lane {lane}" if config.lanes > 1 else "", f"node.lane_{lane}.dma"
+        yield f"ready blocks{place}", list(_stream(f"{dma}.blocks", messages.ready_block))
+        yield f"packets of the DMA engine{place}", [f"{dma}.slots__{name}" for name in slots]
+    for link in range(config.link_lanes):
         layout = flit_layout(config)
         names = ("kind", "last", "place", "sequence_number", "session", "data")
         flit = [_vector(f"link_out__{link}.flit.{name}", Shape.cast(layout[name].shape).width) for name in names]

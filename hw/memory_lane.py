@@ -1,0 +1,209 @@
+"""One lane of a node's memory side: some of its channels, with their DMA walker, packet slots and a lane of every link.
+
+A node of one lane is a slice of a GPU, the whole GPU is the same node with several. Interleave is the same on all GPUs
+and sends keep it (hw/DECISIONS.md 80), so what a lane sends arrives in the same lane of its peer and lanes never meet.
+Source: T3 (ASPLOS 2024) Fig 8.
+"""
+
+from amaranth import Cat, Module
+from amaranth.hdl import unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from .address_map import AddressMap
+from .config import Configuration
+from .dma.engine import DmaEngine
+from .dma.events import DmaEvents
+from .interfaces import DramBus, LinkPort, gathered, gathered_ports
+from .link.egress import DMA, STORES
+from .link.events import LinkEvents
+from .link.lane import LinkLane
+from .link.packet_writer import PeerCheck
+from .link.packetizer import StorePacketizer
+from .link.port_sender import LinkTimers
+from .memory_controller.controller import MemoryController
+from .memory_controller.events import ControllerEvents
+from .messages import ArbiterControl, Messages, WindowCheck
+from .primitives.clock_enable import sleeping_submodule
+from .primitives.stream_arbiter import StreamArbiter
+from .range_table import RangeWrite
+from .send_table import SendWrite
+
+LaneState = data.StructLayout(dict.fromkeys(("holding", "unsettled", "sent_out", "moved", "idle"), unsigned(1)))
+"""What a lane has in hand. `holding`: something of an epoch that ends only once it is gone; `unsettled`: a write that
+is not at its bank; `sent_out`: the wires have taken every packet that was begun, and none will follow unless a block or
+a store comes; `moved`: something of an epoch moved in this cycle; `idle`: nothing is queued or in flight."""
+
+
+class MemoryLane(wiring.Component):
+    """Controllers, address maps, DMA engine, packetizer and link lane of `lane_channels` channels.
+
+    Ports: `number` of the lane, constant, if there are others; `ranges`, `sends`: programming buses; `window`,
+    `timers`, `rank`, `peers`, `notice`, `give_up`: see :class:`hw.link.lane.LinkLane`; `control`, `kernel_active`: of
+    the arbiters; `epoch`, `armed`; `clear`: pulse, at the start of an epoch; per channel `compute`, `responses`, `dram`
+    as of the node, `commits` to the Tracker, `clearing` and `spill`: writes of the memory clear and accesses to the
+    backing store, `returns`: data of reads; `remote_room`: see :attr:`hw.node.Node.remote_room`; `link`: a lane of
+    every port; `blocks`: ready blocks, each for all lanes; `sent_blocks` since `clear`, `block_sent` (one of them, in
+    this cycle); `heard`: see LinkLane; `map_faults` per channel, `link_faults`, `dma_faults`; `events` per channel,
+    `refused` per channel, `dma_events`, `link_events` per port, `discarded`: for the counters; `link_empty`: no packet
+    is in a slot; `state`. Latency: none of its own.
+    """
+
+    def __init__(self, config: Configuration):
+        self._config = config
+        messages = Messages(config)
+        channels, links = config.lane_channels, config.links
+        faults = stream.Signature(messages.fault_record)
+        requests = stream.Signature(messages.memory_request)
+        super().__init__(
+            {
+                **({"number": In(config.lane_bits)} if config.lanes > 1 else {}),
+                "ranges": In(RangeWrite),
+                "sends": In(SendWrite),
+                "window": In(WindowCheck),
+                "timers": In(LinkTimers),
+                "rank": In(6),
+                "peers": In(PeerCheck).array(links),
+                "notice": In(messages.epoch),
+                "give_up": In(1),
+                "control": In(ArbiterControl),
+                "kernel_active": In(1),
+                "epoch": In(messages.epoch),
+                "armed": In(1),
+                "clear": In(1),
+                "compute": In(stream.Signature(messages.compute_request)).array(channels),
+                "responses": Out(stream.Signature(messages.compute_response)).array(channels),
+                "dram": Out(DramBus(config)).array(channels),
+                "commits": Out(stream.Signature(messages.commit)).array(channels),
+                "clearing": In(requests).array(channels),
+                "spill": In(requests).array(channels),
+                "returns": Out(messages.read_return).array(channels),
+                "remote_room": Out(links).array(channels),
+                "link": Out(LinkPort(config)).array(links),
+                "blocks": In(stream.Signature(messages.ready_block)),
+                "sent_blocks": Out(20),
+                "block_sent": Out(1),
+                "heard": Out(messages.epoch).array(links),
+                "map_faults": Out(faults).array(channels),
+                "link_faults": Out(faults),
+                "dma_faults": Out(faults),
+                "events": Out(ControllerEvents).array(channels),
+                "refused": Out(1).array(channels),
+                "dma_events": Out(DmaEvents),
+                "link_events": Out(LinkEvents).array(links),
+                "discarded": Out(1),
+                "link_empty": Out(1),
+                "state": Out(LaneState),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        config, messages = self._config, Messages(self._config)
+        m.submodules.links = links = LinkLane(config)
+        dma = DmaEngine(config)
+        packetizer = StorePacketizer(config)
+        for name, block in {"dma": dma, "packetizer": packetizer}.items():
+            sleeping_submodule(m, name, block)
+        maps, controllers = [], []
+        for channel in range(config.lane_channels):
+            m.submodules[f"address_map_{channel}"] = address_map = AddressMap(config)
+            m.submodules[f"controller_{channel}"] = controller = self._controller()
+            m.submodules[f"communication_{channel}"] = merge = StreamArbiter(messages.memory_request, 3)
+            m.submodules[f"responses_{channel}"] = answers = StreamArbiter(messages.compute_response, 2)
+            maps.append(address_map)
+            controllers.append(controller)
+            connect(m, flipped(self.compute[channel]), address_map.requests)
+            connect(m, address_map.local, controller.compute)
+            connect(m, address_map.remote, packetizer.stores[channel])
+            connect(m, links.requests[channel], merge.inputs[0])
+            connect(m, dma.reads[channel], merge.inputs[1])
+            connect(m, flipped(self.clearing[channel]), merge.inputs[2])
+            connect(m, merge.output, controller.communication)
+            connect(m, flipped(self.spill[channel]), controller.spill)
+            connect(m, controller.commits, flipped(self.commits[channel]))
+            connect(m, controller.compute_response, answers.inputs[0])
+            connect(m, address_map.refused_reads, answers.inputs[1])
+            connect(m, answers.output, flipped(self.responses[channel]))
+            connect(m, gathered_ports(DramBus(config), controller), flipped(self.dram[channel]))
+            connect(m, address_map.faults, flipped(self.map_faults[channel]))
+            m.d.comb += [
+                dma.returns[channel].eq(controller.returns),
+                self.returns[channel].eq(controller.returns),
+                self.events[channel].eq(controller.events),
+                self.refused[channel].eq(address_map.refused),
+                self.remote_room[channel].eq(packetizer.room[channel]),
+                controller.kernel_active.eq(self.kernel_active),
+                controller.control.eq(self.control),
+                address_map.ranges.eq(self.ranges),
+                address_map.sends.eq(self.sends),
+                address_map.window.eq(self.window),
+                *(port.eq(known) for port, known in zip(address_map.port_of, links.port_of, strict=True)),
+                address_map.epoch.eq(self.epoch),
+                address_map.armed.eq(self.armed),
+            ]
+        connect(m, flipped(self.blocks), dma.blocks)
+        connect(m, dma.slots, links.sources[DMA])
+        connect(m, packetizer.slots, links.sources[STORES])
+        connect(m, links.faults, flipped(self.link_faults))
+        connect(m, dma.faults, flipped(self.dma_faults))
+        for index in range(config.links):
+            port = LinkPort(config)
+            members = {name: getattr(links, name)[index] for name in port.members}
+            connect(m, gathered(port, **members), flipped(self.link[index]))
+            m.d.comb += [
+                links.peers[index].eq(self.peers[index]),
+                self.heard[index].eq(links.heard[index]),
+                self.link_events[index].eq(links.events[index]),
+            ]
+        m.d.comb += [
+            *(
+                getattr(links, name).eq(getattr(self, name))
+                for name in ("ranges", "sends", "window", "timers", "rank", "epoch", "armed", "notice", "give_up")
+            ),
+            *(
+                getattr(dma, name).eq(getattr(self, name))
+                for name in ("ranges", "sends", "window", "epoch", "armed", "clear")
+            ),
+            *(block.lane.eq(self.number) for block in (links, dma) if config.lanes > 1),
+            *(
+                arrival.eq(own)
+                for arrival, own in zip(links.arrivals, (*dma.arrivals, packetizer.arrival), strict=True)
+            ),
+            *(port.eq(known) for port, known in zip(dma.port_of, links.port_of, strict=True)),
+            dma.block_sent.eq(links.block_sent),
+            self.block_sent.eq(links.block_sent),
+            self.sent_blocks.eq(dma.sent_blocks),
+            self.dma_events.eq(dma.events),
+            self.discarded.eq(links.discarded),
+            self.link_empty.eq(links.empty),
+        ]
+        state = self.state
+        events = [controller.events for controller in controllers]
+        m.d.comb += [
+            # Whatever moves from one of these to the next is seen in one of them in every cycle.
+            state.holding.eq(
+                Cat(
+                    *(address_map.holding for address_map in maps),
+                    *(event.unsettled for event in events),
+                    *(event.writing for event in links.events),
+                    ~links.empty,
+                    ~dma.idle,
+                    ~packetizer.idle,
+                ).any()
+            ),
+            state.unsettled.eq(Cat(event.unsettled for event in events).any()),
+            state.sent_out.eq(links.all_left & dma.idle & packetizer.idle),
+            state.moved.eq(
+                Cat(
+                    *(event.left | event.received_packets for event in links.events),
+                    dma.events.reads.any(),
+                    packetizer.arrival.valid,
+                ).any()
+            ),
+            state.idle.eq(Cat(event.idle for event in events).all() & links.idle & dma.idle & packetizer.idle),
+        ]
+        return m
+
+    def _controller(self) -> wiring.Component:
+        return MemoryController(self._config)
