@@ -4,6 +4,8 @@ Ports are listed in :class:`Node`. Everything else (GPU, DRAM, links) stands on 
 Source: T3 (ASPLOS 2024) Fig 8.
 """
 
+from types import SimpleNamespace
+
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -319,7 +321,7 @@ class Node(wiring.Component):
         for counters, sources in (
             (CONTROLLER_COUNTERS, events),
             (TRACKER_COUNTERS, [tracker.events]),
-            (DMA_COUNTERS, [lane.dma_events for lane in lanes]),
+            (DMA_COUNTERS, [self._dma_events([lane.dma_events for lane in lanes])]),
             *((link_counters(port), [lane.link_events[port] for lane in lanes]) for port in ports),
             (ADDRESS_MAP_COUNTERS, [refused for lane in lanes for refused in lane.refused]),
             (LATENCY_COUNTERS, [latency.value]),
@@ -330,3 +332,10 @@ class Node(wiring.Component):
             for counter in counters:
                 values = [counter.value(source) for source in sources]
                 m.d.comb += getattr(registers, f"count_{counter.name}").eq(sum(values[1:], values[0]))
+
+    def _dma_events(self, lanes: list) -> SimpleNamespace:
+        """What the DMA engines of all lanes do, as of one: every lane has every block."""
+        sums = {
+            name: sum((lane[name] for lane in lanes[1:]), lanes[0][name]) for name in ("reads", "packets", "waiting")
+        }
+        return SimpleNamespace(busy=Cat(lane.busy for lane in lanes).any(), blocks=lanes[0].blocks, **sums)

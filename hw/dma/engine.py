@@ -8,7 +8,7 @@ there is a packet slot for the data, so egress never blocks a read that was issu
 
 from dataclasses import dataclass
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
@@ -25,6 +25,7 @@ from ..primitives.round_robin import next_in_turn
 from ..range_table import Control, RangeTable, RangeWrite, RowBytes, Word
 from ..send_table import SendControls, SendWrite
 from .events import DmaEvents
+from .lane_walker import LaneWalker
 from .packet_reader import PacketReader
 from .transfer import ROW_SECTORS_BITS, TILES_BITS
 from .walker import Walker
@@ -38,6 +39,8 @@ _WORDS = [
     Word.PITCH,
     Word.WF_STRIDE,
 ]
+SKIPPED_BITS = 10
+"""Width of the sends of all blocks that end at once without a sector: at most 63 for each of 15 ports."""
 _BOUNDS = [Word.BASE_LOW, Word.BASE_HIGH, Word.LIMIT_LOW, Word.LIMIT_HIGH]
 
 
@@ -52,7 +55,8 @@ class DmaParameters(LinkParameters):
 class DmaEngine(wiring.Component):
     """Reads the WF tiles of ready blocks into packet slots, from where they go to all sends of their range.
 
-    Ports: `ranges`, `sends`: programming buses; `window`: of this node's memory; `port_of`: port of each send; a range
+    Ports: `lane`: number of this lane if there are several, of whose channels it reads the sectors of a block;
+    `ranges`, `sends`: programming buses; `window`: of this node's memory; `port_of`: port of each send; a range
     keeps that of its first send as of when its CONTROL is written; `armed`, `epoch`: the armed epoch, which a block
     keeps from the cycle in which it is taken; `blocks`, taken only while armed; `reads`, `returns`: per channel, a
     read's `id` is {slot, place}; data of `source` DMA goes on to `arrivals` in the same cycle; `slots`: packets of up
@@ -66,6 +70,9 @@ class DmaEngine(wiring.Component):
     While not armed, blocks that wait are dropped, and those being walked end with the packet that was begun, after 8
     reads of each port at most; what is in slots has the epoch in which it was read.
 
+    In a lane of several, a block without sectors there counts as sent as often as it has sends. What is said of the
+    latency and the rate is with :class:`hw.dma.lane_walker.LaneWalker` there.
+
     A row, tile or byte count of 0 in the range table acts as 1. Latency: `blocks.valid` to the first read 2 cycles when
     idle. Rate: one read a cycle without bubbles between packets, rows and tiles of a port; two cycles between its
     blocks, and one between packets with other sends, are left to other ports.
@@ -76,6 +83,7 @@ class DmaEngine(wiring.Component):
         self._messages = messages = Messages(config)
         super().__init__(
             {
+                **({"lane": In(config.lane_bits)} if config.lanes > 1 else {}),
                 "ranges": In(RangeWrite),
                 "sends": In(SendWrite),
                 "window": In(WindowCheck),
@@ -101,7 +109,7 @@ class DmaEngine(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.reader = reader = PacketReader(config)
-        walkers = [Walker(config) for _ in range(config.links)]
+        walkers = [LaneWalker(config) if config.lanes > 1 else Walker(config) for _ in range(config.links)]
         for number, walker in enumerate(walkers):
             m.submodules[f"walker_{number}"] = walker
             connect(m, walker.sectors, reader.sectors[number])
@@ -117,9 +125,10 @@ class DmaEngine(wiring.Component):
                 arrival.data.eq(back.data),
             ]
         waiting = self._take(m, walkers, reader)
+        absent, skipped = self._absent(m, walkers)
         walking = Signal()
         m.d.comb += [
-            walking.eq(Cat(walker.sectors.valid for walker in walkers).any()),
+            walking.eq(Cat(walker.walking for walker in walkers).any()),
             self.idle.eq(~waiting & ~walking),
             self.wake.eq(
                 self.blocks.valid
@@ -134,16 +143,28 @@ class DmaEngine(wiring.Component):
             self.events.busy.eq(~self.idle),
             self.events.reads.eq(reader.step),
             self.events.packets.eq(self.slots.close),
-            self.events.blocks.eq(reader.block_ends),
+            self.events.blocks.eq(reader.block_ends + absent),
             self.events.waiting.eq(reader.waits),
         ]
         with m.If(self.clear):
             m.d.sync += self.sent_blocks.eq(0)
-        with m.Elif(self.block_sent):
-            m.d.sync += self.sent_blocks.eq(self.sent_blocks + 1)
+        with m.Elif(self.block_sent | (skipped != 0)):
+            m.d.sync += self.sent_blocks.eq(self.sent_blocks + self.block_sent + skipped)
         return m
 
-    def _take(self, m: Module, walkers: list[Walker], reader: PacketReader) -> Signal:
+    def _absent(self, m: Module, walkers: list[Walker | LaneWalker]) -> tuple[Value, Value]:
+        """Blocks that turn out to have no sector in this lane, and the sends of those of the cycle before: they count
+        as sent."""
+        if self._config.lanes == 1:
+            return Const(0, 0), Const(0, 0)
+        skipped = Signal(SKIPPED_BITS)
+        counts = [Mux(walker.label.count == 0, 1, walker.label.count) for walker in walkers]
+        m.d.sync += skipped.eq(sum(Mux(walker.absent, count, 0) for walker, count in zip(walkers, counts, strict=True)))
+        for walker in walkers:
+            m.d.comb += walker.lane.eq(self.lane)
+        return sum(walker.absent for walker in walkers), skipped
+
+    def _take(self, m: Module, walkers: list[Walker | LaneWalker], reader: PacketReader) -> Signal:
         """Keep blocks by port, and give each to the walker of its port as soon as that has nothing to walk. Returns
         whether one waits."""
         config, messages = self._config, self._messages
@@ -168,7 +189,7 @@ class DmaEngine(wiring.Component):
             incoming.block.eq(self.blocks.payload),
             incoming.epoch.eq(self.epoch),
             *(
-                free[number].eq(~walker.sectors.valid & ~(chosen_valid & (chosen_port == number)))
+                free[number].eq(~walker.walking & ~(chosen_valid & (chosen_port == number)))
                 for number, walker in enumerate(walkers)
             ),
             stored.eq(Cat(queue.o.valid for queue in queues)),
@@ -227,7 +248,7 @@ class DmaEngine(wiring.Component):
     def _walk(
         self,
         m: Module,
-        walkers: list[Walker],
+        walkers: list[Walker | LaneWalker],
         reader: PacketReader,
         chosen: data.View,
         chosen_valid: Signal,
@@ -259,7 +280,7 @@ class DmaEngine(wiring.Component):
             ]
         self._record(m, walkers, chosen, chosen_valid & self.armed & ~inside)
 
-    def _record(self, m: Module, walkers: list[Walker], chosen: data.View, refused: Value) -> None:
+    def _record(self, m: Module, walkers: list[Walker | LaneWalker], chosen: data.View, refused: Value) -> None:
         """Leave a record of a block that leaves its range. One that waits is kept."""
         record = self.faults.payload
         with m.If(~self.faults.valid | self.faults.ready):
@@ -276,7 +297,7 @@ class DmaEngine(wiring.Component):
                     m.d.sync += [
                         record.va.eq(walker.next_va),
                         record.wg.eq(walker.label.wg),
-                        record.wf.eq(walker.sectors.payload.tile),
+                        record.wf.eq(walker.next_tile),
                     ]
 
     def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable, bounds: data.View) -> None:

@@ -6,10 +6,10 @@ from amaranth.lib import data
 from ..counters import total
 
 DmaEvents = data.StructLayout(
-    {"busy": unsigned(1), "reads": unsigned(6), "packets": unsigned(1), "blocks": unsigned(1), "waiting": unsigned(1)}
+    {"busy": unsigned(1), "reads": unsigned(6), "packets": unsigned(1), "blocks": unsigned(5), "waiting": unsigned(1)}
 )
 """What the DMA engine did this cycle: a block is in work; sectors whose read was issued; packets and blocks of which it
-was the last; `waiting`: no packet slot was to be had."""
+was the last, and in a lane blocks that have none there; `waiting`: no packet slot was to be had."""
 
 DMA_COUNTERS = (
     total("dma_busy", "cycles the DMA engine had a block in work", lambda event: event.busy),

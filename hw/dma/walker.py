@@ -9,14 +9,19 @@ from ..messages import MessageParameters, Messages
 from .transfer import ROW_SECTORS_BITS, TILES_BITS, Geometry, label_layout, sector_layout, transfer_layout
 
 
+def rows_of(geometry: data.View, tile: Signal) -> Mux:
+    """Rows of tile number `tile`."""
+    return Mux(geometry.ragged & (geometry.ragged_tile == tile), geometry.ragged_rows, geometry.rows)
+
+
 class Walker(wiring.Component):
     """Turns transfers into their sectors: along the row, to the next row, to the next tile.
 
     Ports: `transfers`; `sectors`, in order; `label`: of the transfer that they belong to; `stop`: the transfer ends
-    with the packet that is begun; `leaves`: in the cycle before it ended early, because its next row, from `next_va`
-    on, is behind its last one (addresses only grow). Latency: a transfer taken in cycle c has its first sector in
-    c + 1. Rate: one sector a cycle, without bubbles between rows, tiles and transfers; `transfers.ready` therefore
-    depends on `sectors.ready`.
+    with the packet that is begun; `leaves`: in the cycle before it ended early, because its next row, from `next_va` in
+    tile `next_tile` on, is behind its last one (addresses only grow); `walking`: a transfer. Latency: a transfer taken
+    in cycle c has its first sector in c + 1. Rate: one sector a cycle, without bubbles between rows, tiles and
+    transfers; `transfers.ready` therefore depends on `sectors.ready`.
     """
 
     def __init__(self, config: MessageParameters):
@@ -27,8 +32,10 @@ class Walker(wiring.Component):
                 "sectors": Out(stream.Signature(sector_layout(config))),
                 "label": Out(label_layout(config)),
                 "stop": In(1),
+                "walking": Out(1),
                 "leaves": Out(1),
                 "next_va": Out(Messages(config).va),
+                "next_tile": Out(Messages(config).wf),
             }
         )
 
@@ -54,7 +61,6 @@ class Walker(wiring.Component):
         geometry = Signal(Geometry)
         label = Signal.like(self.label)
         last_row = Signal(self._config.va_sector_bits)
-        walking = Signal()
         sector = self.sectors.payload
         load = Signal()
         step = Signal()
@@ -68,10 +74,10 @@ class Walker(wiring.Component):
             sector.va.eq(walk.va),
             sector.tile.eq(walk.tile),
             sector.place.eq(walk.place),
-            self.sectors.valid.eq(walking),
+            self.sectors.valid.eq(self.walking),
             self.label.eq(label),
-            step.eq(walking & self.sectors.ready),
-            self.transfers.ready.eq(~walking | (step & sector.end)),
+            step.eq(self.walking & self.sectors.ready),
+            self.transfers.ready.eq(~self.walking | (step & sector.end)),
             load.eq(self.transfers.valid & self.transfers.ready),
         ]
         with m.If(row_end & (geometry.last_bytes != 0)):
@@ -81,13 +87,17 @@ class Walker(wiring.Component):
 
         inside = self._advance(m, walk, geometry, last_row, step, row_end, tile_end)
         leaves = Signal()
-        m.d.comb += [leaves.eq(step & row_end & ~sector.end & ~inside), self.next_va.eq(walk.va)]
+        m.d.comb += [
+            leaves.eq(step & row_end & ~sector.end & ~inside),
+            self.next_va.eq(walk.va),
+            self.next_tile.eq(walk.tile),
+        ]
         m.d.sync += self.leaves.eq(leaves)
         with m.If(load):
             self._load(m, walk, geometry, label)
-            m.d.sync += [walking.eq(self.transfers.payload.inside), last_row.eq(self.transfers.payload.last_row)]
+            m.d.sync += [self.walking.eq(self.transfers.payload.inside), last_row.eq(self.transfers.payload.last_row)]
         with m.Elif((step & (sector.end | (sector.packet_end & self.stop))) | leaves):
-            m.d.sync += walking.eq(0)
+            m.d.sync += self.walking.eq(0)
         return m
 
     def _load(self, m: Module, walk: data.View, geometry: data.View, label: data.View) -> None:
@@ -101,7 +111,7 @@ class Walker(wiring.Component):
             walk.place.eq(0),
             walk.sectors_left.eq(shape.row_sectors),
             walk.row_va.eq(transfer.va),
-            walk.rows_left.eq(self._rows(shape, transfer.tile)),
+            walk.rows_left.eq(rows_of(shape, transfer.tile)),
             walk.tile_va.eq(transfer.va),
             walk.tiles_left.eq(transfer.tiles),
             walk.tile.eq(transfer.tile),
@@ -142,7 +152,7 @@ class Walker(wiring.Component):
                         walk.va.eq(next_tile),
                         walk.row_va.eq(next_tile),
                         walk.tile_va.eq(next_tile),
-                        walk.rows_left.eq(self._rows(geometry, next_number)),
+                        walk.rows_left.eq(rows_of(geometry, next_number)),
                         walk.tiles_left.eq(walk.tiles_left - 1),
                         walk.tile.eq(next_number),
                     ]
@@ -155,8 +165,3 @@ class Walker(wiring.Component):
                     walk.place.eq(Mux(walk.va[:3] == 7, 0, walk.place + 1)),
                 ]
         return inside
-
-    @staticmethod
-    def _rows(geometry: data.View, tile: Signal) -> Mux:
-        """Rows of tile number `tile`."""
-        return Mux(geometry.ragged & (geometry.ragged_tile == tile), geometry.ragged_rows, geometry.rows)

@@ -57,6 +57,11 @@ class DmaBench:
         self.controls: dict[int, tuple[Tile, int, int]] = {}
         self.sends = random.sample(range(config.sends), config.sends)
         """The send of each range."""
+        self.lane = random.randrange(config.lanes)
+        if config.lanes > 1:
+            dut.lane.value = self.lane
+        self.more_sent = 0
+        """How often blocks without a sector in this lane count as sent, beyond once each."""
         dut.ranges.value = 0
         dut.sends.value = 0
         dut.window.value = 0
@@ -77,9 +82,13 @@ class DmaBench:
         self.open: list[SlotPacket] = []
         """Closed packets whose slots are not free again, in the order of their closing."""
         self.stall = stalls(stall)
-        self.sinks = [StreamSink(dut, f"reads__{c}", dut.clk, stalls(stall)) for c in range(config.channels)]
-        for channel in range(config.channels):
+        self.sinks = [StreamSink(dut, f"reads__{c}", dut.clk, stalls(stall)) for c in range(config.lane_channels)]
+        for channel in range(config.lane_channels):
             getattr(dut, f"returns__{channel}").value = 0
+
+    def is_here(self, va: int) -> bool:
+        """Whether a sector is in the lane of this engine."""
+        return (va >> 3) // self.config.lane_channels % self.config.lanes == self.lane
 
     def lead(self, ports: list[int]):
         """Sends leave by these ports; to be said before ranges are programmed."""
@@ -103,13 +112,13 @@ class DmaBench:
         self.dut.rst.value = 0
         cocotb.start_soon(self._count())
         observe(watch_dma, self.dut, self.config)
-        for channel in range(self.config.channels):
+        for channel in range(self.config.lane_channels):
             cocotb.start_soon(self._serve(channel))
 
     async def _count(self):
         while True:
             await ReadOnly()
-            if any(int(getattr(self.dut, f"reads__{c}__valid").value) for c in range(self.config.channels)):
+            if any(int(getattr(self.dut, f"reads__{c}__valid").value) for c in range(self.config.lane_channels)):
                 self.read_cycles.append(self.cycle)
             if int(self.dut.blocks__valid.value):
                 self.block_cycles.append(self.cycle)
@@ -133,7 +142,7 @@ class DmaBench:
     def _arrivals(self):
         """Sectors that come to their places; of the slot that is being filled, too."""
         layout = arrival_layout(self.config)
-        for channel in range(self.config.channels):
+        for channel in range(self.config.lane_channels):
             arrival = unpack(layout, int(getattr(self.dut, f"arrivals__{channel}").value))
             if arrival["valid"]:
                 place = (channel, arrival["slot"], arrival["index"])
@@ -168,9 +177,9 @@ class DmaBench:
                 assert request["tracked"] == request["first_touch"] == 0
                 assert (request["epoch"], request["mask"]) == (self.epoch, 0xFFFFFFFF)
                 va = request["va"]
-                assert (va >> 3) % self.config.channels == channel
+                assert self.is_here(va) and (va >> 3) % self.config.lane_channels == channel
                 self.reads.append(tuple(request[name] for name in ("va", "range", "wg", "wf", "traffic_class")))
-                late = LATE * self.config.channels if request["id"] == self.late else 0
+                late = LATE * self.config.lane_channels if request["id"] == self.late else 0
                 pending.append((self.cycle + random.randint(1, self.latency) + late, request["id"], va))
             due = [item for item in pending if item[0] <= self.cycle]
             if due:
@@ -237,7 +246,19 @@ class DmaBench:
         for word, value in values.items():
             await self.write(index, word, value)
 
+    def packets_of(self, tile: Tile, va: int, wf: int, bottom: int, right: int) -> list[tuple[int, list]]:
+        """The packets of a block in this lane: WF tile, and (address, mask) of each sector."""
+        packets = [
+            (tile_wf, packet)
+            for tile_wf, sectors in block_rows(tile, va, wf, bool(bottom), bool(right))
+            for packet in row_packets(sectors)
+        ]
+        return [(tile_wf, packet) for tile_wf, packet in packets if self.is_here(packet[0][0])]
+
     def block(self, index, wg, wf, va, bottom, right):
+        tile, count, _ = self.controls[index]
+        if self.config.lanes > 1 and not self.packets_of(tile, va, wf, bottom, right):
+            self.more_sent += count - 1
         self.blocks.queue.append(
             pack(self.messages.ready_block, range=index, wg=wg, wf=wf, va=va, bottom=bottom, right=right)
         )
@@ -246,7 +267,11 @@ class DmaBench:
         for _ in range(limit):
             await RisingEdge(self.dut.clk)
             await ReadOnly()
-            if not self.blocks.queue and int(self.dut.idle.value) and int(self.dut.sent_blocks.value) == blocks:
+            if (
+                not self.blocks.queue
+                and int(self.dut.idle.value)
+                and int(self.dut.sent_blocks.value) == blocks + self.more_sent
+            ):
                 await RisingEdge(self.dut.clk)
                 await RisingEdge(self.dut.clk)
                 return
@@ -258,11 +283,7 @@ class DmaBench:
         expected_reads: Counter[tuple[int, ...]] = Counter()
         for index, wg, wf, va, bottom, right in expected_blocks:
             tile, count, traffic_class = self.controls[index]
-            expected = [
-                (tile_wf, packet)
-                for tile_wf, sectors in block_rows(tile, va, wf, bottom, right)
-                for packet in row_packets(sectors)
-            ]
+            expected = self.packets_of(tile, va, wf, bottom, right)
             for place, (tile_wf, packet) in enumerate(expected):
                 expected_reads.update((address, index, wg, tile_wf, traffic_class) for address, _ in packet)
                 sent = packets[self.ports[self.sends[index]]].pop(0)

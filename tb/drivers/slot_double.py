@@ -17,7 +17,7 @@ def closing_layout(parameters: LinkParameters) -> data.StructLayout:
     return data.StructLayout(
         {
             "valid": unsigned(1),
-            "bank": unsigned(max(1, parameters.channel_bits)),
+            "bank": unsigned(max(1, parameters.lane_channel_bits)),
             "slot": unsigned(parameters.slot_bits),
             "packet": packet_layout(parameters),
         }
@@ -64,7 +64,7 @@ class EngineWithSlots(wiring.Component):
             closed.slot.eq(slots.slot),
             closed.packet.eq(slots.packet),
         ]
-        for bank in range(self._parameters.channels):
+        for bank in range(self._parameters.lane_channels):
             m.submodules[f"free_{bank}"] = free = FreeList(self._parameters.dma_packets)
             m.d.comb += [
                 free.take.eq(slots.close & (slots.bank == bank)),

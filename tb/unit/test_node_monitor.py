@@ -1,5 +1,6 @@
 """A node's epoch from arming to done, and its trigger latency, against models of a few lines, cycle by cycle."""
 
+import os
 import random
 
 import cocotb
@@ -18,8 +19,9 @@ RANGES = preset("paper").ranges
 FULL = 0xFFFF
 INPUTS = (
     *("ranges", "arm", "disarm", "number", "drained", "cleared"),
-    *("range_done", "sent_blocks", "expected_blocks", "idle"),
+    *("range_done", "expected_blocks", "idle"),
 )
+FOUR_LANES = preset("quad", lanes=4)
 
 
 async def program(dut, index, word, value):
@@ -36,10 +38,16 @@ def tell(dut, **values):
         getattr(dut, name).value = value
 
 
+def sent_in(lanes):
+    """Names of the inputs that say what each lane has sent."""
+    return [f"sent_blocks__{lane}" for lane in range(lanes)]
+
+
 @cocotb.test()
 async def epochs(dut):
-    """Random epochs: armed once drained and cleared, done exactly when everything is."""
-    await start(dut, INPUTS)
+    """Random epochs: armed once drained and cleared, done exactly when everything is, in every lane."""
+    sent_blocks = sent_in(int(os.environ.get("LANES", "1")))
+    await start(dut, (*INPUTS, *sent_blocks))
     number = 0
     for _ in range(30):
         totals = {index: random.choice([0, random.randrange(1, 1 << 16)]) for index in range(RANGES)}
@@ -53,7 +61,7 @@ async def epochs(dut):
         blocks = random.randrange(1 << 20)
         before, number = number, random.randrange(1, 256)
         drained = random.random() < 0.5
-        tell(dut, arm=1, range_done=0, sent_blocks=0, expected_blocks=blocks, idle=1, cleared=1)
+        tell(dut, arm=1, range_done=0, expected_blocks=blocks, idle=1, cleared=1, **dict.fromkeys(sent_blocks, 0))
         tell(dut, number=number, drained=drained)
         await RisingEdge(dut.clk)
         tell(dut, arm=0, number=random.randrange(256))
@@ -78,11 +86,13 @@ async def epochs(dut):
         was_done = 0
         for step in range(40):
             ranges = random.choice([needed, needed | random.getrandbits(RANGES), random.getrandbits(RANGES)])
-            sent = random.choice([blocks, blocks, blocks ^ 1 << random.randrange(20)])
+            sent = dict.fromkeys(sent_blocks, blocks)
+            if random.random() < 0.33:
+                sent[random.choice(sent_blocks)] ^= 1 << random.randrange(20)
             idle = step == 39 or random.random() < 0.6
-            tell(dut, range_done=ranges, sent_blocks=sent, idle=idle)
+            tell(dut, range_done=ranges, idle=idle, **sent)
             await ReadOnly()
-            finished = ranges & needed == needed and sent == blocks and idle
+            finished = ranges & needed == needed and set(sent.values()) == {blocks} and idle
             assert (int(dut.armed.value), int(dut.arming.value)) == (1, 0)
             assert int(dut.epoch.value) == number
             assert int(dut.done.value) == was_done
@@ -103,7 +113,7 @@ async def epochs(dut):
 async def commands_at_any_time(dut):
     """`arm` and `disarm` in any cycle, both at once included: the last of them counts, with the number that came with
     it; a clear only when drained after the last epoch ended, armed only when swept after that."""
-    await start(dut, INPUTS)
+    await start(dut, (*INPUTS, *sent_in(1)))
     armed, current = False, 0
     wanted: int | None = None
     clears = swept = was_drained = may_arm = False
@@ -182,6 +192,24 @@ class Rash(CollectiveState):
 @pytest.mark.parametrize("case", ["epochs", "commands_at_any_time"])
 def test_epochs(case):
     simulate(CollectiveState(preset("paper")), "collective_state", __name__, case)
+
+
+def test_every_lane_has_to_send():
+    simulate(CollectiveState(FOUR_LANES), "collective_state", __name__, "epochs", environment={"LANES": "4"})
+
+
+class AsksOneLane(CollectiveState):
+    """Takes what the first lane has sent for all of it."""
+
+    def elaborate(self, platform: object) -> Module:
+        self.sent_blocks = [self.sent_blocks[0]]
+        return super().elaborate(platform)
+
+
+def test_a_lane_that_is_not_asked_is_noticed():
+    state = AsksOneLane(FOUR_LANES)
+    with pytest.raises(SimulationError):
+        simulate(state, "hasty_state", __name__, "epochs", environment={"LANES": "4"})
 
 
 @pytest.mark.parametrize("case", ["epochs", "commands_at_any_time"])
