@@ -255,10 +255,17 @@ class DmaBench:
         ]
         return [(tile_wf, packet) for tile_wf, packet in packets if self.is_here(packet[0][0])]
 
-    def block(self, index, wg, wf, va, bottom, right):
+    def _counts(self, index, wg, wf, va, bottom, right) -> int:
+        """How often a block counts as sent beyond once, because nothing of it is in this lane."""
         tile, count, _ = self.controls[index]
-        if self.config.lanes > 1 and not self.packets_of(tile, va, wf, bottom, right):
-            self.more_sent += count - 1
+        return 0 if self.packets_of(tile, va, wf, bottom, right) else count - 1
+
+    def recount(self, blocks):
+        """Of all blocks so far only these count as sent."""
+        self.more_sent = sum(self._counts(*block) for block in blocks)
+
+    def block(self, index, wg, wf, va, bottom, right):
+        self.more_sent += self._counts(index, wg, wf, va, bottom, right)
         self.blocks.queue.append(
             pack(self.messages.ready_block, range=index, wg=wg, wf=wf, va=va, bottom=bottom, right=right)
         )

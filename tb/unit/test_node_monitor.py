@@ -8,7 +8,7 @@ import pytest
 from amaranth import Const, Module
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
-from hw.config import preset
+from hw.config import Configuration, preset
 from hw.node_monitor import CollectiveState, TriggerLatency
 from hw.range_table import RangeWrite, Word
 from sim.errors import SimulationError
@@ -199,11 +199,11 @@ def test_every_lane_has_to_send():
 
 
 class AsksOneLane(CollectiveState):
-    """Takes what the first lane has sent for all of it."""
+    """Takes what the first lane has sent for what all have."""
 
-    def elaborate(self, platform: object) -> Module:
-        self.sent_blocks = [self.sent_blocks[0]]
-        return super().elaborate(platform)
+    def __init__(self, config: Configuration):
+        super().__init__(config)
+        self.sent_blocks = [self.sent_blocks[0]] * config.lanes
 
 
 def test_a_lane_that_is_not_asked_is_noticed():

@@ -193,6 +193,7 @@ async def a_walk_ends_with_its_epoch(dut):
         # What was offered stays offered in this bench: it is the new epoch's first block.
         queued = [unpack(bench.messages.ready_block, bits) for bits in bench.blocks.queue]
         blocks = [tuple(block[name] for name in ("range", "wg", "wf", "va", "bottom", "right")) for block in queued]
+        bench.recount(blocks)
         for _ in range(3):
             blocks.append((random.randrange(config.ranges), random.getrandbits(16), 0, random.getrandbits(40), 0, 0))
             bench.block(*blocks[-1])
