@@ -102,7 +102,7 @@ BLOCKS = {
         ),
         Block("doorbell", _in("tracker", "doorbell"), Doorbell, exported=True),
         Block("spill_port", _in("tracker", "crossbar", "spill"), SpillPort, exported=True),
-        Block("dma_engine", _in("dma", "engine", "packet_reader", "walker"), DmaEngine, exported=True),
+        Block("dma_engine", _in("dma", "engine", "lane_walker", "packet_reader", "walker"), DmaEngine, exported=True),
         Block("store_packetizer", _in("link", "packetizer"), StorePacketizer, exported=True),
         Block(
             "link_lane",
@@ -127,10 +127,18 @@ BLOCKS = {
         ),
         Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),
         Block("memory_clear", ("memory_clear.py",), MemoryClear, part_of="node"),
-        Block("stream_arbiter", _in("primitives", "round_robin", "stream_arbiter"), part_of="node", synthesized=False),
+        Block(
+            "stream_arbiter",
+            _in("primitives", "round_robin", "stream_arbiter", "stream_fork"),
+            part_of="node",
+            synthesized=False,
+        ),
         Block(
             "node",
-            ("abort.py", "drain_bound.py", "messages.py", "node.py", "node_monitor.py", "primitives/clock_enable.py"),
+            (
+                *("abort.py", "drain_bound.py", "memory_lane.py", "messages.py", "node.py", "node_monitor.py"),
+                "primitives/clock_enable.py",
+            ),
             Node,
             exported=True,
         ),

@@ -60,7 +60,7 @@ class LaneWalker(wiring.Component):
             }
         )
 
-    def _packet_layout(self) -> data.StructLayout:
+    def packet_layout(self) -> data.StructLayout:
         """A packet from its sector at `va` on, the one of number `place`, with `more` behind it; `row_end`: the last
         one ends its row."""
         messages = Messages(self._config)
@@ -83,7 +83,7 @@ class LaneWalker(wiring.Component):
         scanning = Signal()
         cut = Signal()
         """The transfer ends without its last sector."""
-        packet, coming = Signal(self._packet_layout()), Signal(self._packet_layout())
+        packet, coming = Signal(self.packet_layout()), Signal(self.packet_layout())
         packet_valid, coming_valid = Signal(), Signal()
         sector = self.sectors.payload
         load, step, moves, last = Signal(), Signal(), Signal(), Signal()
@@ -124,9 +124,9 @@ class LaneWalker(wiring.Component):
             self.next_va.eq(walk.va),
             self.next_tile.eq(walk.tile),
         ]
-        leaves = Signal()
-        m.d.comb += leaves.eq(passes & row_over & ~ends & ~inside & ~self.stop)
-        m.d.sync += self.leaves.eq(leaves)
+        crosses = Signal()
+        m.d.comb += crosses.eq(passes & row_over & ~ends & ~inside & ~self.stop)
+        m.d.sync += self.leaves.eq(crosses)
         with m.If(load):
             self._load(m, walk, geometry, label)
             m.d.sync += [
@@ -135,11 +135,11 @@ class LaneWalker(wiring.Component):
                 some.eq(0),
                 cut.eq(0),
             ]
-        with m.Elif(over | leaves | self.stop):
+        with m.Elif(over | crosses | self.stop):
             m.d.sync += scanning.eq(0)
         with m.If(passes & found_valid):
             m.d.sync += some.eq(1)
-        with m.If(leaves | (self.stop & (scanning | coming_valid))):
+        with m.If(crosses | (self.stop & (scanning | coming_valid))):
             m.d.sync += cut.eq(1)
 
         with m.If(passes & found_valid):
@@ -179,7 +179,7 @@ class LaneWalker(wiring.Component):
         row is behind it, and how many sectors are."""
         low = _PLACE_BITS + self._config.lane_channel_bits
         high = low + self._config.lane_bits
-        found = Signal(self._packet_layout())
+        found = Signal(self.packet_layout())
         found_valid, row_over = Signal(), Signal()
         way = Signal(high)
         """Sectors from the walk to the lane."""

@@ -6,6 +6,7 @@ from .places import FreeList, Room
 from .queue import Queue
 from .round_robin import next_in_turn
 from .stream_arbiter import StreamArbiter
+from .stream_fork import StreamFork
 
 __all__ = [
     "ClockEnable",
@@ -14,6 +15,7 @@ __all__ = [
     "Queue",
     "Room",
     "StreamArbiter",
+    "StreamFork",
     "next_in_turn",
     "sleeping_submodule",
 ]

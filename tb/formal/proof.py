@@ -80,6 +80,7 @@ MODULES = (
     "doorbell",
     "refresh",
     "epochs",
+    "lanes",
     "isolation",
     "tracker_clear",
     "link_slots",
