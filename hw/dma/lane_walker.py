@@ -83,10 +83,15 @@ class LaneWalker(wiring.Component):
         scanning = Signal()
         cut = Signal()
         """The transfer ends without its last sector."""
-        packet, coming = Signal(self.packet_layout()), Signal(self.packet_layout())
-        packet_valid, coming_valid = Signal(), Signal()
+        packet = Signal(self.packet_layout())
+        coming = Signal(self.packet_layout())
+        packet_valid = Signal()
+        coming_valid = Signal()
         sector = self.sectors.payload
-        load, step, moves, last = Signal(), Signal(), Signal(), Signal()
+        load = Signal()
+        step = Signal()
+        moves = Signal()
+        last = Signal()
         m.d.comb += [
             self.label.eq(label),
             self.walking.eq(scanning | coming_valid | packet_valid),
@@ -180,7 +185,8 @@ class LaneWalker(wiring.Component):
         low = _PLACE_BITS + self._config.lane_channel_bits
         high = low + self._config.lane_bits
         found = Signal(self.packet_layout())
-        found_valid, row_over = Signal(), Signal()
+        found_valid = Signal()
+        row_over = Signal()
         way = Signal(high)
         """Sectors from the walk to the lane."""
         rest = Signal(signed(ROW_SECTORS_BITS + 2))
@@ -217,10 +223,12 @@ class LaneWalker(wiring.Component):
         """With `passes`, stand behind the packet found, or on the next row. Returns whether that begins at `last_row`
         or before; `ends`: there is none."""
         va_bits = self._config.va_sector_bits
-        next_row, next_tile = Signal(va_bits), Signal(va_bits)
+        next_row = Signal(va_bits)
+        next_tile = Signal(va_bits)
         next_number = Signal(TILES_BITS)
         room = signed(va_bits + 2)
-        row_room, tile_room = Signal(room), Signal(room)
+        row_room = Signal(room)
+        tile_room = Signal(room)
         inside = Signal()
         tile_end = Signal()
         m.d.comb += [

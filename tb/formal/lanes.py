@@ -74,7 +74,9 @@ def lane_ends_a_transfer_once(b: Bench) -> None:
     step = dut.sectors.valid & dut.sectors.ready
     ended = Signal()
     m.d.comb += ended.eq((step & sector.end) | dut.absent)
-    ends, gone, inside = Signal(2), Signal(), Signal()
+    ends = Signal(2)
+    gone = Signal()
+    inside = Signal()
     """How often the transfer has ended; whether it was stopped or has left its range; it is walked at all."""
     with m.If(load):
         m.d.sync += [ends.eq(0), gone.eq(0), inside.eq(dut.transfers.payload.inside)]
