@@ -4,6 +4,7 @@ from enum import Enum
 
 from amaranth.lib import data
 
+from hw.geometry import INTERLEAVE_SECTORS
 from hw.link.parameters import LinkParameters
 from hw.messages import Access, AluOperation, DataType, Mapping, TrafficClass
 from hw.range_table import Blocks, Control, Grouping, Ragged, RowBytes, Rows, Word, Workgroups
@@ -128,13 +129,20 @@ def send_words(
     """Every word of a send to rank `peer`, to which link port `port` leads.
 
     `offset` (in sectors) leads from an address here to the peer's, `wg_offset` from a tile's number here to its number
-    there; both may be negative. Raises :class:`DriverError` naming the field that does not fit.
+    there; both may be negative. Raises :class:`DriverError` naming the field that does not fit: so does an offset to a
+    sector of another lane, in a node of several.
     """
     highest = (1 << config.va_sector_bits) - 1
     numbers = 1 << min(config.wg_bits, WG_OFFSET_BITS)
     between("port", port, 0, config.links - 1)
     between("offset", offset, -highest, highest)
     between("wg_offset", wg_offset, 1 - numbers, numbers - 1)
+    turn = INTERLEAVE_SECTORS * config.channels
+    if config.lanes > 1 and offset % turn:
+        raise DriverError(
+            f"the offset of a send must be a multiple of {turn} sectors, so that it ends in the lane in which it "
+            f"begins (channels={config.channels}, lanes={config.lanes}); got {offset}"
+        )
     moved = offset & highest
     return {
         SendWord.CONTROL: pack(

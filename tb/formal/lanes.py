@@ -97,7 +97,7 @@ def lane_ends_a_transfer_once(b: Bench) -> None:
     b.invariant(implies(coming_valid | packet_valid, some))
     b.invariant(implies(scanning & some, coming_valid | packet_valid))
     b.invariant(implies(cut & inside, gone))
-    b.invariant(implies(cut, ~scanning & ~coming_valid))
+    b.invariant(implies(cut, ~scanning))
     for valid, item in ((coming_valid, coming), (packet_valid, packet)):
         b.invariant(implies(valid, in_lane(config, lane, item.va)))
         b.invariant(implies(valid, item.va[:3] + item.more <= 7))

@@ -1,0 +1,74 @@
+"""Rings of nodes whose memory side stands in lanes: as exact as those of one lane, in every bit and every counter."""
+
+from typing import Any
+
+import pytest
+
+from hw.config import ConfigurationError, preset
+from hw.send_table import OffsetHigh, SendWord
+from sim.errors import UsageError
+from sim.experiments.catalogue import shape
+from sim.experiments.experiment import run_experiment
+from sim.experiments.hardware import configuration
+from sim.experiments.regression import quiet
+from sim.experiments.spec import Spec
+from sim.host.limits import DriverError
+from sim.host.range_entries import send_words
+from tb.drivers.payload import unpack
+
+
+def ring(lanes: int, **fields: Any) -> Spec:
+    """A ring of nodes with four channels in `lanes` lanes: tiles ragged in both directions, one WF tile to a block,
+    so that some blocks have no sector in a lane."""
+    usual = {"gpus": 3, "shape": (3 * 45, 200, 0), "tile": (16, 64), "wfs": 8, "dma_block": 1, "alone": False}
+    return shape(preset="quad", settings=(("lanes", lanes),), **{**usual, **fields})
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_rings_of_lanes(lanes: int) -> None:
+    with quiet():
+        result = run_experiment(ring(lanes))
+    assert result["errors"] == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stalls": 30, "direction": "ccw"},
+        {"dtype": "fp32", "initial": "zeroing", "wfs": 2, "dma_block": 2},
+        {"gpus": 4, "shape": (4 * 32, 96, 64), "tile": (32, 32), "wfs": 4, "dma_block": 4, "bit_errors": 1e-6},
+    ],
+)
+def test_rings_of_four_lanes_in_other_ways(fields: dict[str, Any]) -> None:
+    with quiet():
+        result = run_experiment(ring(4, **fields))
+    assert result["errors"] == []
+
+
+def test_lanes_divide_the_channels() -> None:
+    with pytest.raises(ConfigurationError, match=r"lanes must divide channels \(2\); got 4"):
+        preset("paper", channels=2, lanes=4)
+    with pytest.raises(UsageError, match="lanes must be one of 1, 2, 4, 8, 16, 32; got 3"):
+        configuration("quad", {"lanes": 3})
+
+
+def test_a_link_is_as_fast_as_its_lanes() -> None:
+    with pytest.raises(ConfigurationError, match="at most 256 GB/s with 4 channels"):
+        preset("quad", link_bandwidth=300.0)
+    assert preset("quad", lanes=2, link_bandwidth=300.0).lane_bytes_per_cycle == 300 * 4 / 32 / 2
+    with pytest.raises(ConfigurationError, match="at most 512 GB/s with 4 channels in 2 lanes"):
+        preset("quad", lanes=2, link_bandwidth=600.0)
+
+
+def test_a_send_stays_in_its_lane() -> None:
+    """Sends by whole turns of the interleave, both ways; all others are refused, with the turn."""
+    config = preset("quad", lanes=2)
+    for offset in (0, 32, -32, 320):
+        words = send_words(config, peer=1, offset=offset)
+        high = unpack(OffsetHigh, words[SendWord.OFFSET_HIGH])["offset"]
+        moved = offset % (1 << config.va_sector_bits)
+        assert (words[SendWord.OFFSET_LOW], high) == (moved & 0xFFFF_FFFF, moved >> 32)
+    for offset in (8, 16, 33, -8):
+        with pytest.raises(DriverError, match=rf"multiple of 32 sectors.*lanes=2\); got {offset}"):
+            send_words(config, peer=1, offset=offset)
+    send_words(preset("quad"), peer=1, offset=8)
