@@ -49,7 +49,7 @@ def space() -> Space:
     ]
     state = {
         MEMORY: [Variable(f"{NODE}.tracker.bank_0.storage.entries", 40, 16)],
-        CONTROL: [Variable(f"{NODE}.state.armed", 1, 1), Variable(f"{NODE}.dma.walk", 90, 1)],
+        CONTROL: [Variable(f"{NODE}.state.armed", 1, 1), Variable(f"{NODE}.lane_0.dma.walk", 90, 1)],
         DATA: [Variable(f"{NODE}.links.egress.held", 308, 1)],
         CSR: [Variable(f"{NODE}.registers.watchdog", 32, 1)],
     }
@@ -112,9 +112,9 @@ def test_sample_sizes() -> None:
     ("name", "bits", "words", "block", "kind"),
     [
         (f"{NODE}.tracker.bank_0.storage.entries", 40, 16, "tracker", MEMORY),
-        (f"{NODE}.controller_0.dram_queue.valid", 8, 1, "controller", CONTROL),
+        (f"{NODE}.lane_0.controller_0.dram_queue.valid", 8, 1, "controller", CONTROL),
         (f"{NODE}.drained", 1, 1, "node", CONTROL),
-        (f"{NODE}.links.egress.buffer_0.held_0", 308, 1, "links", DATA),
+        (f"{NODE}.lane_3.links.egress.buffer_0.held_0", 308, 1, "links", DATA),
         ("gpu_shell.gpu.hbm_0.unit_2.alu.add.next_format", 3, 1, "near_bank", DATA),
         ("gpu_shell.gpu.hbm_0.unit_2.flight_1", 3, 1, "near_bank", CONTROL),
         (f"{NODE}.registers.watchdog", 32, 1, "registers", CSR),
@@ -221,7 +221,7 @@ def made(name: str, text: str, block: str = "", **fields: int) -> Finished:
 
 
 def test_a_summary_counts_by_class_and_block_and_names_the_worst() -> None:
-    armed, walk = f"{NODE}.state.armed", f"{NODE}.dma.walk"
+    armed, walk = f"{NODE}.state.armed", f"{NODE}.lane_0.dma.walk"
     results = [
         made(CONTROL, f"200 flip 0 {armed} 0 0", "state", wrong_sectors=1),
         made(CONTROL, f"201 flip 0 {armed} 0 0", "state", finished=0),
