@@ -82,7 +82,7 @@ BLOCKS = {
         ),
         Block("alu", _in("near_bank", "alu", "float_add"), lambda config: Alu(), "near_bank"),
         Block("near_bank", _in("near_bank", "bank_group"), BankGroupUnit, exported=True),
-        Block("coalescer", _in("tracker", "coalescer"), part_of="tracker", synthesized=False),
+        Block("coalescer", _in("tracker", "coalescer", "merging"), part_of="tracker", synthesized=False),
         Block("trigger_table", _in("tracker", "ready_queue", "trigger_table"), part_of="tracker", synthesized=False),
         Block(
             "tracker",

@@ -97,6 +97,9 @@ class Configuration(
 PRESETS: dict[str, Configuration] = {
     "paper": Configuration(name="paper"),
     "quad": Configuration(name="quad", channels=4, link_receive_packets=128),
+    "gpu": Configuration(
+        name="gpu", channels=32, lanes=8, link_receive_packets=128, tracker_banks=8, commit_merge_depth=4
+    ),
     "wide": Configuration(name="wide", gpus=16, ranges=32, trigger_blocks=16384),
     "tiny": Configuration(
         name="tiny",
@@ -114,8 +117,8 @@ PRESETS: dict[str, Configuration] = {
         tracker_mshrs=1,
     ),
 }
-"""Named configurations: `paper` is one channel slice of the paper's GPU, `quad` four channels, `wide` for up to 32
-GPUs, `tiny` has every buffer at one entry (the deadlock test)."""
+"""Named configurations: `paper` is one channel slice of the paper's GPU, `quad` four channels, `gpu` all 32 of
+them in lanes of four, `wide` for up to 32 GPUs, `tiny` has every buffer at one entry (the deadlock test)."""
 
 
 def preset(name: str, **changes: Any) -> Configuration:

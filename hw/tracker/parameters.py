@@ -14,12 +14,15 @@ class TrackerParameters(ChannelParameters, BackingStoreParameters):
     """Of the Tracker: `channels` ports for commits; `tracker_sets` x `tracker_ways` counters and `trigger_blocks`
     entries of the trigger table, spread over `tracker_banks`; `tracker_mshrs` counters of a bank on their way back
     from the backing store at once. Without `tracker_tags` the Tracker is a table with a place for every {wg, wf}, of
-    `tracker_sets` WGs and all WFs."""
+    `tracker_sets` WGs and all WFs. With `commit_merge_depth` what channels commit for one WF tile is added up on its
+    way to the banks, in queues of so many messages (:mod:`hw.tracker.merging`); 0: only while it waits.
+    """
 
     tracker_sets: int = one_of(256, *POWERS_OF_TWO[2:13])
     tracker_ways: int = one_of(8, 1, 2, 4, 8, 16)
     tracker_banks: int = one_of(1, 1, 2, 4, 8)
     tracker_mshrs: int = one_of(8, 1, 2, 4, 8, 16)
+    commit_merge_depth: int = one_of(0, 0, 2, 4, 8)
     trigger_blocks: int = one_of(4096, *POWERS_OF_TWO[4:17])
     tracker_tags: bool = True
 

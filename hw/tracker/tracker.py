@@ -16,6 +16,7 @@ from .bank import TrackerBank
 from .coalescer import Coalescer
 from .crossbar import Crossbar
 from .events import TrackerEvents
+from .merging import MergeQueue, MergingCrossbar
 from .parameters import TrackerParameters
 from .tile_geometry import bank_bits
 
@@ -78,13 +79,14 @@ class Tracker(wiring.Component):
     channel; `doorbell`, more of them, of tiles of their own; `blocks` to the DMA engine, `launches` to the GPU; `done`,
     bit per range: all its WF_TOTAL WF tiles are complete. `waiting`: a commit of a channel is offered, or was taken and
     has not reached its bank. Blocks and launches that were offered when clearing starts are withdrawn.
-    `spill_requests`, `spill_response`: overflow to memory. `faults`: TILE, EPOCH, PAST_THRESHOLD, and
-    LEFT_OVER once for a clear that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does
-    not say), commits merged while they waited are refused together, and what a bank refuses while its last fault still
-    waits leaves no record. `events`: see TrackerEvents, one cycle late;
-    an access gathered in a MSHR is neither hit nor allocation, a fill that stays is an allocation. Latency of
-    an idle Tracker: commit in cycle c, block offered in cycle c + 7. One commit a cycle and bank, if `tracker_mshrs`
-    and `spill_queue_depth` are at least 6 (room for the pipeline); with both at 1, one in 6 cycles.
+    `spill_requests`, `spill_response`: overflow to memory. `faults`: TILE, EPOCH, PAST_THRESHOLD, and LEFT_OVER once
+    for a clear that dropped counters or ready blocks; `access` is UPDATE in all of them (a commit does not say),
+    commits merged while they waited are refused together, and what a bank refuses while its last fault still waits
+    leaves no record. `events`: see TrackerEvents, one cycle late; an access gathered in a MSHR is neither hit nor
+    allocation, a fill that stays is an allocation. Latency of an idle Tracker: commit in cycle c, block offered in
+    cycle c + 7, later by the latency of :class:`hw.tracker.merging.MergingCrossbar` and 1 with `commit_merge_depth`.
+    One commit a cycle and bank, if `tracker_mshrs` and `spill_queue_depth` are at least 6 (room for the pipeline); with
+    both at 1, one in 6 cycles.
     """
 
     def __init__(self, config: TrackerParameters):
@@ -114,17 +116,23 @@ class Tracker(wiring.Component):
         config = self._config
         messages = Messages(config)
         count = config.tracker_banks
-        m.submodules.crossbar = crossbar = Crossbar(config, config.channels + 1)
+        depth = config.commit_merge_depth
+        m.submodules.crossbar = crossbar = (MergingCrossbar if depth else Crossbar)(config, config.channels + 1)
         coalescers = []
         for channel in range(config.channels):
-            coalescer = Coalescer(config)
+            coalescer = MergeQueue(config, depth) if depth else Coalescer(config)
             m.submodules[f"coalescer_{channel}"] = coalescer
             coalescers.append(coalescer)
             wiring.connect(m, wiring.flipped(self.commits[channel]), coalescer.commits)
             wiring.connect(m, coalescer.messages, crossbar.inputs[channel])
 
         wiring.connect(m, wiring.flipped(self.doorbell), crossbar.inputs[config.channels])
-        m.d.comb += self.waiting.eq(Cat(coalescer.messages.valid for coalescer in coalescers).any())
+        m.d.comb += self.waiting.eq(
+            Cat(
+                *(coalescer.messages.valid for coalescer in coalescers),
+                *((crossbar.holding, *(port.valid for port in self.commits)) if depth else ()),
+            ).any()
+        )
 
         banks = []
         for number in range(count):

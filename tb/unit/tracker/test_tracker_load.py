@@ -1,0 +1,94 @@
+"""Tracking throttles nothing: 32 channels commit a sector a cycle each, and the Tracker takes them all."""
+
+import os
+from dataclasses import replace
+
+import cocotb
+import pytest
+from cocotb.triggers import RisingEdge
+
+from hw.config import preset
+from hw.range_table import RangeWrite
+from sim.errors import SimulationError
+from tb.drivers.clock import start
+from tb.drivers.commit_load import Load, TrackerUnderLoad
+from tb.drivers.payload import pack
+from tb.drivers.tracker_bench import words
+from tb.golden.tracker import TiledRange
+from tb.runner import simulate
+
+CYCLES = 10_000
+LEAST = CYCLES * 0.001
+"""Cycles in which something may be held back."""
+GPU = preset("gpu")
+
+
+def gemm(rows: int, columns: int, at_once: int) -> Load:
+    """FP16 in tiles of 128 x 128, rows one after the other in whole sectors."""
+    area = TiledRange(
+        index=0,
+        first_wg=0,
+        rows=rows,
+        columns=columns,
+        tile_rows=128,
+        tile_columns=128,
+        wfs=8,
+        block_wfs=8,
+        updates=1,
+        dma=True,
+        launch=False,
+    )
+    return Load(area, columns * 2 // 32, at_once)
+
+
+LOADS = {
+    "t-nlg-80": gemm(1280, 4256, 80),
+    "t-nlg-8": gemm(1280, 4256, 8),
+    "mega-gpt-2-80": gemm(1792, 3072, 80),
+    "gpt-3-80": gemm(512, 12288, 80),
+}
+"""Chunks of the paper's layers, written by as many workgroups at once as it has compute units, or by a tenth."""
+
+
+@cocotb.test()
+async def all_channels_commit_in_every_cycle(dut):
+    await start(dut, ("ranges", "go"))
+    while not int(dut.cleared.value):
+        await RisingEdge(dut.clk)
+    load = LOADS[os.environ["LOAD"]]
+    for word, value in words(load.area).items():
+        dut.ranges.value = pack(RangeWrite, valid=1, index=0, word=word.value, data=value)
+        await RisingEdge(dut.clk)
+    dut.ranges.value = 0
+    await RisingEdge(dut.clk)
+    dut.go.value = 1
+    quiet = 0
+    while quiet < 100:
+        await RisingEdge(dut.clk)
+        quiet = quiet + 1 if int(dut.over.value) else 0
+    cycles, held = int(dut.cycles.value), int(dut.held.value)
+    dut._log.info(f"held back in {held} of {cycles} cycles")
+    assert int(dut.triggers.value) == len(load.area.tiles())
+    assert int(dut.faults.value) == 0
+    assert int(dut.done.value) == 1
+    assert cycles >= CYCLES
+    assert held < LEAST, f"held back in {held} of {cycles} cycles"
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_tracking_throttles_nothing(name: str) -> None:
+    case = "all_channels_commit_in_every_cycle"
+    simulate(TrackerUnderLoad(GPU, LOADS[name]), "loaded_tracker", __name__, case, environment={"LOAD": name})
+
+
+def test_commits_that_are_not_merged_are_held_back() -> None:
+    """Eight banks alone do not do: all channels want the same one."""
+    plain = TrackerUnderLoad(replace(GPU, commit_merge_depth=0), LOADS["t-nlg-80"])
+    with pytest.raises(SimulationError, match="held back in"):
+        simulate(
+            plain,
+            "loaded_tracker",
+            __name__,
+            "all_channels_commit_in_every_cycle",
+            environment={"LOAD": "t-nlg-80"},
+        )
