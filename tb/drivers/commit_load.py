@@ -35,7 +35,7 @@ class Load:
         area = self.area
         height = area.tile_rows // area.wfs
         coming = iter(range(area.first_wg, area.first_wg + area.workgroups))
-        live = [[wg, 0] for wg, _ in zip(coming, range(self.at_once), strict=False)]
+        live = [[wg, 0] for _, wg in zip(range(self.at_once), coming, strict=False)]
         while live:
             for place in range(len(live) - 1, -1, -1):
                 wg, row = live[place]
