@@ -15,7 +15,8 @@ class TrackerParameters(ChannelParameters, BackingStoreParameters):
     entries of the trigger table, spread over `tracker_banks`; `tracker_mshrs` counters of a bank on their way back
     from the backing store at once. Without `tracker_tags` the Tracker is a table with a place for every {wg, wf}, of
     `tracker_sets` WGs and all WFs. With `commit_merge_depth` what channels commit for one WF tile is added up on its
-    way to the banks, in queues of so many messages (:mod:`hw.tracker.merging`); 0: only while it waits.
+    way to the banks, in queues of so many messages (:mod:`hw.tracker.merging`), twice as many in the first ones, where
+    commits come in bursts; 0: only while it waits.
     """
 
     tracker_sets: int = one_of(256, *POWERS_OF_TWO[2:13])

@@ -120,7 +120,7 @@ class Tracker(wiring.Component):
         m.submodules.crossbar = crossbar = (MergingCrossbar if depth else Crossbar)(config, config.channels + 1)
         coalescers = []
         for channel in range(config.channels):
-            coalescer = MergeQueue(config, depth) if depth else Coalescer(config)
+            coalescer = MergeQueue(config, 2 * depth) if depth else Coalescer(config)
             m.submodules[f"coalescer_{channel}"] = coalescer
             coalescers.append(coalescer)
             wiring.connect(m, wiring.flipped(self.commits[channel]), coalescer.commits)

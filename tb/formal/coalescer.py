@@ -1,11 +1,15 @@
-"""Proof of the coalescer: merging commits on their way to the Tracker neither loses nor invents a byte."""
+"""Proofs of the coalescers: merging commits on their way to the Tracker neither loses nor invents a byte."""
 
-from amaranth import Signal
+from collections.abc import Callable
+
+from amaranth import Cat, Signal
 from amaranth.lib.data import View
 
 from hw.config import Configuration
+from hw.messages import Messages
 from hw.tracker.coalescer import Coalescer
-from tb.formal.bench import Bench, implies
+from hw.tracker.merging import Merger
+from tb.formal.bench import Bench, Block, implies
 from tb.formal.proof import proof
 
 SUM_BITS = 24
@@ -71,3 +75,82 @@ def coalescer_conserves(b: Bench) -> None:
     b.invariant(implies(stalled, offered_valid & (offered.as_value() == offered_before)))
     b.cover(out & (message.bytes == 96) & b.past(b.past(waiting, "waited_1"), "waited_2"))
     b.cover(gathered_valid & (held > 32) & mine & also_mine)
+
+
+@proof(
+    block="coalescer",
+    claim="of what two streams of commits bring, for any WF tile, epoch and range: the bytes of the messages are those "
+    "of the commits taken in less those still held; a message starts at the lowest address of its commits; an offer "
+    "stays until it is taken, and whatever is held is offered",
+    scope="full size, a queue of 3; any commits",
+    bug="both stuck at 1: what comes together is added up, whatever it counts for",
+    bug_depth=8,
+    cover_depth=10,
+    depth=1,
+)
+def merger_conserves(b: Bench) -> None:
+    m = b.m
+    depth = 3
+    dut = Merger(Configuration(), depth)
+    block = b.open_block(dut, stuck={"both": 1})
+    message = dut.messages.payload
+    key = {name: b.any_const(len(message[name]), f"key_{name}") for name in ("range", "wg", "wf", "epoch")}
+    lowest = b.any_const(len(message.va), "lowest")
+
+    def ours(payload: View) -> Signal:
+        same = Signal()
+        m.d.comb += same.eq(1)
+        for name, value in key.items():
+            with m.If(payload[name] != value):
+                m.d.comb += same.eq(0)
+        return same
+
+    out = Signal()
+    m.d.comb += out.eq(dut.messages.valid & dut.messages.ready & ours(message))
+    into = []
+    for number, port in enumerate(dut.inputs):
+        taken = Signal(name=f"into_{number}")
+        m.d.comb += taken.eq(port.valid & port.ready & ours(port.payload))
+        b.assume(implies(taken, port.payload.va >= lowest))
+        into.append((taken, port.payload))
+    held = Signal(SUM_BITS)
+    """Bytes of the tile taken in and not yet passed on."""
+    m.d.sync += held.eq(held + sum(commit.bytes * taken for taken, commit in into) - message.bytes * out)
+    at_lowest = Signal()
+    """Some of them belong to the lowest address."""
+    brings = Signal()
+    m.d.comb += brings.eq(Cat(taken & (commit.va == lowest) for taken, commit in into).any())
+    several = several_at_lowest(b, block, depth, ours, lowest)
+    with m.If(brings):
+        m.d.sync += at_lowest.eq(1)
+    with m.Elif(out & (message.va == lowest) & ~several):
+        m.d.sync += at_lowest.eq(0)
+
+    b.claim(implies(out, (message.bytes <= held) & (message.va >= lowest)))
+    b.claim(implies(~dut.messages.valid, (held == 0) & ~at_lowest))
+    b.claim_offers_stay(dut.messages)
+    level = block.signal("queue.level")
+    entries = [block.view(f"queue.entry_{number}", message.shape()) for number in range(depth)]
+    mine = [(level > number) & ours(entry) for number, entry in enumerate(entries)]
+    b.invariant(level <= depth)
+    b.invariant(held == sum(entry.bytes * own for entry, own in zip(entries, mine, strict=True))[:SUM_BITS])
+    for entry, own in zip(entries, mine, strict=True):
+        b.invariant(implies(own, entry.va >= lowest))
+    b.invariant(
+        implies(at_lowest, Cat(own & (entry.va == lowest) for entry, own in zip(entries, mine, strict=True)).any())
+    )
+    b.cover(out & (message.bytes == 96))
+    b.cover((level == depth) & mine[0] & mine[2] & ~mine[1])
+
+
+def several_at_lowest(b: Bench, block: Block, depth: int, ours: Callable[[View], Signal], lowest: Signal) -> Signal:
+    """Whether a message behind the first one of the queue starts at the lowest address, too."""
+    level = block.signal("queue.level")
+    first = block.view("queue.entry_0", Messages(Configuration()).commit)
+    behind = []
+    for number in range(1, depth):
+        entry = block.view(f"queue.entry_{number}", first.shape())
+        behind.append((level > number) & ours(entry) & (entry.va == lowest))
+    found = Signal()
+    b.m.d.comb += found.eq(Cat(behind).any())
+    return found

@@ -44,10 +44,8 @@ def gemm(rows: int, columns: int, at_once: int) -> Load:
 LOADS = {
     "t-nlg-80": gemm(1280, 4256, 80),
     "t-nlg-8": gemm(1280, 4256, 8),
-    "mega-gpt-2-80": gemm(1792, 3072, 80),
-    "gpt-3-80": gemm(512, 12288, 80),
 }
-"""Chunks of the paper's layers, written by as many workgroups at once as it has compute units, or by a tenth."""
+"""A chunk of T-NLG's, written by as many workgroups at once as the paper's GPU has compute units, or by a tenth."""
 
 
 @cocotb.test()
