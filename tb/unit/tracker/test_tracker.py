@@ -290,6 +290,7 @@ CASES = {
     "small_no_stalls": {"config": SMALL, "stalls": 0, "tiles": 300, "spread": 60, "actions": ["both", "launch"]},
     "tiny": {"config": TINY, "stalls": 30, "tiles": 80, "spread": 40, "actions": ["launch", "dma"]},
     "four_banks": {"config": QUAD, "stalls": 20, "tiles": 400, "spread": 200},
+    "merging": {"config": QUAD | {"commit_merge_depth": 2}, "stalls": 20, "tiles": 400, "spread": 200},
 }
 
 
