@@ -228,7 +228,7 @@ class KeepsQuiet(Node):
 
     def elaborate(self, platform: object) -> Module:
         m = super().elaborate(platform)
-        m._named_submodules["links"][0].notice = Const(0, self._config.epoch_bits)
+        m._named_submodules["lane_0"][0].notice = Const(0, self._config.epoch_bits)
         return m
 
 

@@ -13,10 +13,11 @@ import pytest
 from amaranth import Module
 from cocotb.triggers import ClockCycles
 
-from hw import node
+from hw import memory_lane, node
 from hw.link import egress
 from hw.link.egress import Egress
 from hw.link.lane import LinkLane
+from hw.memory_lane import MemoryLane
 from hw.messages import Fault
 from hw.node import Node
 from hw.registers.map import find_register
@@ -251,8 +252,15 @@ class RungTwice(Node):
 class SameNumbers(Node):
     """A wrong node, which sends a block under the wg that it has here."""
 
+    def _lane(self) -> MemoryLane:
+        return LaneOfSameNumbers(self._config)
+
+
+class LaneOfSameNumbers(MemoryLane):
+    """The memory side of that node."""
+
     def elaborate(self, platform: object) -> Module:
-        with patch.object(node, "LinkLane", SendsSameNumbers):
+        with patch.object(memory_lane, "LinkLane", SendsSameNumbers):
             return super().elaborate(platform)
 
 
