@@ -21,8 +21,8 @@ def test_percentiles_are_numpys(tmp_path: Path) -> None:
     drawn = np.random.default_rng(7).geometric(0.01, 3001)
     files = [tmp_path / "a0.txt", tmp_path / "a1.txt", tmp_path / "missing.txt"]
     for file, part in zip(files, (drawn[:1000], drawn[1000:]), strict=False):
-        values, counts = np.unique(part, return_counts=True)
-        file.write_text("".join(f"{value} {count}\n" for value, count in zip(values, counts, strict=True)))
+        values, often = np.unique(part, return_counts=True)
+        file.write_text("".join(f"{value} {count}\n" for value, count in zip(values, often, strict=True)))
     counts = read_latencies(files)
     for percent in (0.01, 1, 50, 95, 99, 100):
         assert percentile(counts, percent) == np.percentile(drawn, percent, method="inverted_cdf")
