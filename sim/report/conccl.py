@@ -24,6 +24,9 @@ UNITS = 48
 ROW = 1024
 """Elements of a row of what is sent, which is nothing but bytes."""
 TILE = (128, ROW)
+BLOCK = 2
+"""WF tiles of a DMA block of an all-to-all, of which each goes to one peer: small ones, so that what waits in the
+buffers while the GEMM stores is for all peers alike."""
 ORDER = "columns"
 """Of the GEMM's tiles: down the columns of an eighth of its rows, so that few panels are in use at a time."""
 
@@ -94,6 +97,11 @@ def _program(operation: str, copied: bool) -> tuple[str, dict[str, Any]]:
     return ("direct-all-gather", {"lying": True}) if operation == "ag" else ("all-to-all-dma", {})
 
 
+def _block(operation: str, copied: bool) -> int:
+    """WF tiles of a DMA block, 0: all of a tile."""
+    return BLOCK if operation == "a2a" and not copied else 0
+
+
 def alone(name: str, operation: str, copied: bool) -> Spec:
     """The communication by itself, by a kernel that copies or by the memory."""
     which, choices = _program(operation, copied)
@@ -106,6 +114,7 @@ def alone(name: str, operation: str, copied: bool) -> Spec:
         machine=MACHINE,
         shape=(GEMMS[name].rows, ROW, 0),
         tile=TILE,
+        dma_block=_block(operation, copied),
         tile_order="interleaved",
         mode="mirrored",
         name=f"conccl/{name}/{operation}/{'kernel' if copied else 'memory'}",
@@ -127,6 +136,7 @@ def both(name: str, operation: str, strategy: str, mode: str = "mirrored", part:
         machine=MACHINE,
         shape=(GEMMS[name].rows // part, ROW, 0),
         tile=TILE,
+        dma_block=_block(operation, copied),
         independent=True,
         gemm_shape=(rows, columns, depth // part),
         sharing=strategy if copied else "own",

@@ -58,9 +58,18 @@ def test_a_gemm_and_what_is_sent_take_the_same_time_or_nearly() -> None:
         assert 0.4 < sent_us / machine("mi300x").gemm_us(*gemm.shape) < 2
 
 
-def test_one_build_of_the_machine_serves_all_points() -> None:
-    found = {node_of(point, program_of(point), tilings_of(point, program_of(point))) for point in conccl.points()}
-    assert len(found) == 1
+def test_two_builds_of_the_machine_serve_all_points() -> None:
+    """Small blocks take more entries of the trigger table."""
+    small, other = (
+        {
+            node_of(point, program_of(point), tilings_of(point, program_of(point))).trigger_blocks
+            for point in conccl.points()
+            if bool(point.dma_block) == few
+        }
+        for few in (True, False)
+    )
+    assert small == {4096, 8192}
+    assert other == {4096}
 
 
 @pytest.mark.parametrize("operation", conccl.OPERATIONS)
@@ -97,20 +106,28 @@ def test_a_chunk_that_lies_in_memory_is_sent_by_its_doorbell() -> None:
 def test_a_kernel_that_gathers_reads_one_chunk_for_all() -> None:
     (copy, _), (alike, _) = small("priority").kernels[0], small("priority", "ag").kernels[0]
     assert copy.reads == 8 * alike.reads
-    assert (alike.workgroups["a_sectors"] > 0).sum() == alike.count / 8
+    assert np.count_nonzero(alike.workgroups["a_sectors"]) == alike.count / 8
     with pytest.raises(ProgramError, match="with copied only"):
         program("all-to-all", 8, alike=True)
 
 
 def test_a_kernel_that_copies_stores_to_all_peers_in_turns() -> None:
     copy, gemm = small("priority").kernels[0]
-    assert copy.workgroups["port"][copy.workgroups["remote"] == 1][:7].tolist() == list(range(7))
-    assert (np.diff(gemm.workgroups["wg"][:8]) != 1).any()
+    port, remote = (np.asarray(copy.workgroups[name]) for name in ("port", "remote"))
+    wg = np.asarray(gemm.workgroups["wg"])
+    assert port[remote == 1][:7].tolist() == list(range(7))
+    assert (np.diff(wg[:8]) != 1).any()
+
+
+def test_blocks_of_an_all_to_all_are_small_where_each_has_one_receiver() -> None:
+    blocks = {point.name: point.dma_block for point in conccl.points()}
+    assert blocks["conccl/cb1/a2a/mca"] == blocks["conccl/cb1/a2a/memory"] == conccl.BLOCK
+    assert {blocks[f"conccl/cb1/{name}"] for name in ("ag/mca", "a2a/priority", "a2a/kernel", "gemm")} == {0}
 
 
 def test_a_compute_unit_copies_at_the_rate_of_the_table() -> None:
     copy, _ = small("priority").kernels[0]
-    (cycles,) = set(copy.workgroups["step_cycles"].tolist())
+    (cycles,) = set(np.asarray(copy.workgroups["step_cycles"]).tolist())
     mi300x = machine("mi300x")
     # A tile of 4 KiB in a slice of 2 of 128 channels is 256 KiB of the GPU.
     assert cycles * mi300x.cycle_ns == pytest.approx(256 * 1024 / mi300x.copy_gb_per_s, rel=0.001)
