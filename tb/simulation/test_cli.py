@@ -80,7 +80,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["run", "shape", "--gpus", "3"], "shape M must be a multiple of gpus (3), got 512"),
         (["run", "shape", "--shape", "1", "2"], "requires 3 arguments"),
         (["run", "shape", "--shape", "0", "256", "64"], "shape M must be"),
-        (["run", "shape", "--preset", "huge"], "preset must be one of paper, quad, wide, tiny; got 'huge'"),
+        (["run", "shape", "--preset", "huge"], "preset must be one of paper, quad, gpu, wide, tiny; got 'huge'"),
         (["run", "shape", "--policy", "fifo"], "policy must be one of round-robin, compute-first, mca"),
         (["run", "shape", "--threshold", "7"], "threshold must be one of 5, 10, 30, none, auto"),
         (["run", "shape", "--dtype", "fp8"], "dtype must be one of fp16, bf16, fp32, int32"),
