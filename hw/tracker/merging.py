@@ -5,7 +5,7 @@ channels at once, so all of them want the same bank. Here that helps: what meets
 """
 
 from amaranth import Array, Cat, Module, Mux, Signal
-from amaranth.hdl import Value
+from amaranth.hdl import Value, ValueLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -23,22 +23,54 @@ def may_merge(one: data.View, other: data.View) -> Value:
     return same & ~one.bytes[-1] & ~other.bytes[-1]
 
 
-def merged(m: Module, name: str, one: data.View, other: data.View) -> data.View:
-    """The one commit that two become: bytes added, lowest va."""
-    result = Signal(one.shape(), name=name)
-    m.d.comb += [
-        result.eq(one),
-        result.bytes.eq(one.bytes + other.bytes),
-        result.va.eq(Mux(other.va < one.va, other.va, one.va)),
-    ]
-    return result
+class _Places:
+    """The commits that a queue holds, the first one offered on `messages`; one that comes is appended, or takes the
+    place of the last one, with which it was merged."""
+
+    def __init__(self, m: Module, depth: int, messages: stream.Interface):
+        commit = messages.payload.shape()
+        self._m, self._depth = m, depth
+        self._entries = entries = [Signal(commit, name=f"entry_{number}") for number in range(depth)]
+        self._level = level = Signal(range(depth + 1), name="level")
+        self._pop = Signal(name="pop")
+        self.tail = Signal(commit, name="tail")
+        self.room = Signal(name="room")
+        self.mergeable = Signal(name="mergeable")
+        """The last one is not offered."""
+        m.d.comb += [
+            self.tail.eq(Array(entries)[(level - 1)[: (depth - 1).bit_length()]]),
+            self.room.eq(level != depth),
+            self.mergeable.eq(level > 1),
+            messages.valid.eq(level != 0),
+            messages.payload.eq(entries[0]),
+            self._pop.eq(messages.valid & messages.ready),
+        ]
+
+    def keep(self, push: Value, merges: Value, value: ValueLike) -> None:
+        """With `push`, keep `value`; `merges`: in the place of the last one."""
+        m, level, pop = self._m, self._level, self._pop
+        place = Signal(range(self._depth + 1), name="place")
+        m.d.comb += place.eq(level - pop - merges)
+        m.d.sync += level.eq(level + (push & ~merges) - pop)
+        for number, entry in enumerate(self._entries):
+            with m.If(push & (place == number)):
+                m.d.sync += entry.eq(value)
+            with m.Elif(pop & (number + 1 < self._depth)):
+                m.d.sync += entry.eq(self._entries[min(number + 1, self._depth - 1)])
+
+
+def _lower(m: Module, name: str, one: data.View, other: data.View) -> Signal:
+    """Whether the va of `one` is the lower one. Each such comparison takes long, so none waits for another."""
+    lower = Signal(name=name)
+    m.d.comb += lower.eq(one.va < other.va)
+    return lower
 
 
 class MergeQueue(wiring.Component):
     """Queue of commits, of which each that comes is added to the last one if it may be and that is not offered.
 
-    Ports: `commits`; `messages`, in the order of their first commits. Latency 1 cycle. Rate: one a cycle each way.
-    `commits.ready` depends on registers and the commit's payload only.
+    Ports: `commits`; `messages`, in the order of their first commits: bytes added, lowest va. Latency 1 cycle. Rate:
+    one a cycle each way. `commits.ready` depends on registers and the commit's payload only.
     """
 
     def __init__(self, config: MessageParameters, depth: int):
@@ -48,70 +80,85 @@ class MergeQueue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        entries = [Signal(self._commit, name=f"entry_{number}") for number in range(self._depth)]
-        level = Signal(range(self._depth + 1))
-        new, tail = self.commits.payload, Signal(self._commit)
+        places = _Places(m, self._depth, self.messages)
+        new, tail = self.commits.payload, places.tail
         merges = Signal()
-        push = Signal()
-        pop = Signal()
-        place = Signal(range(self._depth + 1))
-        sums = merged(m, "sums", tail, new)
+        value = Signal(self._commit)
+        lower = _lower(m, "lower", new, tail)
         m.d.comb += [
-            tail.eq(Array(entries)[(level - 1)[: (self._depth - 1).bit_length()]]),
-            merges.eq((level > 1) & may_merge(tail, new)),
-            self.commits.ready.eq((level != self._depth) | merges),
-            self.messages.valid.eq(level != 0),
-            self.messages.payload.eq(entries[0]),
-            push.eq(self.commits.valid & self.commits.ready),
-            pop.eq(self.messages.valid & self.messages.ready),
-            place.eq(level - pop - merges),
+            merges.eq(places.mergeable & may_merge(tail, new)),
+            self.commits.ready.eq(places.room | merges),
+            value.eq(new),
         ]
-        m.d.sync += level.eq(level + (push & ~merges) - pop)
-        for number, entry in enumerate(entries):
-            with m.If(push & (place == number)):
-                m.d.sync += entry.eq(Mux(merges, sums, new))
-            with m.Elif(pop & (number + 1 < self._depth)):
-                m.d.sync += entry.eq(entries[min(number + 1, self._depth - 1)])
+        with m.If(merges):
+            m.d.comb += [value.bytes.eq(tail.bytes + new.bytes), value.va.eq(Mux(lower, new.va, tail.va))]
+        places.keep(self.commits.valid & self.commits.ready, merges, value)
         return m
 
 
 class Merger(wiring.Component):
-    """Two streams of commits as one: both at once when they may be merged, else in turns, into a :class:`MergeQueue`.
+    """Two streams of commits as one: both at once when they may be merged, else in turns, into a queue that merges.
 
-    Ports: `inputs`, `messages`. Latency 1 cycle. Rate: one message a cycle.
+    Ports: `inputs`, `messages`; as of :class:`MergeQueue`. Latency 1 cycle. Rate: one message a cycle.
     """
 
     def __init__(self, config: MessageParameters, depth: int):
-        self._config = config
+        self._commit = commit = Messages(config).commit
         self._depth = depth
-        commits = stream.Signature(Messages(config).commit)
+        commits = stream.Signature(commit)
         super().__init__({"inputs": In(commits).array(2), "messages": Out(commits)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.queue = queue = MergeQueue(self._config, self._depth)
-        one, other = self.inputs
-        sums = merged(m, "sums", one.payload, other.payload)
+        places = _Places(m, self._depth, self.messages)
+        first, second = self.inputs
+        one, other, tail = first.payload, second.payload, places.tail
         both = Signal()
-        second = Signal()
-        """The turn is the second's."""
+        turn = Signal()
+        """It is the second's."""
         before = Signal()
+        one_merges = Signal()
+        other_merges = Signal()
+        all_merge = Signal()
+        merges = Signal()
         m.d.comb += [
-            both.eq(one.valid & other.valid & may_merge(one.payload, other.payload)),
-            second.eq(other.valid & (~one.valid | ~before)),
-            queue.commits.valid.eq(one.valid | other.valid),
-            one.ready.eq(queue.commits.ready & (both | ~second)),
-            other.ready.eq(queue.commits.ready & (both | second)),
+            both.eq(first.valid & second.valid & may_merge(one, other)),
+            turn.eq(second.valid & (~first.valid | ~before)),
+            one_merges.eq(places.mergeable & may_merge(tail, one)),
+            other_merges.eq(places.mergeable & may_merge(tail, other)),
+            # The sum of three is to fit as well.
+            all_merge.eq(one_merges & other_merges & ~Cat(commit.bytes[-2] for commit in (one, other, tail)).any()),
+            merges.eq(Mux(both, all_merge, Mux(turn, other_merges, one_merges))),
+            first.ready.eq((places.room | merges) & (both | ~turn)),
+            second.ready.eq((places.room | merges) & (both | turn)),
         ]
+        one_lower = _lower(m, "one_lower", one, tail)
+        other_lower = _lower(m, "other_lower", other, tail)
+        other_lowest = _lower(m, "other_lowest", other, one)
+        value = Signal(self._commit)
         with m.If(both):
-            m.d.comb += queue.commits.payload.eq(sums)
-        with m.Elif(second):
-            m.d.comb += queue.commits.payload.eq(other.payload)
+            m.d.comb += [
+                value.eq(one),
+                value.bytes.eq(one.bytes + other.bytes),
+                value.va.eq(Mux(other_lowest, other.va, one.va)),
+            ]
+            with m.If(all_merge):
+                m.d.comb += value.bytes.eq(tail.bytes + one.bytes + other.bytes)
+                with m.If(~Mux(other_lowest, other_lower, one_lower)):
+                    m.d.comb += value.va.eq(tail.va)
+        with m.Elif(turn):
+            m.d.comb += value.eq(other)
+            with m.If(other_merges):
+                m.d.comb += [value.bytes.eq(tail.bytes + other.bytes), value.va.eq(Mux(other_lower, other.va, tail.va))]
         with m.Else():
-            m.d.comb += queue.commits.payload.eq(one.payload)
-        with m.If(queue.commits.valid & queue.commits.ready):
-            m.d.sync += before.eq(second)
-        connect(m, queue.messages, flipped(self.messages))
+            m.d.comb += value.eq(one)
+            with m.If(one_merges):
+                m.d.comb += [value.bytes.eq(tail.bytes + one.bytes), value.va.eq(Mux(one_lower, one.va, tail.va))]
+        push = Signal()
+        m.d.comb += push.eq((first.valid & first.ready) | (second.valid & second.ready))
+        with m.If(push):
+            m.d.sync += before.eq(turn)
+        places.keep(push, merges, value)
         return m
 
 

@@ -129,8 +129,8 @@ def merger_conserves(b: Bench) -> None:
     b.claim(implies(out, (message.bytes <= held) & (message.va >= lowest)))
     b.claim(implies(~dut.messages.valid, (held == 0) & ~at_lowest))
     b.claim_offers_stay(dut.messages)
-    level = block.signal("queue.level")
-    entries = [block.view(f"queue.entry_{number}", message.shape()) for number in range(depth)]
+    level = block.signal("level")
+    entries = [block.view(f"entry_{number}", message.shape()) for number in range(depth)]
     mine = [(level > number) & ours(entry) for number, entry in enumerate(entries)]
     b.invariant(level <= depth)
     b.invariant(held == sum(entry.bytes * own for entry, own in zip(entries, mine, strict=True))[:SUM_BITS])
@@ -145,11 +145,11 @@ def merger_conserves(b: Bench) -> None:
 
 def several_at_lowest(b: Bench, block: Block, depth: int, ours: Callable[[View], Signal], lowest: Signal) -> Signal:
     """Whether a message behind the first one of the queue starts at the lowest address, too."""
-    level = block.signal("queue.level")
-    first = block.view("queue.entry_0", Messages(Configuration()).commit)
+    level = block.signal("level")
+    first = block.view("entry_0", Messages(Configuration()).commit)
     behind = []
     for number in range(1, depth):
-        entry = block.view(f"queue.entry_{number}", first.shape())
+        entry = block.view(f"entry_{number}", first.shape())
         behind.append((level > number) & ours(entry) & (entry.va == lowest))
     found = Signal()
     b.m.d.comb += found.eq(Cat(behind).any())
