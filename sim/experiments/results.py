@@ -85,9 +85,8 @@ FIGURES = {
     "trigger_latency": Figure(
         _CYCLES, "longest time from a block's last commit to its first DMA read; null where DMA sends none"
     ),
-    "read_latency.reads": Figure(
-        "", "reads of the compute units of all simulated GPUs; read_latency: null where none is"
-    ),
+    "read_latency": Figure("", "null where the compute units read nothing"),
+    "read_latency.reads": Figure("", "reads of the compute units of all simulated GPUs"),
     "read_latency.*": Figure(
         _CYCLES, "from a read's being taken to its data: percentiles (nearest rank), and the longest"
     ),
