@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def outcome_of(spec: Spec) -> tuple[dict[str, Any], Any]:
     samples = np.ones((3, 19), np.int64)
     alone = 5 if spec.compute == "array" else 0
     outcome = Outcome([status] * job.build.nodes, samples, True, None, alone, SECONDS, Path())
+    if spec.compute == "kernels":
+        outcome = replace(outcome, read_latencies={40: 3, 50: 1})
     checked = check(spec, work, job.build.config, outcome)
     return figures(spec, job, work, outcome), checked
 
