@@ -82,6 +82,7 @@ BLOCKS = {
         ),
         Block("alu", _in("near_bank", "alu", "float_add"), lambda config: Alu(), "near_bank"),
         Block("near_bank", _in("near_bank", "bank_group"), BankGroupUnit, exported=True),
+        Block("secded", _in("primitives", "secded"), part_of="tracker", synthesized=False),
         Block("coalescer", _in("tracker", "coalescer"), part_of="tracker", synthesized=False),
         Block("trigger_table", _in("tracker", "ready_queue", "trigger_table"), part_of="tracker", synthesized=False),
         Block(
@@ -91,6 +92,7 @@ BLOCKS = {
                 "bank",
                 "count_stage",
                 "direct_select",
+                "mender",
                 "mshr",
                 "storage",
                 "tile_geometry",
@@ -130,7 +132,15 @@ BLOCKS = {
         Block("stream_arbiter", _in("primitives", "round_robin", "stream_arbiter"), part_of="node", synthesized=False),
         Block(
             "node",
-            ("abort.py", "drain_bound.py", "messages.py", "node.py", "node_monitor.py", "primitives/clock_enable.py"),
+            (
+                "abort.py",
+                "drain_bound.py",
+                "memory_errors.py",
+                "messages.py",
+                "node.py",
+                "node_monitor.py",
+                "primitives/clock_enable.py",
+            ),
             Node,
             exported=True,
         ),

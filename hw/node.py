@@ -4,6 +4,8 @@ Ports are listed in :class:`Node`. Everything else (GPU, DRAM, links) stands on 
 Source: T3 (ASPLOS 2024) Fig 8.
 """
 
+from typing import Any
+
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -23,10 +25,12 @@ from .link.port_sender import LinkTimers
 from .memory_clear import MemoryClear
 from .memory_controller.controller import MemoryController
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
+from .memory_errors import MEMORY_COUNTERS, MemoryErrors
 from .messages import Access, Messages, TrafficClass, WindowCheck
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
+from .protection import MemoryUpset, ProtectedMemory
 from .registers.map import ADDRESS_BITS, PEERS_PER_REGISTER
 from .registers.register_file import RegisterFile
 from .tracker.doorbell import DOORBELL_COUNTERS, Doorbell
@@ -254,7 +258,10 @@ class Node(wiring.Component):
             registers.locked.eq(state.locked),
             registers.status_aborted.eq(abort.cause.as_value().any()),
             registers.interrupt_status_aborted.eq(abort.ends),
-            *(getattr(registers, f"abort_cause_{name}").eq(abort.cause[name]) for name in ("host", "watchdog", "peer")),
+            *(
+                getattr(registers, f"abort_cause_{name}").eq(abort.cause[name])
+                for name in ("host", "watchdog", "peer", "memory")
+            ),
             registers.abort_cause_epoch.eq(abort.ended),
             state.number.eq(registers.epoch),
             state.drained.eq(drained),
@@ -278,10 +285,42 @@ class Node(wiring.Component):
             Cat(registers.done_ranges_low, registers.done_ranges_high).eq(tracker.done),
             registers.interrupt_status_done.eq(state.done_rises),
         ]
-        sources = (links, tracker, doorbell, abort, dma, spill)
+        sources: list[Any] = [links, tracker, doorbell, abort, dma, spill]
+        if config.protects_memories:
+            sources.append(self._protect_memories(m, registers, abort, tracker))
         self._faults(m, registers, [*(item.faults for item in maps), *(source.faults for source in sources)])
         self._counters(m, registers, controllers, maps, tracker, dma, links, doorbell)
         return m
+
+    def _protect_memories(
+        self, m: Module, registers: RegisterFile, abort: EpochAbort, tracker: wiring.Component
+    ) -> MemoryErrors:
+        """What the protected memories report, and what they are told."""
+        kinds = (ProtectedMemory.COUNTERS, ProtectedMemory.TRIGGERS)
+        m.submodules.memory_errors = errors = MemoryErrors(self._config, [*kinds * self._config.tracker_banks])
+        upset = Signal(MemoryUpset)
+        m.d.comb += [
+            *(port.eq(report) for port, report in zip(errors.reports, tracker.memory_reports, strict=True)),
+            errors.forget.eq(registers.control_arm),
+            errors.interval.eq(registers.memory_scrub),
+            abort.lost.eq(errors.lost),
+            upset.valid.eq(registers.memory_upset_turn),
+            upset.memory.eq(registers.memory_upset_memory),
+            upset.address.eq(registers.memory_upset_address),
+            *(upset[name].eq(getattr(registers, f"memory_upset_bits_{name}")) for name in ("first", "second", "two")),
+            tracker.upset.eq(upset),
+            tracker.scrub.eq(errors.scrub),
+            registers.interrupt_status_memory.eq(errors.met),
+            *(
+                getattr(registers, f"memory_error_{name}").eq(errors.location[name])
+                for name in errors.location.shape().members
+            ),
+            *(
+                getattr(registers, f"count_{counter.name}").eq(counter.value(errors.events))
+                for counter in MEMORY_COUNTERS
+            ),
+        ]
+        return errors
 
     def _tracker(self) -> wiring.Component:
         return Tracker(self._config)

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Fault, Messages
 from ..primitives.stream_arbiter import StreamArbiter
+from ..protection import MemoryReport, MemoryUpset
 from ..range_table import RangeWrite, Word
 from .bank import TrackerBank
 from .coalescer import Coalescer
@@ -85,11 +86,17 @@ class Tracker(wiring.Component):
     an access gathered in a MSHR is neither hit nor allocation, a fill that stays is an allocation. Latency of
     an idle Tracker: commit in cycle c, block offered in cycle c + 7. One commit a cycle and bank, if `tracker_mshrs`
     and `spill_queue_depth` are at least 6 (room for the pipeline); with both at 1, one in 6 cycles.
+    With protection of memories `scrub`, `upset` and `memory_reports` of the banks, one after the other.
     """
 
     def __init__(self, config: TrackerParameters):
         self._config = config
         messages = Messages(config)
+        protected = {
+            "scrub": In(1),
+            "upset": In(MemoryUpset),
+            "memory_reports": Out(MemoryReport).array(2 * config.tracker_banks),
+        }
         super().__init__(
             {
                 "ranges": In(RangeWrite),
@@ -106,6 +113,7 @@ class Tracker(wiring.Component):
                 "spill_response": In(messages.spill_response),
                 "faults": Out(stream.Signature(messages.fault_record)),
                 "events": Out(TrackerEvents),
+                **(protected if config.protects_memories else {}),
             }
         )
 
@@ -137,6 +145,12 @@ class Tracker(wiring.Component):
                 bank.epoch.eq(self.epoch),
                 bank.clear.eq(self.clear),
             ]
+            if config.protects_memories:
+                m.d.comb += [
+                    bank.scrub.eq(self.scrub),
+                    bank.upset.eq(self.upset),
+                    *(self.memory_reports[2 * number + place].eq(bank.memory_reports[place]) for place in range(2)),
+                ]
 
         for name, payload in (
             ("blocks", messages.ready_block),
