@@ -296,8 +296,8 @@ class Node(wiring.Component):
         self, m: Module, registers: RegisterFile, abort: EpochAbort, tracker: wiring.Component
     ) -> MemoryErrors:
         """What the protected memories report, and what they are told."""
-        kinds = (ProtectedMemory.COUNTERS, ProtectedMemory.TRIGGERS)
-        m.submodules.memory_errors = errors = MemoryErrors(self._config, [*kinds * self._config.tracker_banks])
+        memories = [*ProtectedMemory] * self._config.tracker_banks
+        m.submodules.memory_errors = errors = MemoryErrors(self._config, memories)
         upset = Signal(MemoryUpset)
         m.d.comb += [
             *(port.eq(report) for port, report in zip(errors.reports, tracker.memory_reports, strict=True)),

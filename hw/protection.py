@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import Mux, Value, unsigned
 from amaranth.lib import data, enum
 
 from .parameters import Parameters, choice
@@ -31,10 +31,15 @@ class ProtectionParameters(Parameters):
 
 class ProtectedMemory(enum.Enum, shape=4):
     """Memories with check bits. Their addresses: of COUNTERS a set of the Tracker and, in the lowest 5 bits, the way,
-    or the number of ways for how many counters of the set are spilled; of TRIGGERS an entry of the trigger table."""
+    or the number of ways for how many counters of the set are spilled; of TRIGGERS an entry of the trigger table. What
+    waits as READY_BLOCKS or READY_LAUNCHES, or is SPILLED to the backing store, has only the number of the Tracker's
+    bank: a self test turns bits of what is stored there next."""
 
     COUNTERS = 0
     TRIGGERS = 1
+    READY_BLOCKS = 2
+    READY_LAUNCHES = 3
+    SPILLED = 4
 
 
 ADDRESS_BITS = 20
@@ -52,4 +57,9 @@ MemoryUpset = data.StructLayout(
     }
 )
 """For a self test: turn bit `first`, and with `two` also bit `second`, of the word at `address` of `memory`, check bits
-behind the others. `valid` is a pulse; the rest stays until the next."""
+behind the others. `valid` is a pulse, which takes back what was not done yet; the rest stays until the next."""
+
+
+def turned_bits(upset: data.View) -> Value:
+    """The bits that `upset` turns, as a mask."""
+    return (1 << upset.first) ^ Mux(upset.two, 1 << upset.second, 0)

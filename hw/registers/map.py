@@ -501,7 +501,7 @@ def _memory_registers() -> Iterator[Register]:
             Field("address", 8, MEMORY_ADDRESS_BITS, Kind.READ_WRITE, "word in that memory"),
             Field("turn", 31, 1, Kind.SELF_CLEARING, "turn bits of it, as soon as nobody else reads"),
         ),
-        "self test of a protected memory; not to be written again within 100 cycles",
+        "self test of a protected memory; what it was told before and has not done yet it forgets",
     )
 
 

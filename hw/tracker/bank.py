@@ -30,7 +30,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Messages
 from ..primitives.queue import Queue
-from ..protection import MemoryReport, MemoryUpset, ProtectedMemory
+from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
+from ..protection import MemoryReport, MemoryUpset, ProtectedMemory, turned_bits
 from ..range_table import RangeWrite
 from .count_stage import GENERATION_BITS, CountStage, operation, selection
 from .direct_select import DirectSelect
@@ -61,8 +62,8 @@ BankEvents = data.StructLayout(
 
 
 def bank_protection() -> dict[str, wiring.Member]:
-    """Ports that a bank has with protection of memories."""
-    return {"scrub": In(1), "upset": In(MemoryUpset), "memory_reports": Out(MemoryReport).array(2)}
+    """Ports that a bank has with protection of memories: a report of each."""
+    return {"scrub": In(1), "upset": In(MemoryUpset), "memory_reports": Out(MemoryReport).array(len(ProtectedMemory))}
 
 
 class TrackerBank(wiring.Component):
@@ -75,7 +76,8 @@ class TrackerBank(wiring.Component):
     `spill_requests`, `spill_response` (`tag` holds the bank above the buffer). `faults`: TILE, EPOCH, PAST_THRESHOLD;
     the access is refused and changes nothing; a fault that meets an untaken one is dropped. A fill past the threshold
     keeps the record's part. `events`: one cycle late. With protection of memories `scrub`, a pulse: look for errors in
-    one more word of each memory; `upset`; `memory_reports`, of counters and of the trigger table.
+    one more word of each memory; `upset`; `memory_reports`, in the order of :class:`ProtectedMemory`. What
+    the backing store answers then comes 2 cycles later.
     """
 
     def __init__(self, config: TrackerParameters, bank: int):
@@ -286,15 +288,15 @@ class TrackerBank(wiring.Component):
                 self.memory_reports[0].eq(mender.report),
                 triggers.scrub.eq(self.scrub),
                 triggers.upset.eq(self.upset),
-                triggers.upset.valid.eq(
-                    self.upset.valid
-                    & (self.upset.memory == ProtectedMemory.TRIGGERS)
-                    & (self.upset.address[:low] == self._bank if low else 1)
+                triggers.upset.memory.eq(
+                    Mux(self.upset.address[:low] == self._bank, self.upset.memory, ProtectedMemory.COUNTERS)
                 ),
                 triggers.upset.address.eq(self.upset.address[low:]),
                 self.memory_reports[1].eq(triggers.report),
                 self.memory_reports[1].address.eq(Cat(Const(self._bank, low), triggers.report.address)),
             ]
+            for place, report in ((2, triggers.block_report), (3, triggers.launch_report)):
+                m.d.comb += [self.memory_reports[place].eq(report), self.memory_reports[place].address.eq(self._bank)]
             with m.If(mender.reads):
                 m.d.comb += storage.read_set.eq(mender.read_set)
 
@@ -388,10 +390,13 @@ class TrackerBank(wiring.Component):
         usable = Signal()
         spill = Signal()
         request = Signal(layout)
+        if config.protects_memories:
+            answer = self._check_records(m, request, spill, spills.i.payload)
+        else:
+            m.d.comb += spills.i.payload.eq(request)
         m.d.sync += [spill.eq(count.spill), request.eq(count.spill_request)]
         m.d.comb += [
             spills.i.valid.eq(spill),
-            spills.i.payload.eq(request),
             count.generation.eq(clears),
             usable.eq(
                 answer.record.present
@@ -405,3 +410,47 @@ class TrackerBank(wiring.Component):
             buffers.response.va.eq(Mux(usable, answer.record.va, ~0)),
         ]
         return self.spill_requests.valid & self.spill_requests.ready
+
+    def _check_records(self, m: Module, request: data.View, spill: Signal, checked: data.View) -> data.View:
+        """Gives the record of a request the check bits it is `checked` by; returns the answers of the backing store, 2
+        cycles late, without a wrong bit. A record that is lost is none."""
+        given = self.spill_response
+        turning = Signal(name="turning_spilled")
+        turned = Signal()
+        m.d.comb += turned.eq(turning & spill & request.write)
+        mine = self.upset.address[: bank_bits(self._config)] == self._bank if self._config.tracker_banks > 1 else 1
+        with m.If(self.upset.valid):
+            m.d.sync += turning.eq((self.upset.memory == ProtectedMemory.SPILLED) & mine)
+        with m.Elif(turned):
+            m.d.sync += turning.eq(0)
+
+        record = request.record.as_value()
+        bits = len(record) - len(request.record.reserved) + GENERATION_BITS
+        checks = check_width(bits)
+        flips = Mux(turned, turned_bits(self.upset), 0)[: bits + checks]
+        m.d.comb += [
+            checked.eq(request),
+            checked.record.as_value().eq(Cat(record[:bits], check_bits(record[:bits])) ^ flips),
+        ]
+
+        came = Signal.like(given)
+        seen = Signal.like(given)
+        answer = Signal.like(given)
+        wrong = Signal(checks)
+        word = came.record.as_value()
+        m.d.sync += [came.eq(given), seen.eq(came), wrong.eq(syndrome(word[:bits], word[bits : bits + checks]))]
+        lost = Signal()
+        report = self.memory_reports[ProtectedMemory.SPILLED.value]
+        m.d.comb += [
+            lost.eq(is_lost(wrong, bits)),
+            answer.eq(seen),
+            answer.record.as_value().eq(
+                (seen.record.as_value()[:bits] ^ wrong_bits(wrong, bits)) & ~lost.replicate(bits)
+            ),
+        ]
+        m.d.sync += [
+            report.corrected.eq(seen.valid & wrong.any() & ~lost),
+            report.lost.eq(seen.valid & lost),
+            report.address.eq(self._bank),
+        ]
+        return answer

@@ -11,7 +11,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..primitives.secded import check_width, is_lost, wrong_bits
-from ..protection import WAY_BITS, MemoryReport, MemoryUpset, ProtectedMemory
+from ..protection import WAY_BITS, MemoryReport, MemoryUpset, ProtectedMemory, turned_bits
 from .mshr import one_of
 from .parameters import TrackerParameters
 from .storage import entry_layout, mend_layout
@@ -104,7 +104,7 @@ class SetMender(wiring.Component):
             quiet.eq(~self.counting & self.settled),
             taken.eq(suspected & found & (here == suspect_set) & quiet),
             turned.eq(own & slot_turns & ~suspected & ~found & quiet),
-            self.holds.eq(suspected),
+            self.holds.eq(suspected | turning),
             self.busy.eq(slots.any() | self.mend.valid),
         ]
         with m.If(self.scrub):
@@ -122,8 +122,9 @@ class SetMender(wiring.Component):
         way = address[:WAY_BITS]
         low = WAY_BITS + bank_bits(config)
         mine = address[WAY_BITS:low] == self._bank if config.tracker_banks > 1 else 1
-        with m.If(self.upset.valid & (self.upset.memory == ProtectedMemory.COUNTERS) & mine):
-            m.d.sync += [turning.eq(1), turn_set.eq(address[low:]), turn_word.eq(1 << way)]
+        with m.If(self.upset.valid):
+            m.d.sync += turning.eq((self.upset.memory == ProtectedMemory.COUNTERS) & mine)
+            m.d.sync += [turn_set.eq(address[low:]), turn_word.eq(1 << way)]
         with m.Elif(turned):
             m.d.sync += turning.eq(0)
 
@@ -167,7 +168,7 @@ class SetMender(wiring.Component):
             mend.ways.eq(chosen[:ways] & valid.replicate(ways)),
             mend.spills.eq(chosen[ways] & valid),
             mend.upset.eq(turns),
-            mend.flips.eq((1 << self.upset.first) ^ Mux(self.upset.two, 1 << self.upset.second, 0)),
+            mend.flips.eq(turned_bits(self.upset)),
         ]
         # A word that is lost is written back as empty: no count is ever more than was counted.
         with m.If(~lost):

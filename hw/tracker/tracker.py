@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Fault, Messages
 from ..primitives.stream_arbiter import StreamArbiter
-from ..protection import MemoryReport, MemoryUpset
+from ..protection import MemoryReport, MemoryUpset, ProtectedMemory
 from ..range_table import RangeWrite, Word
 from .bank import TrackerBank
 from .coalescer import Coalescer
@@ -95,7 +95,7 @@ class Tracker(wiring.Component):
         protected = {
             "scrub": In(1),
             "upset": In(MemoryUpset),
-            "memory_reports": Out(MemoryReport).array(2 * config.tracker_banks),
+            "memory_reports": Out(MemoryReport).array(len(ProtectedMemory) * config.tracker_banks),
         }
         super().__init__(
             {
@@ -149,7 +149,10 @@ class Tracker(wiring.Component):
                 m.d.comb += [
                     bank.scrub.eq(self.scrub),
                     bank.upset.eq(self.upset),
-                    *(self.memory_reports[2 * number + place].eq(bank.memory_reports[place]) for place in range(2)),
+                    *(
+                        self.memory_reports[len(ProtectedMemory) * number + place].eq(report)
+                        for place, report in enumerate(bank.memory_reports)
+                    ),
                 ]
 
         for name, payload in (

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..messages import Messages
 from ..primitives.secded import Corrector, check_bits, check_width, is_lost, syndrome, wrong_bits
-from ..protection import MemoryReport, MemoryUpset
+from ..protection import MemoryReport, MemoryUpset, ProtectedMemory, turned_bits
 from .parameters import TrackerParameters
 from .ready_queue import ReadyQueue
 from .tile_geometry import MAX_WFS, bank_block_bits, block_place
@@ -52,16 +52,23 @@ class TriggerTable(wiring.Component):
 
     With protection of memories the mask and the address of an entry have check bits each, and one wrong bit of either
     is put right before `done` and what is marked are made of them; of a mask that is lost every bit is set, so that
-    nothing is triggered. `scrub` (pulse): look at the next entry in the next cycle without a lookup; `upset`, for this
-    table; `report`: an error was met, first by anybody, 3 cycles after its lookup. The entry is written back when the
-    port is free.
+    nothing is triggered; ready blocks and launches that wait have check bits too. `scrub` (pulse): look at the next
+    entry in the next cycle without a lookup; `upset`, for what is stored here; `report`: an error was met, first by
+    anybody, 3 cycles after its lookup, and the entry is written back when the port is free; `block_report`,
+    `launch_report`: of what waited.
     """
 
     def __init__(self, config: TrackerParameters):
         self._config = config
         messages = Messages(config)
         index_bits = bank_block_bits(config)
-        protected = {"scrub": In(1), "upset": In(MemoryUpset), "report": Out(MemoryReport)}
+        protected = {
+            "scrub": In(1),
+            "upset": In(MemoryUpset),
+            "report": Out(MemoryReport),
+            "block_report": Out(MemoryReport),
+            "launch_report": Out(MemoryReport),
+        }
         super().__init__(
             {
                 "lookup": In(1),
@@ -171,8 +178,8 @@ class TriggerTable(wiring.Component):
             m.d.comb += write.data.eq(written_word)
 
         messages = Messages(config)
-        m.submodules.blocks = blocks = ReadyQueue(messages.ready_block, depth)
-        m.submodules.launches = launches = ReadyQueue(messages.launch_event, depth)
+        m.submodules.blocks = blocks = ReadyQueue(messages.ready_block, depth, checked)
+        m.submodules.launches = launches = ReadyQueue(messages.launch_event, depth, checked)
         wiring.connect(m, blocks.output, wiring.flipped(self.blocks))
         wiring.connect(m, launches.output, wiring.flipped(self.launches))
         block = blocks.item
@@ -192,6 +199,21 @@ class TriggerTable(wiring.Component):
             launches.clear.eq(self.clear),
             self.waiting.eq(blocks.waiting | launches.waiting | marking),
         ]
+        if checked:
+            other = Signal.like(block)
+            m.d.comb += [other.eq(block), other.va.eq(before.va)]
+            own = Signal.like(block)
+            m.d.comb += [own.eq(block), own.va.eq(marked.va)]
+            m.d.comb += [
+                blocks.check.eq(Mux(lower, check_bits(other.as_value()), check_bits(own.as_value()))),
+                launches.check.eq(check_bits(launches.item.as_value())),
+            ]
+            for queue, memory, report in (
+                (blocks, ProtectedMemory.READY_BLOCKS, self.block_report),
+                (launches, ProtectedMemory.READY_LAUNCHES, self.launch_report),
+            ):
+                self._turn_next(m, queue, memory)
+                m.d.comb += report.eq(queue.report)
         return m
 
     def _mend(
@@ -282,7 +304,8 @@ class TriggerTable(wiring.Component):
         with m.If(wrong & ~suspected):
             m.d.sync += [suspected.eq(1), suspect.eq(met_index)]
         with m.If(self.upset.valid):
-            m.d.sync += [turning.eq(1), turned_index.eq(self.upset.address)]
+            m.d.sync += turning.eq(self.upset.memory == ProtectedMemory.TRIGGERS)
+            m.d.sync += [turned_index.eq(self.upset.address)]
         m.d.sync += [
             self.report.corrected.eq(wrong & ~lost & ~known),
             self.report.lost.eq(lost),
@@ -290,5 +313,13 @@ class TriggerTable(wiring.Component):
         ]
         with m.If(self.clear | ~self.cleared):
             m.d.sync += [suspected.eq(0), due.eq(0)]
-        flips = (1 << self.upset.first) ^ Mux(self.upset.two, 1 << self.upset.second, 0)
-        return Mux(port_free & slot_turns, flips, 0)[: len(read.data)]
+        return Mux(port_free & slot_turns, turned_bits(self.upset), 0)[: len(read.data)]
+
+    def _turn_next(self, m: Module, queue: ReadyQueue, memory: ProtectedMemory) -> None:
+        """A self test turns bits of what is written to `queue` next."""
+        turning = Signal(name=f"turning_{memory.name.lower()}")
+        with m.If(self.upset.valid):
+            m.d.sync += turning.eq(self.upset.memory == memory)
+        with m.Elif(queue.stored):
+            m.d.sync += turning.eq(0)
+        m.d.comb += queue.flips.eq(Mux(turning, turned_bits(self.upset), 0))

@@ -12,8 +12,10 @@ import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
+from hw.messages import Messages
 from hw.primitives.secded import check_bits
 from hw.protection import WAY_BITS, MemoryReport, MemoryUpset, ProtectedMemory
+from hw.tracker.count_stage import GENERATION_BITS
 from hw.tracker.storage import entry_layout, stored_width
 from hw.tracker.tile_geometry import MAX_WFS
 from hw.tracker.tracker import Tracker
@@ -46,6 +48,15 @@ def bits_of(config: Configuration, place: Place) -> int:
     memory, address = place
     if memory is ProtectedMemory.TRIGGERS:
         return stored_width(MAX_WFS) + stored_width(config.va_sector_bits)
+    if memory is not ProtectedMemory.COUNTERS:
+        messages = Messages(config)
+        record = messages.spill_record
+        widths = {
+            ProtectedMemory.READY_BLOCKS: messages.ready_block.size,
+            ProtectedMemory.READY_LAUNCHES: messages.launch_event.size,
+            ProtectedMemory.SPILLED: record.size - record["reserved"].width + GENERATION_BITS,
+        }
+        return stored_width(widths[memory])
     way = address % (1 << WAY_BITS)
     return stored_width(entry_layout(config).size if way < config.tracker_ways else config.tag_bits + 1)
 
@@ -65,10 +76,10 @@ class Upsetter:
     async def _watch(self) -> None:
         while True:
             await ReadOnly()
-            for number in range(2 * self.config.tracker_banks):
+            for number in range(len(ProtectedMemory) * self.config.tracker_banks):
                 value = int(getattr(self.dut, f"memory_reports__{number}").value)
                 report = unpack(MemoryReport, value)
-                place = (ProtectedMemory(number % 2), report["address"])
+                place = (ProtectedMemory(number % len(ProtectedMemory)), report["address"])
                 if report["corrected"]:
                     self.corrected.append(place)
                 if report["lost"]:
@@ -78,8 +89,11 @@ class Upsetter:
     def place(self) -> Place:
         """Any word, of memories in use."""
         config = self.config
-        if random.random() < 0.4:
-            return ProtectedMemory.TRIGGERS, random.randrange(config.trigger_blocks)
+        memory = random.choice(list(ProtectedMemory))
+        if memory is ProtectedMemory.TRIGGERS:
+            return memory, random.randrange(config.trigger_blocks)
+        if memory is not ProtectedMemory.COUNTERS:
+            return memory, random.randrange(config.tracker_banks)
         way = random.randrange(config.tracker_ways + config.tracker_tags)
         return ProtectedMemory.COUNTERS, random.randrange(config.tracker_sets) << WAY_BITS | way
 
@@ -92,6 +106,11 @@ class Upsetter:
         self.dut.upset.value = pack(MemoryUpset, valid=1, two=len(bits) - 1, **upset)
         await RisingEdge(self.dut.clk)
         self.dut.upset.value = pack(MemoryUpset, valid=0, two=len(bits) - 1, **upset)
+
+    def forget(self) -> None:
+        """Whatever was not turned yet stays as it is."""
+        self.dut.scrub.value = 0
+        self.dut.upset.value = pack(MemoryUpset, valid=1, memory=len(ProtectedMemory))
 
     async def single_errors(self) -> None:
         """One after the other, for ever."""
@@ -139,6 +158,7 @@ async def single_errors_change_nothing(dut):
             bench.commit(random.randrange(config.channels), index, wg, wf, epochs[number], va, size)
         await bench.settle()
         errors.cancel()
+        upsetter.forget()
         await upsetter.scrub_all()
         assert sorted(bench.received_blocks()) == sorted(golden.blocks)
         assert sorted(bench.received_launches()) == sorted(golden.launches)
@@ -193,7 +213,7 @@ async def find(dut, upsetter: Upsetter) -> None:
 async def two_errors_are_told_and_trigger_nothing(dut):
     """In a word while accesses go on: what is triggered all the same is right, and what is lost is told."""
     config = preset(**case()["config"])
-    bench = TrackerBench(dut, config, 0)
+    bench = TrackerBench(dut, config, case()["stalls"])
     upsetter = Upsetter(dut, config)
     epoch = 1
     await bench.start(epoch)
@@ -211,9 +231,10 @@ async def two_errors_are_told_and_trigger_nothing(dut):
         for _ in range(4):
             place = upsetter.place()
             await upsetter.turn(place, *random.sample(range(bits_of(config, place)), 2))
-            for _ in range(20):
+            for _ in range(60):
                 await RisingEdge(dut.clk)
         await bench.settle()
+        upsetter.forget()
         await upsetter.scrub_all()
         assert upsetter.corrected == []
         assert set(upsetter.lost) <= set(upsetter.turned)
@@ -251,7 +272,7 @@ def test_every_bit_is_corrected():
 
 @pytest.mark.parametrize("config", [SMALL, UNTAGGED], ids=["tags", "no_tags"])
 def test_two_errors_are_told_and_trigger_nothing(config):
-    run("two_errors_are_told_and_trigger_nothing", config)
+    run("two_errors_are_told_and_trigger_nothing", config, 30)
 
 
 def without_lowest(word):
