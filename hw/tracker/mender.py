@@ -103,7 +103,7 @@ class SetMender(wiring.Component):
             # What stage 5 does, or what enters the memory, may be a newer word than the one seen here.
             quiet.eq(~self.counting & self.settled),
             taken.eq(suspected & found & (here == suspect_set) & quiet),
-            turned.eq(own & slot_turns & ~suspected & ~found & quiet),
+            turned.eq(own & slot_turns & ~suspected & ~found & quiet & ~self.upset.valid),
             self.holds.eq(suspected | turning),
             self.busy.eq(slots.any() | self.mend.valid),
         ]
@@ -124,6 +124,8 @@ class SetMender(wiring.Component):
         mine = address[WAY_BITS:low] == self._bank if config.tracker_banks > 1 else 1
         with m.If(self.upset.valid):
             m.d.sync += turning.eq((self.upset.memory == ProtectedMemory.COUNTERS) & mine)
+            # What is read for the request before serves it no more.
+            m.d.sync += slot_turns.eq(0)
             m.d.sync += [turn_set.eq(address[low:]), turn_word.eq(1 << way)]
         with m.Elif(turned):
             m.d.sync += turning.eq(0)

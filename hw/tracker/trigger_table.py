@@ -287,7 +287,7 @@ class TriggerTable(wiring.Component):
         m.d.sync += met_index.eq(seen_index)
         port_free, index = repair
         m.d.comb += [
-            port_free.eq(slots[2] & (slot_turns | slot_wrong) & ~marking & self.cleared),
+            port_free.eq(slots[2] & (slot_turns & ~self.upset.valid | slot_wrong) & ~marking & self.cleared),
             index.eq(slot_index),
         ]
         with m.If(self.scrub):
@@ -305,6 +305,8 @@ class TriggerTable(wiring.Component):
             m.d.sync += [suspected.eq(1), suspect.eq(met_index)]
         with m.If(self.upset.valid):
             m.d.sync += turning.eq(self.upset.memory == ProtectedMemory.TRIGGERS)
+            # What is read for the request before serves it no more.
+            m.d.sync += slot_turns.eq(0)
             m.d.sync += [turned_index.eq(self.upset.address)]
         m.d.sync += [
             self.report.corrected.eq(wrong & ~lost & ~known),

@@ -61,6 +61,14 @@ def bits_of(config: Configuration, place: Place) -> int:
     return stored_width(entry_layout(config).size if way < config.tracker_ways else config.tag_bits + 1)
 
 
+def two_of_a_code(config: Configuration, place: Place) -> list[int]:
+    """Two bits of a word. An entry of the trigger table has two codes, of which each could correct one."""
+    first, end = 0, bits_of(config, place)
+    if place[0] is ProtectedMemory.TRIGGERS:
+        first, end = random.choice([(0, stored_width(MAX_WFS)), (stored_width(MAX_WFS), end)])
+    return random.sample(range(first, end), 2)
+
+
 class Upsetter:
     """Turns bits of the Tracker's memories, and keeps what it reports."""
 
@@ -107,10 +115,14 @@ class Upsetter:
         await RisingEdge(self.dut.clk)
         self.dut.upset.value = pack(MemoryUpset, valid=0, two=len(bits) - 1, **upset)
 
-    def forget(self) -> None:
-        """Whatever was not turned yet stays as it is."""
+    async def forget(self) -> None:
+        """Whatever was not turned yet stays as it is: a word is turned that there is not."""
         self.dut.scrub.value = 0
-        self.dut.upset.value = pack(MemoryUpset, valid=1, memory=len(ProtectedMemory))
+        self.dut.upset.value = pack(MemoryUpset, valid=1, address=(1 << WAY_BITS) - 1)
+        await RisingEdge(self.dut.clk)
+        self.dut.upset.value = 0
+        for _ in range(20):
+            await RisingEdge(self.dut.clk)
 
     async def single_errors(self) -> None:
         """One after the other, for ever."""
@@ -158,7 +170,7 @@ async def single_errors_change_nothing(dut):
             bench.commit(random.randrange(config.channels), index, wg, wf, epochs[number], va, size)
         await bench.settle()
         errors.cancel()
-        upsetter.forget()
+        await upsetter.forget()
         await upsetter.scrub_all()
         assert sorted(bench.received_blocks()) == sorted(golden.blocks)
         assert sorted(bench.received_launches()) == sorted(golden.launches)
@@ -230,11 +242,11 @@ async def two_errors_are_told_and_trigger_nothing(dut):
             await RisingEdge(dut.clk)
         for _ in range(4):
             place = upsetter.place()
-            await upsetter.turn(place, *random.sample(range(bits_of(config, place)), 2))
+            await upsetter.turn(place, *two_of_a_code(config, place))
             for _ in range(60):
                 await RisingEdge(dut.clk)
         await bench.settle()
-        upsetter.forget()
+        await upsetter.forget()
         await upsetter.scrub_all()
         assert upsetter.corrected == []
         assert set(upsetter.lost) <= set(upsetter.turned)
