@@ -91,7 +91,7 @@ async def single_errors_change_nothing(dut):
         while int(dut.done.value) != (1 << bench.gpus) - 1:
             rank = random.choice(bench.ranks)
             turned[rank].add(await upset(bench, rank, 1))
-            assert len(turned[rank]) < 1000, "no end"
+            assert sum(map(len, turned.values())) < 300, "no end"
         await bench.finish(partials)
         await ClockCycles(dut.clk, 2 * SCRUB * max(bench.config.trigger_blocks, bench.config.tracker_sets))
         assert await total(bench, "memory_corrected") > before
