@@ -20,6 +20,8 @@ SET_BY_OPTION = {
     "naive": "shifted",
     "copied": "copied",
     "units": "units",
+    "alike": "alike",
+    "lying": "lying",
 }
 """Parameter of a command -> option of a program."""
 
@@ -40,6 +42,8 @@ Naive = Annotated[
 Copied = Annotated[
     bool, typer.Option("--copied", help="A kernel copies what is sent from memory, no GEMM computes it.")
 ]
+Alike = Annotated[bool, typer.Option("--alike", help="The kernel reads one chunk for all, as for an all-gather.")]
+Lying = Annotated[bool, typer.Option("--lying", help="What is sent lies in memory, and no kernel runs.")]
 Units = Annotated[int | None, typer.Option(help="Compute units of communication kernels.", metavar="COUNT")]
 
 

@@ -13,10 +13,10 @@ from sim.cli.baseline import compared
 from sim.cli.recorded import NOT_RECORDED, Recorded, check_distinct
 from sim.cli.rows import figure_lines, format_row, header
 from sim.cli.sweep import STORE
-from sim.cli.terminal import keep_results, leave, said_on_command_line, show_errors, stages
+from sim.cli.terminal import keep_results, leave, refuse, said_on_command_line, show_errors, stages
 from sim.errors import check_threads
 from sim.experiments import catalogue
-from sim.experiments.spec import ARRAY, PROGRAM, TOPOLOGIES, Spec, label
+from sim.experiments.spec import ARRAY, PROGRAM, SHARING, TOPOLOGIES, Spec, label
 from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
 from sim.files import check_writable, keep
 from sim.simulator.prerequisites import require_simulator, require_waves
@@ -191,11 +191,20 @@ def collective(
     root: choices.Root = None,
     naive: choices.Naive = False,
     copied: choices.Copied = False,
+    alike: choices.Alike = False,
+    lying: choices.Lying = False,
     units: choices.Units = None,
     mode: options.Mode = "ring",
     independent: Annotated[
         bool, typer.Option("--independent", help="Run a GEMM that has nothing to do with it beside it.")
     ] = False,
+    gemm_shape: Annotated[
+        tuple[int, int, int] | None, typer.Option(help="Of that GEMM, if not that of the arrays.", metavar="M N K")
+    ] = None,
+    sharing: Annotated[
+        str,
+        typer.Option(help=f"On whose compute units a kernel that copies runs: {', '.join(SHARING)}.", metavar="NAME"),
+    ] = "own",
     stalls: options.Stalls = 0,
     bit_errors: options.BitErrors = 0.0,
     seed: options.Seed = 1,
@@ -213,6 +222,8 @@ def collective(
 
     Example: t3rtl run --collective ring-all-gather-gemm --topology ring --gpus 3 --shape 120 100 70 --gates fine
     """
+    if not independent:
+        refuse(context, "there is no independent GEMM", "gemm_shape", "sharing")
     said = choices.chosen(
         context,
         name,
@@ -223,6 +234,8 @@ def collective(
         root=root,
         naive=naive or None,
         copied=copied or None,
+        alike=alike or None,
+        lying=lying or None,
         units=units,
     )
     spec = catalogue.collective(
@@ -243,6 +256,8 @@ def collective(
         tile_order=tile_order,
         mode=mode,
         independent=independent,
+        gemm_shape=gemm_shape or (),
+        sharing=sharing,
         direction=direction,
         initial=initial,
         stalls=stalls,

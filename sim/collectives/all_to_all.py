@@ -1,7 +1,8 @@
 """All-to-all by the stores of a GEMM (T3 section 7.1): what belongs to another GPU goes there as it is computed.
 
 Rank r stores chunk c of its output into chunk r of what rank c receives; its own chunk stays where it is. `copied`, no
-GEMM computes it: a communication kernel on `units` compute units reads it from memory, as libraries do.
+GEMM computes it: a communication kernel on `units` compute units reads it from memory, as libraries do; `alike`: it
+reads one chunk for all, as for an all-gather, of which this is then the traffic.
 """
 
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from sim.golden import gather
 
 
 @lru_cache
-def all_to_all(gpus: int, copied: bool = False, units: int = 0, dtype: str = "fp16") -> Program:
+def all_to_all(gpus: int, copied: bool = False, units: int = 0, alike: bool = False, dtype: str = "fp16") -> Program:
     """The program."""
+    if alike and not copied:
+        raise ProgramError("alike is what a kernel copies, and all-to-all has one that does with copied only")
     if units and not copied:
         raise ProgramError("units is of a kernel that copies, and all-to-all has one with copied only")
 
@@ -30,7 +33,8 @@ def all_to_all(gpus: int, copied: bool = False, units: int = 0, dtype: str = "fp
 
     def kernels(rank: int) -> tuple[Kernel, ...]:
         parts = tuple(Part("output", (rank + step) % gpus) for step in range(1, gpus + 1))
-        return (Kernel("copy", parts, does=Does.COPY, units=units) if copied else Kernel("gemm", parts),)
+        copies = Kernel("copy", parts, does=Does.COPY, units=units, alike=alike)
+        return (copies if copied else Kernel("gemm", parts),)
 
     return Program(
         name="all-to-all",

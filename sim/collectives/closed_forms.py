@@ -49,9 +49,12 @@ def ring_all_gather_both(n: int) -> Form:
     return {name: traffic * 2 for name, traffic in ring_all_gather(n).items()}
 
 
-def direct_all_gather(n: int) -> Form:
-    """The own chunk is read once, for all peers."""
-    return {"gathered": Traffic(reads=1, local_stores=1, arriving_stores=n - 1, egress=n - 1, blocks=1, triggers=n)}
+def direct_all_gather(n: int, lying: bool = False) -> Form:
+    """The own chunk is read once, for all peers; `lying` in memory, it is not stored before."""
+    stored = 0 if lying else 1
+    return {
+        "gathered": Traffic(reads=1, local_stores=stored, arriving_stores=n - 1, egress=n - 1, blocks=1, triggers=n)
+    }
 
 
 def gemm_alone(chunks: int) -> Form:

@@ -42,6 +42,15 @@ class Does(Enum):
     ADD = "add"
 
 
+class Sharing(Enum):
+    """On which compute units a kernel runs beside another: on units of its own; on those of the other, as its
+    workgroups leave them, since the other came first; or on those of the other, since it came first itself."""
+
+    OWN = "own"
+    FOLLOWS = "follows"
+    PRECEDES = "precedes"
+
+
 class Part(NamedTuple):
     """Chunk `chunk` of array `array`."""
 
@@ -123,7 +132,8 @@ class Kernel:
 
     A workgroup of a part in `gates` does not begin before those parts are complete on its rank: all of each, or with
     `fine` its tile row of them. Workgroups are dispatched in order, and one that waits holds up those after it.
-    `does` says what each reads; `units` compute units it runs on, 0: all that the machine has.
+    `does` says what each reads; `units` compute units it runs on, 0: all that the machine has; `sharing`: whose they
+    are. A kernel that copies reads all that it stores, or with `alike`, where all parts are the same, the first one.
     """
 
     name: str
@@ -133,6 +143,8 @@ class Kernel:
     fine: bool = False
     does: Does = Does.MULTIPLY
     units: int = 0
+    sharing: Sharing = Sharing.OWN
+    alike: bool = False
 
     @property
     def chunks(self) -> tuple[int, ...]:

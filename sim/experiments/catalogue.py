@@ -69,7 +69,8 @@ def collective(
     if wiring in KNOWN_TOPOLOGIES and wiring not in TOPOLOGIES:
         raise UsageError(f"the {wiring} cannot be simulated, only {' and '.join(TOPOLOGIES)} can")
     if fields.get("machine"):
-        fields |= _slice(fields["machine"], fields.get("shape", Spec.shape), fields.get("tile"))
+        sides = {"shape": fields.get("shape", Spec.shape), "gemm_shape": fields.get("gemm_shape", ())}
+        fields |= _slice(fields["machine"], sides, fields.get("tile"))
     spec = Spec(
         collective=which,
         topology=wiring,
@@ -87,14 +88,15 @@ def collective(
     return spec
 
 
-def _slice(name: str, shape: tuple[int, ...], tile: tuple[int, ...] | None) -> dict[str, Any]:
-    """Shape and tile in the slice of machine `name`."""
+def _slice(name: str, shapes: Mapping[str, tuple[int, ...]], tile: tuple[int, ...] | None) -> dict[str, Any]:
+    """Shapes and tile in the slice of machine `name`."""
     side = machine(name).side
-    sides = {"shape": shape, "tile": tile or machine(name).tile}
+    sides = {**shapes, "tile": tile or machine(name).tile}
     for field, values in sides.items():
         if any(value % side for value in values):
             raise UsageError(
-                f"{field} must be multiples of {side}, the sides of which a slice of {name} has one, got {values}"
+                f"{field.replace('_', '-')} must be multiples of {side}, the sides of which a slice of {name} has one, "
+                f"got {values}"
             )
     return {field: tuple(value // side for value in values) for field, values in sides.items()}
 

@@ -13,7 +13,7 @@ from sim.collectives.independent_gemm import beside_independent_gemm
 from sim.collectives.known import PROGRAMS, program
 from sim.collectives.program import Program
 from sim.experiments.hardware import WRONG_ORDER
-from sim.experiments.spec import DIRECTIONS, Spec
+from sim.experiments.spec import DIRECTIONS, SHARING, Spec
 from sim.host.address_space import ARRAY_BASE
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
@@ -77,7 +77,10 @@ def program_of(spec: Spec, wrong_order: bool = False) -> Program:
         **dict(spec.choices),
     }
     made = program(spec.collective, spec.gpus, **{name: value for name, value in said.items() if name in known})
-    return beside_independent_gemm(made) if spec.independent else made
+    if not spec.independent:
+        return made
+    rows, columns, _ = spec.gemm_shape
+    return beside_independent_gemm(made, rows // spec.gpus * columns, SHARING[spec.sharing])
 
 
 def slowed_down(bit_errors: float) -> float:

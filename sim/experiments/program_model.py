@@ -16,8 +16,9 @@ from hw.config import BANK_GROUPS, COLUMN_BITS, SECTOR_BYTES, TOTAL_CHANNELS, Co
 from sim.collectives.check import check_alike, depends_on_order
 from sim.collectives.compiler import NodeProgram, backing_sectors, cuts, needs, workgroup_numbers
 from sim.collectives.cut import Cut
+from sim.collectives.independent_gemm import NAME as INDEPENDENT
 from sim.collectives.inputs import Given, addends, given
-from sim.collectives.program import Does, Part, Program
+from sim.collectives.program import Does, Kernel, Part, Program
 from sim.errors import UsageError
 from sim.experiments.array_model import INPUT_BASE, INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
 from sim.experiments.hardware import EARLY_GATE, configuration, of_machine, with_room
@@ -96,8 +97,11 @@ def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
         for gates in kernel.gates.values()
         for gate in gates
     }
-    tilings = {}
+    tilings: dict[str, Tiling] = {}
     for array in program.arrays:
+        if array.name == INDEPENDENT:
+            tilings[array.name] = spec.tiling(spec.gemm_shape[0] // array.chunks, spec.gemm_shape[1], spec.gemm_tile)
+            continue
         if rows % array.chunks:
             raise UsageError(f"shape M must be a multiple of the {array.chunks} chunks of {array.name}, got {rows}")
         if array.name in waited and not depth:
@@ -166,7 +170,7 @@ def _random(spec: Spec, program: Program, rank: int, tilings: Mapping[str, Tilin
     pieces = []
     for kernel in program.kernels(rank):
         if not kernel.gates:
-            depth = max(spec.shape[2] // kernel.splits, 1)
+            depth = max(spec.multiplied[2] // kernel.splits, 1)
             for _ in range(kernel.splits):
                 for part in sorted(kernel.parts):
                     tiling = tilings[part.array]
@@ -257,6 +261,9 @@ def _plans(
 ) -> tuple[KernelPlan, ...]:
     span, sets = span_of(laid, program), data_sets(program, rank)
     operands = _operands(spec, config)
+    units = known_machine(spec.machine).compute_units if spec.machine else WORKGROUP_SLOTS
+    if spec.sharing == "partitioned":
+        units -= sum(kernel.units for kernel in program.kernels(rank))
     return tuple(
         program_kernel(
             program,
@@ -265,8 +272,8 @@ def _plans(
             laid,
             operands,
             topology(spec.topology, spec.gpus),
-            slots=kernel.units or (known_machine(spec.machine).compute_units if spec.machine else WORKGROUP_SLOTS),
-            order=spec.tile_order or "rows",
+            slots=kernel.units or units,
+            order=_order(spec, kernel),
             block_wfs=spec.dma_block or spec.wfs,
             data_span=span,
             first_data=sets[number, 0] * span,
@@ -276,10 +283,18 @@ def _plans(
     )
 
 
+def _order(spec: Spec, kernel: Kernel) -> str:
+    """In which `kernel` takes its tiles: beside an independent GEMM, whose order the spec says, the kernels of the
+    collective store to all peers in turns."""
+    if spec.independent and kernel.name != INDEPENDENT:
+        return "interleaved"
+    return spec.tile_order or "rows"
+
+
 def _operands(spec: Spec, config: Configuration) -> Operands:
     """How long a workgroup of `spec` computes, and what it reads from where."""
-    rows, columns = spec.tile
-    depth = spec.shape[2]
+    rows, columns = spec.gemm_tile
+    depth = spec.multiplied[2]
     if not spec.machine:
         # As on all compute units of machine PAPER, one of which the workgroup has, for the channels that are simulated.
         seconds = 2 * rows * columns * (depth + 200) / PEAK_FLOPS * WORKGROUP_SLOTS if depth else 0
@@ -295,14 +310,15 @@ def _operands(spec: Spec, config: Configuration) -> Operands:
         lead_cycles=lead,
         step_depth=max(1, STEP_DEPTH // machine.side),
         row_sectors=(BANK_GROUPS << COLUMN_BITS) * config.channels,
+        copied_sectors_per_cycle=machine.copy_bytes_per_cycle / SECTOR_BYTES,
         capacity=int(machine.llc_mib * 2**20) * machine.slice_channels // machine.channels,
     )
 
 
 def input_sectors(spec: Spec) -> int:
     """Sectors of plain memory that operands lie in: A in one half, B in the other."""
-    rows, columns, depth = spec.shape
-    larger = max(rows, columns + spec.tile[1]) * depth * ELEMENT_BYTES[spec.dtype] // SECTOR_BYTES
+    rows, columns, depth = spec.multiplied
+    larger = max(rows, columns + spec.gemm_tile[1]) * depth * ELEMENT_BYTES[spec.dtype] // SECTOR_BYTES
     return max(INPUT_SECTORS, 4 << larger.bit_length()) if spec.machine else INPUT_SECTORS
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from hw.config import PRESETS
 from sim.collectives.known import PROGRAMS
+from sim.collectives.program import Sharing
 from sim.errors import UsageError
 from sim.experiments.hardware import EARLY_GATE, WRONG_ORDER, Settings, configuration
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS, Variant, generated
@@ -40,6 +41,14 @@ OPERATIONS = ("add", "min", "max")
 DIRECTIONS = {"cw": 1, "ccw": -1}
 """Way round the ring: `cw` sends to the next rank, as NCCL does."""
 INITIALS = ("first-touch", "zeroing")
+SHARING = {
+    "own": Sharing.OWN,
+    "partitioned": Sharing.OWN,
+    "side-by-side": Sharing.FOLLOWS,
+    "priority": Sharing.PRECEDES,
+}
+"""On whose compute units the kernels of a collective run beside an independent GEMM: units that the GPU has besides;
+some of the GEMM's, from which it keeps away; some of the GEMM's, which came first; the same, and they came first."""
 SCHEDULES = ("staggered", "sweep")
 """How workgroups run: `staggered` in stages of 80 (one a CU), or `sweep`, a whole chunk in one stage, so that all its
 WF tiles are live at once. Either way the chunks follow in the ring's staggered order."""
@@ -57,6 +66,7 @@ PROGRAM_FIELDS = ("dtype", "op", "first_touch", "direction")
 ARRAY_FIELDS = (
     *("dtype", "op", "tile", "wfs", "dma_block", "direction", "initial", "stalls", "schedule", "alone", "overflow"),
     *("bit_errors", "late_rank", "late_cycles", "bug", "inputs", "choices", "independent", "machine"),
+    *("gemm_shape", "sharing"),
 )
 """What full-size kernels do not know: they have these at their defaults."""
 
@@ -109,7 +119,9 @@ class Spec:
     describes one GPU's, padded, and K is 0.
 
     Of programs: `choices`, sorted pairs of an option of the program (`t3rtl explain`) and its value; `independent`: a
-    GEMM that has nothing to do with it runs beside it; `tile_order` of
+    GEMM that has nothing to do with it runs beside it, of `gemm_shape` M, N, K, or of the shape of the arrays without,
+    the kernels of the collective on compute units as `sharing` of :data:`SHARING` says, their tiles of all chunks in
+    turns; `tile_order` of
     :data:`sim.workloads.program_plans.TILE_ORDERS`. M are the rows of each of its arrays, which are cut into chunks;
     K columns has an array that a GEMM reads as it is gathered. `machine` of :mod:`sim.workloads.machines`, of which the
     square slice is simulated: shape and tile are the slice's, every side shorter by `Machine.side`, the link, the time
@@ -150,6 +162,8 @@ class Spec:
     inputs: str = ""
     choices: Settings = ()
     independent: bool = False
+    gemm_shape: tuple[int, ...] = ()
+    sharing: str = "own"
     machine: str = ""
     link_bandwidth: float | None = None
     compute_units: int | None = None
@@ -159,7 +173,7 @@ class Spec:
     trace: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("shape", "tile"):
+        for name in ("shape", "tile", "gemm_shape"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("settings", "choices"):
             object.__setattr__(self, name, tuple(sorted(dict(getattr(self, name)).items())))
@@ -191,9 +205,10 @@ class Spec:
     def _check_array(self) -> None:
         _choice("topology", self.topology, TOPOLOGIES[:1])
         _choice("collective", self.collective, ARRAY_COLLECTIVES)
-        for name in ("choices", "independent", "machine"):
+        for name in ("choices", "independent", "machine", "gemm_shape"):
             if getattr(self, name):
-                raise UsageError(f"{name} is of compute model program only, not of array")
+                raise UsageError(f"{name.replace('_', '-')} is of compute model program only, not of array")
+        _choice("sharing", self.sharing, ("own",))
         if self.collective != ARRAY_COLLECTIVES[0]:
             for name in ("direction", "bug", "inputs"):
                 if getattr(self, name) != Spec.__dataclass_fields__[name].default:
@@ -214,6 +229,7 @@ class Spec:
         _choice("tile-order", self.tile_order, PROGRAM_ORDERS)
         if self.machine:
             self._check_machine()
+        self._check_independent()
         self._check_stores((EARLY_GATE,))
         if self.mirrored and self.inputs:
             raise UsageError("mode must be ring with inputs: those of a mirrored node are the same on all ranks")
@@ -230,10 +246,24 @@ class Spec:
         units = machine(self.machine).compute_units
         if units > MAX_SLOTS:
             raise UsageError(f"machine {self.machine} has {units} compute units, {MAX_SLOTS} can be simulated")
-        if self.independent:
-            raise UsageError("independent is for programs without a machine: its steps are those of one GEMM")
         if "channels" in dict(self.settings):
             raise UsageError(f"channels is no setting with machine {self.machine}: its slice has its own")
+
+    def _check_independent(self) -> None:
+        _choice("sharing", self.sharing, tuple(SHARING))
+        if not self.independent:
+            for name, other in {"gemm_shape": self.gemm_shape, "sharing": self.sharing != "own"}.items():
+                if other:
+                    raise UsageError(f"{name.replace('_', '-')} is of an independent GEMM, and there is none")
+            return
+        if not self.gemm_shape:
+            object.__setattr__(self, "gemm_shape", self.shape)
+        if len(self.gemm_shape) != 3:
+            raise UsageError(f"gemm-shape must be M, N and K, got {self.gemm_shape}")
+        for name, value, low in zip("MNK", self.gemm_shape, (1, 1, 0), strict=True):
+            _range(f"gemm-shape {name}", value, low, LARGEST_SIDE)
+        if self.gemm_shape[0] % self.gpus:
+            raise UsageError(f"gemm-shape M must be a multiple of gpus ({self.gpus}), got {self.gemm_shape[0]}")
 
     def _check_stores(self, bugs: tuple[str, ...]) -> None:
         """What is alike of compute models with data."""
@@ -313,14 +343,30 @@ class Spec:
         """Whether one node stands for all, without data."""
         return self.mode == "mirrored"
 
-    def tiling(self, rows: int = 0, columns: int = 0) -> Tiling:
-        """How a chunk of `rows` x `columns` elements is cut into tiles; one of the array generator's without them."""
+    @property
+    def multiplied(self) -> tuple[int, ...]:
+        """M, N and K of the GEMM: the independent one, if there is one."""
+        return self.gemm_shape if self.independent else self.shape
+
+    @property
+    def gemm_tile(self) -> tuple[int, int]:
+        """Rows and columns of the GEMM's tiles: beside an independent one those of the machine, since `tile` is then of
+        what is sent."""
+        if not (self.independent and self.machine):
+            return self.tile
+        rows, columns = machine(self.machine).tile
+        return rows // machine(self.machine).side, columns // machine(self.machine).side
+
+    def tiling(self, rows: int = 0, columns: int = 0, tile: tuple[int, int] | None = None) -> Tiling:
+        """How a chunk of `rows` x `columns` elements is cut into tiles, of `tile` if that is another; one of the array
+        generator's without them."""
+        tile_rows, tile_columns = tile or self.tile
         try:
             return Tiling(
                 rows=rows or self.shape[0] // self.gpus,
                 columns=columns or self.shape[1],
-                tile_rows=self.tile[0],
-                tile_columns=self.tile[1],
+                tile_rows=tile_rows,
+                tile_columns=tile_columns,
                 wfs=self.wfs,
                 dtype_bytes=ELEMENT_BYTES[self.dtype],
             )

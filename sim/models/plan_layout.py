@@ -8,7 +8,7 @@ Addresses, counts and strides are in sectors of the simulated channel slice, tim
 """
 
 from amaranth.hdl import unsigned
-from amaranth.lib import data
+from amaranth.lib import data, enum
 
 from hw.messages import TrafficClass
 
@@ -24,6 +24,16 @@ GATES = 1 << 10
 """Gates of a run; number 0 is counted up by tiles for which nobody waits."""
 GATE_LINES = 1 << 12
 """Pairs of a workgroup and a gate that it waits for."""
+
+
+class Sharing(enum.Enum, shape=2):
+    """On which slots a kernel runs beside another: on its own; on those of the other, as its workgroups leave them; or
+    on those of the other from the start. What it has taken it keeps to its end, and the other has so many fewer."""
+
+    OWN = 0
+    FOLLOWS = 1
+    PRECEDES = 2
+
 
 Kernel = data.StructLayout(
     {
@@ -41,6 +51,7 @@ Kernel = data.StructLayout(
         "wf_stride": unsigned(24),
         "a_stride": unsigned(24),
         "beside": unsigned(1),
+        "sharing": Sharing,
         "first_wait": unsigned(12),
         "waits": unsigned(13),
     }
@@ -51,8 +62,9 @@ is that of its accesses; `active` raises the node's `kernel_active`; with `after
 collective is done. It ends when all its stores are taken and `arrive` sectors have come over the link in all. Its tiles
 are cut into WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile; the first
 operands of two steps lie `a_stride` apart, one after another if it is 0. With `beside` the
-kernels after it do not wait for its end, and run on slots of their own; a second one that says so waits for the first.
-Its workgroups wait for gates as lines `first_wait` to `first_wait + waits - 1` of the file of waits say."""
+kernels after it do not wait for its end, and run on slots of their own or as their `sharing` says; a second one that
+says so waits for the first. Its workgroups wait for gates as lines `first_wait` to `first_wait + waits - 1` of the file
+of waits say."""
 
 Workgroup = data.StructLayout(
     {

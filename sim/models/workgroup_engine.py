@@ -9,7 +9,7 @@ ahead (:mod:`sim.workloads.last_level_cache`). Reduce-scatter and all-gather ker
 wait for what arrives over the link and store to the neighbour.
 
 Workgroups begin in the order of the plan. One that has gates waits, and holds up those after it, until launch events
-have opened them (section 7.2). A second kernel may run beside the first, on slots of its own.
+have opened them (section 7.2). A second kernel may run beside the first, on slots of its own or on some of the first's.
 """
 
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal
@@ -31,6 +31,7 @@ from sim.models.plan_layout import (
     PLAN_BITS,
     STEP_LINES,
     Kernel,
+    Sharing,
     Step,
     Workgroup,
 )
@@ -170,6 +171,7 @@ class WorkgroupEngine(wiring.Component):
             other = second.running & ~(side & first.running)
             m.d.sync += [side.eq(other), slot.eq(Mux(other, MAX_SLOTS - second.kernel.slots, 0))]
         gated = self._gates(m, contexts, side, running, launched)
+        crowded = _crowded(m, contexts, side)
 
         free = Signal()
         number = Signal(14)
@@ -286,6 +288,7 @@ class WorkgroupEngine(wiring.Component):
                     with m.If(
                         (launched != kernel.count)
                         & ~gated
+                        & ~crowded
                         & (arrived >= workgroup.wait)
                         & (now - begun_at >= workgroup.not_before)
                     ):
@@ -416,6 +419,36 @@ class WorkgroupEngine(wiring.Component):
                     self.spans.link_busy[context.which].eq(context.link_busy),
                 ]
         return sequence.loading
+
+
+def _crowded(m: Module, contexts: tuple[KernelContext, KernelContext], side: Signal) -> Signal:
+    """Whether the kernel on `side` has no slot left because of the one that runs beside it."""
+    taken = [Signal(14, name=f"taken_{number}") for number in range(2)]
+    claimed = [Signal(14, name=f"claimed_{number}") for number in range(2)]
+    under_way = [Signal(14, name=f"under_way_{number}") for number in range(2)]
+    for number, context in enumerate(contexts):
+        kernel = context.kernel
+        m.d.comb += [
+            under_way[number].eq(context.launched - context.retired),
+            taken[number].eq(Mux(context.launched < kernel.slots, context.launched, kernel.slots)),
+        ]
+        with m.If(context.running):
+            with m.Switch(kernel.sharing):
+                with m.Case(Sharing.FOLLOWS):
+                    m.d.comb += claimed[number].eq(taken[number])
+                with m.Case(Sharing.PRECEDES):
+                    m.d.comb += claimed[number].eq(kernel.slots)
+    crowded = [Signal(name=f"crowded_{number}") for number in range(2)]
+    for number, (context, other) in enumerate(zip(contexts, reversed(contexts), strict=True)):
+        kernel, full = context.kernel, other.kernel.slots
+        with m.If(kernel.sharing == Sharing.FOLLOWS):
+            # The other came first: it has all its slots before this kernel gets what its workgroups leave.
+            came = (other.launched >= full) | (other.launched == other.kernel.count)
+            none_left = ~came | (taken[number] + under_way[1 - number] >= full)
+            m.d.comb += crowded[number].eq(other.running & (context.launched < kernel.slots) & none_left)
+        with m.Elif(kernel.sharing == Sharing.OWN):
+            m.d.comb += crowded[number].eq(under_way[number] + claimed[1 - number] >= kernel.slots)
+    return Mux(side, crowded[1], crowded[0])
 
 
 def last_step_begins(slot: data.View, kernel: data.View) -> Signal:

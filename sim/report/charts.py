@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.report import flux, metrics, pallas
+from sim.report import conccl, flux, metrics, pallas
 from sim.report.evaluation import FIXED_THRESHOLDS, Evaluation
 from sim.report.plan import LARGE_LAYERS, LINK_150, MAIN_LAYERS, PAPER, TWICE_CUS, Machine
 from sim.report.style import (
@@ -333,6 +333,30 @@ def flux_overlap(evaluation: Evaluation) -> Figure | None:
     return drawing
 
 
+def conccl_percent(evaluation: Evaluation) -> Figure | None:
+    """ConCCL: percent of the ideal speedup by pair, and the means that its authors state."""
+    records = [record for record in evaluation.systems()["conccl"] if "strategy" in record]
+    if not records:
+        return None
+    found = {
+        (record["gemm"], record["operation"], record["strategy"]): record["ours"]["percent_of_ideal"]
+        for record in records
+    }
+    pairs = [pair for pair in conccl.pairs() if any((*pair, name) in found for name in conccl.STRATEGIES)]
+    drawing, (axis,) = figure(4.2)
+    positions = list(range(len(pairs)))
+    shown = (*conccl.KERNELS, "mca", "paced")
+    series = {name: [found.get((*pair, name), math.nan) / 100 for pair in pairs] for name in shown}
+    grouped_bars(axis, positions, series, (PALE, GREY, ORANGE, SKY, BLUE))
+    for name in ("side-by-side", "priority", "paced"):
+        axis.axhline(conccl.PUBLISHED[name] / 100, color=GREY, linewidth=0.8, linestyle=":")
+    axis.set_xticks(positions, [f"{gemm}\n{operation}" for gemm, operation in pairs])
+    axis.set_ylabel("of the ideal speedup; dotted: ConCCL's 21, 42, 66 %")
+    percent(axis)
+    legend_above(axis, 5)
+    return drawing
+
+
 CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "execution-time": execution_time,
     "speedups": speedups,
@@ -348,5 +372,6 @@ CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "tracker-ways": tracker_ways,
     "pallas": pallas_over_alone,
     "flux": flux_overlap,
+    "conccl": conccl_percent,
 }
 """Name of a chart, also of its PNG file, and what draws it."""

@@ -27,6 +27,8 @@ BYTES_PER_CYCLE = 32
 """That a channel moves."""
 LINKS = ("ring", "mesh", "switch", "pcie")
 ELEMENT_BYTES = {"fp16": 2, "fp32": 4}
+WORTH_OVERLAPPING = 1.3
+"""Ideal speedup from which on a recorded pair counts: below, noise divides by next to nothing."""
 ALIGNED = 8
 """K of a recorded GEMM has to be a multiple of this to count: others ran slowly because of unaligned rows."""
 
@@ -74,6 +76,7 @@ class Machine:
     gemm: GemmModel = field(compare=False)
     host_gb_per_s: float = 0.0
     llc_memory_side: bool = False
+    copy_gb_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("tflops", "memory_tb_per_s", "llc_mib", "link_gb_per_s"):
@@ -86,7 +89,8 @@ class Machine:
         self._check("dtype", self.dtype, f"one of {', '.join(ELEMENT_BYTES)}", self.dtype in ELEMENT_BYTES)
         sides = len(self.tile) == 2 and all(side > 0 for side in self.tile)
         self._check("tile", self.tile, "rows and columns", sides)
-        self._check("host_gb_per_s", self.host_gb_per_s, "a number of at least 0", self.host_gb_per_s >= 0)
+        for name in ("host_gb_per_s", "copy_gb_per_s"):
+            self._check(name, getattr(self, name), "a number of at least 0", getattr(self, name) >= 0)
         efficiency = self.gemm.efficiency
         self._check("efficiency", efficiency, "above 0 and at most 1", 0 < efficiency <= 1)
         self._check("fixed_depth", self.gemm.fixed_depth, "at least 0", self.gemm.fixed_depth >= 0)
@@ -107,6 +111,12 @@ class Machine:
     def link_bytes_per_cycle(self) -> float:
         """Per direction and port, as one channel's share of the GPU sees it."""
         return self.link_gb_per_s * self.cycle_ns / self.channels
+
+    @property
+    def copy_bytes_per_cycle(self) -> float:
+        """Of a compute unit that copies, as one channel's share of the GPU sees it, times the channels of a slice; 0:
+        nothing is known of it."""
+        return self.copy_gb_per_s * self.cycle_ns / self.channels * self.slice_channels
 
     @property
     def link_latency(self) -> int:
@@ -184,6 +194,19 @@ def recorded_overlap(model: str, rows: int) -> float | None:
     entries = json.loads((DATA / "h200x4_concurrent.json").read_text())["ag_gemm"]
     found = [entry["overlap_eff"] for entry in entries if (entry["model"], entry["M"]) == (model, rows)]
     return sum(found) / len(found) if found else None
+
+
+def recorded_concurrency(how: str, operation: str) -> float:
+    """Percent of the ideal speedup that a GEMM beside an all-gather (`operation` ag) or all-to-all (a2a) reached on
+    four H200, by the kernels of NCCL (`how` nccl) or by copy engines (dma): the mean of the pairs recorded whose ideal
+    is above :data:`WORTH_OVERLAPPING`."""
+    entries = json.loads((DATA / "h200x4_concurrent.json").read_text())["c3"]
+    found = [
+        entry["pct_ideal"]
+        for entry in entries
+        if entry["op"] == f"{operation}_{how}" and entry["ideal"] > WORTH_OVERLAPPING
+    ]
+    return sum(found) / len(found)
 
 
 def recorded_gemms(recording: str) -> Iterator[Figure]:

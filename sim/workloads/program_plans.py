@@ -15,8 +15,9 @@ import numpy as np
 
 from hw.config import SECTOR_BYTES
 from hw.messages import TrafficClass
-from sim.collectives.program import Access, Does, Kernel, Part, Program, ProgramError, Via
+from sim.collectives.program import Access, Does, Kernel, Part, Program, ProgramError, Sharing, Via
 from sim.host.tiling import Tiling
+from sim.models import plan_layout
 from sim.models.plan_layout import GATES, STEP_LINES
 from sim.topologies.topology import Routes
 from sim.workloads.kernel_plans import KernelPlan, step_lines
@@ -32,6 +33,11 @@ B are in use at a time. `across`: column by column of all chunks at once, so tha
 `shifted`: chunk after chunk, rank r of N beginning r / N of the way through each (FLUX). `swizzled`: chunk after chunk,
 down the columns of bands of :data:`BAND` tile rows, so that few panels of A are in use at a time."""
 BAND = 2
+SHARING = {
+    Sharing.OWN: plan_layout.Sharing.OWN,
+    Sharing.FOLLOWS: plan_layout.Sharing.FOLLOWS,
+    Sharing.PRECEDES: plan_layout.Sharing.PRECEDES,
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ class Operands:
     """What a workgroup reads and how long it computes: `depth` of the whole GEMM; `inputs`, first sector of plain
     memory with `input_sectors`; `cycles` of a workgroup for the whole depth, after `lead_cycles`. With a `step_depth`
     each step has so much of the depth, a last-level cache of `capacity` bytes serves what it can, and `row_sectors` lie
-    in one row of a bank of each group."""
+    in one row of a bank of each group. A compute unit copies `copied_sectors_per_cycle`, if that is said."""
 
     depth: int
     inputs: int
@@ -63,6 +69,7 @@ class Operands:
     step_depth: int = 0
     capacity: int = 0
     row_sectors: int = 1
+    copied_sectors_per_cycle: float = 0.0
 
 
 def gates_of(program: Program, arrays: Mapping[str, Laid]) -> dict[tuple[Part, int], int]:
@@ -118,6 +125,8 @@ def program_kernel(
     ports = _ports(program, rank, topology)
     tiles = list(_tiles(kernel, arrays, order, rank, program.gpus))
     tilings = [arrays[part.array].tiling for part, _, _ in tiles]
+    # Compute units that another kernel takes are counted from all that there are, not from those that this one fills.
+    shared = any(other.sharing is not Sharing.OWN for other in program.kernels(rank))
     down, across = np.array([divmod(tile, tiling.tiles_across) for (_, tile, _), tiling in zip(tiles, tilings)]).T
     if len({(tiling.pitch_sectors, tiling.wf_rows) for tiling in tilings}) > 1:
         raise ProgramError(f"kernel {kernel.name} of {program.name} stores arrays that are cut in different ways")
@@ -154,7 +163,7 @@ def program_kernel(
             a_va = a_va + row * _apart(int(a_all.max()), operands.row_sectors)
     return KernelPlan(
         kernel={
-            "slots": min(slots, len(tiles)),
+            "slots": slots if shared else min(slots, len(tiles)),
             "steps": steps,
             "stepped": int(fetches is not None),
             "traffic_class": TrafficClass.GEMM.value,
@@ -164,13 +173,14 @@ def program_kernel(
             "wf_stride": tiling.wf_rows * tiling.pitch_sectors,
             "a_stride": arrays[_waited(kernel)[0].array].tiling.sectors if kernel.does is Does.ADD else 0,
             "beside": int(number > 0),
+            "sharing": SHARING[kernel.sharing].value,
         },
         workgroups={
             "a_va": a_va,
             "b_va": operands.inputs + across * b_stride,
             "store_va": place,
             "lead_cycles": operands.lead_cycles if kernel.does is Does.MULTIPLY else 0,
-            "step_cycles": operands.cycles // kernel.splits // steps if kernel.does is Does.MULTIPLY else 0,
+            "step_cycles": _step_cycles(kernel, operands, steps, rows * row_sectors),
             "wg": np.array([arrays[part.array].numbers[part.chunk] + tile for part, tile, _ in tiles]),
             "a_sectors": a_all // steps,
             "a_last": a_all - a_all // steps * (steps - 1),
@@ -189,6 +199,15 @@ def program_kernel(
         reads=reads_a + reads_b,
         gathered_reads=reads_a if kernel.gates else 0,
     )
+
+
+def _step_cycles(kernel: Kernel, operands: Operands, steps: int, sectors: np.ndarray) -> int | np.ndarray:
+    """How long a step of each workgroup takes, whose tile has so many `sectors`."""
+    if kernel.does is Does.MULTIPLY:
+        return operands.cycles // kernel.splits // steps
+    if kernel.does is Does.COPY and operands.copied_sectors_per_cycle:
+        return np.ceil(sectors / operands.copied_sectors_per_cycle).astype(int)
+    return 0
 
 
 def _waited(kernel: Kernel) -> tuple[Part, ...]:
@@ -216,7 +235,8 @@ def _tiles_read(
         first = _waited(kernel)[0]
         base = arrays[first.array].chunk(first.chunk)
         return base + np.array(places), len(_waited(kernel)) * rows * row_sectors
-    return operands.inputs + np.array(places) % operands.input_sectors, rows * row_sectors
+    read = np.array([not kernel.alike or part == kernel.parts[0] for part, _, _ in tiles])
+    return operands.inputs + np.array(places) % operands.input_sectors, rows * row_sectors * read
 
 
 def _apart(sectors: int, row_sectors: int) -> int:

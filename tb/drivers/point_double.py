@@ -97,17 +97,20 @@ def analytic(spec: Spec) -> Result:
 
 def _program(spec: Spec) -> Result:
     """A GEMM takes 1,000 cycles for each of its chunks; beside an all-gather a hundredth longer, a fiftieth with coarse
-    gates. A kernel that copies takes 500 cycles."""
+    gates, and 100 more beside a kernel that shares its compute units. A kernel that copies takes 500 cycles."""
     choices = dict(spec.choices)
     if spec.collective == "gemm-alone":
         cycles = 1000 * choices["chunks"]
-    elif choices.get("copied"):
+    elif spec.independent:
+        cycles = spec.gpus * 1010 + (100 if spec.sharing != "own" else 0)
+    elif choices.get("copied") or choices.get("lying") or spec.collective == "all-to-all-dma":
         cycles = 500
     else:
         cycles = spec.gpus * (1010 if choices.get("fine", True) else 1020)
     return {
         "spec": spec.to_json(),
         "cycles": cycles,
+        "dram_sectors": {"gemm": {"read": 1000, "write": 500, "update": 0}},
         "closed_forms": {"gemm_read": {"expected": 1, "counted": 1, "matches": True}},
         "passed": True,
         "errors": [],

@@ -129,6 +129,37 @@ def test_an_independent_gemm_runs_beside_a_collective() -> None:
     assert done[0] <= done[1] <= 1.5 * done[0]
 
 
+def shared(sharing: str) -> tuple[int, int]:
+    """End of a GEMM of two rounds of workgroups, and of a kernel that copies beside it on 40 of 80 compute units."""
+    spec = spec_of(
+        "all-to-all",
+        2,
+        rows=800,
+        depth=0,
+        tile=(32, 64),
+        choices={"copied": True, "units": 40},
+        independent=True,
+        gemm_shape=(2 * 160, 1024, 8),
+        sharing=sharing,
+    )
+    work, outcome, checked = run(spec)
+    assert checked.errors == ()
+    assert work.kernels[0][1].count == 160
+    gemm, copy, _ = outcome.ranks[0]["spans"]["end"]
+    return gemm, copy
+
+
+def test_a_kernel_that_copies_shares_compute_units_with_a_gemm() -> None:
+    ends = {name: shared(name) for name in ("own", "partitioned", "side-by-side", "priority")}
+    gemm, copy = ({name: end[number] for name, end in ends.items()} for number in (0, 1))
+    # Of 160 workgroups half as many run at a time where 40 of 80 compute units are kept free; a kernel that came first
+    # gives its own back when it is over.
+    assert 1.15 * gemm["own"] > gemm["priority"] > 1.03 * gemm["own"]
+    assert gemm["partitioned"] > 1.15 * gemm["own"]
+    # One that came later gets none before the first workgroups have left.
+    assert copy["side-by-side"] > copy["priority"] + gemm["own"] / 4
+
+
 def both_ways(dtype: str) -> Iterator[Spec]:
     """Programs in whose chunks more than two rounded addends meet."""
     yield spec_of("split-k-reduce-scatter", 4, dtype=dtype, choices={"splits": 3})

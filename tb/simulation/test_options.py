@@ -117,6 +117,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--mode": ["mirrored"],
             "--pieces": ["2"],
             "--independent": [],
+            "--gemm-shape": ["64", "32", "16"],
             "--stalls": ["10"],
             "--bit-errors": ["1e-6"],
             "--seed": ["2"],
@@ -131,6 +132,14 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     "run collective, by a kernel": (
         ["run", "collective", "all-to-all-reduce-scatter", "--topology", "mesh", "--gpus", "3"],
         {"--copied": [], "--units": ["2"], "--naive": []},
+    ),
+    "run collective, beside a GEMM": (
+        ["run", "collective", "all-to-all", "--topology", "mesh", "--gpus", "3", "--copied", "--independent"],
+        {"--sharing": ["priority"], "--alike": []},
+    ),
+    "run collective, from memory": (
+        ["run", "collective", "direct-all-gather", "--topology", "mesh", "--gpus", "3"],
+        {"--lying": []},
     ),
     "run collective, a reduction": (
         ["run", "--collective", "ring-all-reduce"],

@@ -121,7 +121,6 @@ def test_the_report_has_a_section_of_its_own(outcomes: dict[Spec, Outcome], tmp_
         ({"machine": "h300"}, "machine must be one of paper"),
         ({"machine": "h100", "shape": (1022, 4096, 4096)}, "shape must be multiples of 8"),
         ({"machine": "h100", "shape": (1024, 4096, 4096), "tile": (130, 256)}, "tile must be multiples of 8"),
-        ({"machine": "h100", "shape": (1024, 4096, 4096), "independent": True}, "independent is for programs without"),
         (
             {"machine": "h100", "shape": (1024, 4096, 4096), "settings": (("channels", 4),)},
             "channels is no setting with",
