@@ -104,7 +104,7 @@ class SetMender(wiring.Component):
             quiet.eq(~self.counting & self.settled),
             taken.eq(suspected & found & (here == suspect_set) & quiet),
             turned.eq(own & slot_turns & ~suspected & ~found & quiet & ~self.upset.valid),
-            self.holds.eq(suspected | turning),
+            self.holds.eq(suspected | (turning & self.running)),
             self.busy.eq(slots.any() | self.mend.valid),
         ]
         with m.If(self.scrub):
