@@ -1,4 +1,4 @@
-"""End of an epoch that cannot end by itself: by the host, by a watchdog, or because a peer ended it.
+"""End of an epoch that cannot end by itself or is hurt: by the host, a watchdog, a memory's error, or a peer's end.
 
 What an ended epoch leaves behind goes away as after any other end (hw/DECISIONS.md 41). Here is decided that it ends,
 and what the peers are told: the number of the epoch, in every state message, so that a message that is lost costs time
@@ -15,8 +15,8 @@ from .messages import Fault, Messages
 
 WATCHDOG_BITS = 32
 
-AbortCause = data.StructLayout(dict.fromkeys(("host", "watchdog", "peer"), unsigned(1)))
-"""Who ended the epoch: the host, the watchdog of this GPU, or a peer that says so."""
+AbortCause = data.StructLayout(dict.fromkeys(("host", "watchdog", "peer", "memory"), unsigned(1)))
+"""Who ended the epoch: the host, the watchdog of this GPU, a peer that says so, or a word lost in a memory."""
 
 
 class EpochAbort(wiring.Component):
@@ -24,11 +24,12 @@ class EpochAbort(wiring.Component):
 
     Ports: `request`: the host's (pulse); `arm`: epoch `coming` is called for (pulse); `number`: that of the epoch which
     is armed or called for, if `active`; `running`: it is armed and not done; `moved`: an access, a packet or a commit
-    of it moved; `watchdog`: after so many cycles in which none did, it is ended (0: never); `heard`: per port and lane,
-    the number that the peer says it has ended (0: none), for a cycle or longer; `ends`: the epoch ends now (0 cycles
-    from `request` and `heard`, 2 from the last cycle without movement); `notice`: number of the last epoch that ended
-    so, 0: none; `cause`, `ended`: why, and which one, from the cycle after `ends` until the next `arm`; `faults`: a
-    record WATCHDOG when the watchdog ended it; a record that meets an untaken one is dropped.
+    of it moved; `lost`: a word in a memory of the node is (pulse); `watchdog`: after so many cycles in which nothing
+    moved, it is ended (0: never); `heard`: per port and lane, the number that the peer says it has ended (0: none), for
+    a cycle or longer; `ends`: the epoch ends now (0 cycles from `request`, `heard` and `lost`, 2 from the last cycle
+    without movement); `notice`: number of the last epoch that ended so, 0: none; `cause`, `ended`: why, and which one,
+    from the cycle after `ends` until the next `arm`; `faults`: a record WATCHDOG when the watchdog ended it; a record
+    that meets an untaken one is dropped.
 
     A node that is in no epoch passes on no notice that it hears; it does once it arms that epoch. A notice is said
     throughout the next epoch too, for peers that missed it, and taken back with the `arm` after that, or one of its own
@@ -46,6 +47,7 @@ class EpochAbort(wiring.Component):
                 "active": In(1),
                 "running": In(1),
                 "moved": In(1),
+                "lost": In(1),
                 "watchdog": In(WATCHDOG_BITS),
                 "heard": In(messages.epoch).array(config.link_lanes),
                 "ends": Out(1),
@@ -66,6 +68,7 @@ class EpochAbort(wiring.Component):
             watched.eq(self.running & ~self.moved & (self.watchdog != 0)),
             cause.host.eq(self.request),
             cause.watchdog.eq(expired & self.running),
+            cause.memory.eq(self.lost),
             cause.peer.eq(Cat((heard != 0) & (heard == self.number) for heard in self.heard).any()),
             self.ends.eq(self.active & cause.as_value().any()),
             self.faults.payload.fault.eq(Fault.WATCHDOG),

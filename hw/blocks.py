@@ -83,6 +83,7 @@ BLOCKS = {
         Block("alu", _in("near_bank", "alu", "float_add"), lambda config: Alu(), "near_bank"),
         Block("near_bank", _in("near_bank", "bank_group"), BankGroupUnit, exported=True),
         Block("coalescer", _in("tracker", "coalescer", "merging"), part_of="tracker", synthesized=False),
+        Block("secded", _in("primitives", "secded"), part_of="tracker", synthesized=False),
         Block("trigger_table", _in("tracker", "ready_queue", "trigger_table"), part_of="tracker", synthesized=False),
         Block(
             "tracker",
@@ -91,6 +92,7 @@ BLOCKS = {
                 "bank",
                 "count_stage",
                 "direct_select",
+                "mender",
                 "mshr",
                 "storage",
                 "tile_geometry",
@@ -136,7 +138,13 @@ BLOCKS = {
         Block(
             "node",
             (
-                *("abort.py", "drain_bound.py", "memory_lane.py", "messages.py", "node.py", "node_monitor.py"),
+                "abort.py",
+                "drain_bound.py",
+                "memory_errors.py",
+                "memory_lane.py",
+                "messages.py",
+                "node.py",
+                "node_monitor.py",
                 "primitives/clock_enable.py",
             ),
             Node,

@@ -12,6 +12,7 @@ from amaranth.lib import data, enum
 
 from .geometry import CHANNEL_SECTOR_BITS, COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, SECTOR_BITS
 from .parameters import ConfigurationError, Parameters, between, one_of
+from .protection import ProtectionParameters
 
 BANK_SHAPE = unsigned(4)
 """Bank of a channel: bits 1:0 the bank group, bits 3:2 the bank in its group."""
@@ -121,6 +122,7 @@ class Fault(enum.Enum, shape=4):
     SOURCE = 11
     WATCHDOG = 12
     LOCKED = 13
+    MEMORY = 14
 
 
 ArbiterControl = data.StructLayout(
@@ -179,9 +181,9 @@ class MessageParameters(Parameters):
 
 
 @dataclass(frozen=True)
-class ChannelParameters(MessageParameters):
-    """Of blocks that have a port per memory channel, or sort by channel. A node's channels stand in `lanes`, each with
-    a DMA walker, packet slots and a lane of every link of its own."""
+class ChannelParameters(MessageParameters, ProtectionParameters):
+    """Of blocks that have a port per memory channel, or sort by channel, and may be protected. A node's channels stand
+    in `lanes`, each with a DMA walker, packet slots and a lane of every link of its own."""
 
     channels: int = one_of(1, 1, 2, 4, 8, 16, 32)
     lanes: int = one_of(1, 1, 2, 4, 8, 16, 32)

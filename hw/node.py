@@ -5,6 +5,7 @@ Source: T3 (ASPLOS 2024) Fig 8.
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
@@ -20,12 +21,14 @@ from .link.events import LINK_COUNTERS, link_counters, recovery_counters
 from .link.port_sender import LinkTimers
 from .memory_clear import MemoryClear
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
+from .memory_errors import MEMORY_COUNTERS, MemoryErrors
 from .memory_lane import MemoryLane
 from .messages import Access, Messages, TrafficClass, WindowCheck
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
 from .primitives.stream_fork import StreamFork
+from .protection import MemoryUpset, ProtectedMemory
 from .registers.map import ADDRESS_BITS, PEERS_PER_REGISTER
 from .registers.register_file import RegisterFile
 from .tracker.doorbell import DOORBELL_COUNTERS, Doorbell
@@ -173,7 +176,10 @@ class Node(wiring.Component):
             registers.locked.eq(state.locked),
             registers.status_aborted.eq(abort.cause.as_value().any()),
             registers.interrupt_status_aborted.eq(abort.ends),
-            *(getattr(registers, f"abort_cause_{name}").eq(abort.cause[name]) for name in ("host", "watchdog", "peer")),
+            *(
+                getattr(registers, f"abort_cause_{name}").eq(abort.cause[name])
+                for name in ("host", "watchdog", "peer", "memory")
+            ),
             registers.abort_cause_epoch.eq(abort.ended),
             state.number.eq(registers.epoch),
             state.drained.eq(drained),
@@ -200,19 +206,51 @@ class Node(wiring.Component):
         for lane in lanes[1:]:
             # Every lane walks all rows of a block, and finds the same.
             m.d.comb += lane.dma_faults.ready.eq(1)
+        sources: list[Any] = [tracker, doorbell, abort, spill]
+        if config.protects_memories:
+            sources.append(self._protect_memories(m, registers, abort, tracker))
         self._faults(
             m,
             registers,
             [
                 *(faults for lane in lanes for faults in lane.map_faults),
                 *(lane.link_faults for lane in lanes),
-                *(block.faults for block in (tracker, doorbell, abort)),
                 lanes[0].dma_faults,
-                spill.faults,
+                *(source.faults for source in sources),
             ],
         )
         self._counters(m, registers, tracker, doorbell, lanes)
         return m
+
+    def _protect_memories(
+        self, m: Module, registers: RegisterFile, abort: EpochAbort, tracker: wiring.Component
+    ) -> MemoryErrors:
+        """What the protected memories report, and what they are told."""
+        memories = [*ProtectedMemory] * self._config.tracker_banks
+        m.submodules.memory_errors = errors = MemoryErrors(self._config, memories)
+        upset = Signal(MemoryUpset)
+        m.d.comb += [
+            *(port.eq(report) for port, report in zip(errors.reports, tracker.memory_reports, strict=True)),
+            errors.forget.eq(registers.control_arm),
+            errors.interval.eq(registers.memory_scrub),
+            abort.lost.eq(errors.lost),
+            upset.valid.eq(registers.memory_upset_turn),
+            upset.memory.eq(registers.memory_upset_memory),
+            upset.address.eq(registers.memory_upset_address),
+            *(upset[name].eq(getattr(registers, f"memory_upset_bits_{name}")) for name in ("first", "second", "two")),
+            tracker.upset.eq(upset),
+            tracker.scrub.eq(errors.scrub),
+            registers.interrupt_status_memory.eq(errors.met),
+            *(
+                getattr(registers, f"memory_error_{name}").eq(errors.location[name])
+                for name in errors.location.shape().members
+            ),
+            *(
+                getattr(registers, f"count_{counter.name}").eq(counter.value(errors.events))
+                for counter in MEMORY_COUNTERS
+            ),
+        ]
+        return errors
 
     def _tracker(self) -> wiring.Component:
         return Tracker(self._config)

@@ -26,12 +26,17 @@ def between(default: int, low: int, high: int) -> Any:
     return field(default=default, metadata={"between": (low, high)})
 
 
+def choice(default: str, *names: str) -> Any:
+    """A field that takes one of `names`."""
+    return field(default=default, metadata={"names": names})
+
+
 @dataclass(frozen=True)
 class Parameters:
     """Base of the parameter classes.
 
-    Raises :class:`ConfigurationError` for a field of :func:`one_of` or :func:`between` with another value, for a flag
-    that is no `bool`, and for what a class refuses in its :meth:`check`.
+    Raises :class:`ConfigurationError` for a field of :func:`one_of`, :func:`between` or :func:`choice` with another
+    value, for a flag that is no `bool`, and for what a class refuses in its :meth:`check`.
     """
 
     def __post_init__(self) -> None:
@@ -44,6 +49,10 @@ class Parameters:
         if kind is bool and not isinstance(value, bool):
             raise ConfigurationError(f"{name} must be true or false, got {value!r}")
         if not metadata:
+            return
+        if "names" in metadata:
+            if value not in metadata["names"]:
+                raise ConfigurationError(f"{name} must be one of {', '.join(metadata['names'])}; got {value}")
             return
         if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigurationError(f"{name} must be a whole number, got {value!r}")

@@ -108,7 +108,7 @@ def export(config: Configuration, out: Path) -> list[Path]:
     description["enumerations"] = {
         name: {member.name: member.value for member in item} for name, item in enumerations().items()
     }
-    description["counters"] = [counter.name for counter in counters(config.links)]
+    description["counters"] = [counter.name for counter in counters(config.links, config.protects_memories)]
     description["registers"] = {register.name: register.address for register in register_map(config)}
     node = ["t3_near_bank.sv", "t3_node.sv"]
     texts["t3.f"] = "".join(f"{file}\n" for file in [f"{PACKAGE}.sv", *node])

@@ -58,6 +58,6 @@ class FlitBuffer(wiring.Component):
             with m.Elif(taken & (place + 1 < depth)):
                 m.d.sync += flit.eq(held[min(place + 1, depth - 1)])
         message = held[0].as_value()[: layout["crc"].offset]
-        check = flit_check(message) if self._parameters.link_protection else 0
+        check = flit_check(message) if self._parameters.protects_links else 0
         m.d.comb += self.tx.payload.eq(Cat(message, check))
         return m

@@ -133,7 +133,7 @@ class LinkLane(wiring.Component):
         message = Signal(message_layout(self._parameters), name=f"message_{port}")
         unclean = Signal(name=f"unclean_{port}")
         arrived = self.tx_messages[port]
-        clean = flit_is_clean(arrived.state.as_value()) if self._parameters.link_protection else 1
+        clean = flit_is_clean(arrived.state.as_value()) if self._parameters.protects_links else 1
         m.d.sync += [
             message.eq(arrived),
             message.valid.eq(arrived.valid & clean),

@@ -18,8 +18,7 @@ class LinkParameters(ChannelParameters):
     round trip; so that a port which stands cannot hold up another, more than there are ports. `link_sequence_bits`:
     width of a sequence number; packets may come late on the wire by less than half of its range. `link_output_flits`:
     flits of a port between the slots and the wire. `link_repeat`: cycles after which an unchanged state message is sent
-    again. `link_protection`: flits are checked and sent again; without, for wires that lose nothing, they have no check
-    and a slot is free when its last send has left.
+    again.
     """
 
     links: int = one_of(2, *range(1, MAX_LINKS + 1))
@@ -28,7 +27,6 @@ class LinkParameters(ChannelParameters):
     link_sequence_bits: int = between(12, 3, 16)
     link_output_flits: int = between(2, 1, 4)
     link_repeat: int = between(64, 1, 65535)
-    link_protection: bool = True
 
     def check(self) -> None:
         """Raises :class:`ConfigurationError` when sequence numbers are too short for the queues."""

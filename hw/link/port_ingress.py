@@ -51,7 +51,7 @@ class PortIngress(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        protected = self._parameters.link_protection
+        protected = self._parameters.protects_links
         m.submodules.receiver = receiver = PortReceiver(self._parameters)
         m.submodules.writer = writer = PacketWriter(self._parameters)
         valid = Signal()

@@ -197,7 +197,7 @@ class PortSender(wiring.Component):
         asked_again = Signal()
         first = Signal(bits)
         m.d.sync += asked_again.eq(0)
-        if self._parameters.link_protection:
+        if self._parameters.protects_links:
             m.d.sync += [queue.acknowledge.eq(counts & new), queue.until.eq(said.expected)]
         else:
             m.d.sync += [queue.acknowledge.eq(queue.done), queue.until.eq(queue.sequence_number + 1)]
@@ -223,7 +223,7 @@ class PortSender(wiring.Component):
         late = Signal()
         m.d.comb += [
             late.eq(queue.unacknowledged & (retry >= self.timers.retry)),
-            self.again.eq((late | asked_again) & self.up & self._parameters.link_protection),
+            self.again.eq((late | asked_again) & self.up & self._parameters.protects_links),
         ]
         with m.If(self.again | queue.acknowledge | ~queue.unacknowledged):
             m.d.sync += retry.eq(0)

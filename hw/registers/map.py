@@ -22,9 +22,12 @@ from ..link.events import LINK_COUNTERS, link_counters, recovery_counters
 from ..link.parameters import MAX_LINKS, LinkParameters
 from ..link.port_sender import TIMER_BITS
 from ..memory_controller.events import CONTROLLER_COUNTERS
+from ..memory_errors import MEMORY_COUNTERS, SCRUB_BITS
 from ..messages import Access, Fault, Policy, Threshold
 from ..node_monitor import LATENCY_COUNTERS
 from ..parameters import between
+from ..protection import ADDRESS_BITS as MEMORY_ADDRESS_BITS
+from ..protection import ProtectedMemory
 from ..range_table import ENTRY_WORDS, WORDS, Word
 from ..send_table import SEND_ENTRY_WORDS, SEND_WORDS, SendWord
 from ..tracker.doorbell import DOORBELL_COUNTERS
@@ -41,6 +44,8 @@ COUNTER_BITS = 48
 FIRST_LINKS = 2
 """Ports whose counters stand before the others'."""
 PEERS_PER_REGISTER = 4
+MEMORY_BASE = 0xD0
+"""First register of protected memories, which there are with protection of memories only."""
 IDENTIFICATION = 0x5433_0003
 """`T3` in ASCII and the version of this map."""
 
@@ -137,9 +142,9 @@ class Register:
 
 
 @cache
-def counters(links: int = MAX_LINKS) -> tuple[Counter, ...]:
-    """The counters of the blocks of a node with `links` link ports, in address order. Addresses are those of a node
-    that has all ports."""
+def counters(links: int = MAX_LINKS, memories: bool = True) -> tuple[Counter, ...]:
+    """The counters of the blocks of a node with `links` link ports, and with protection of `memories`, in address
+    order. Addresses are those of a node that has it all."""
     return tuple(
         counter
         for counter, port in (
@@ -149,6 +154,7 @@ def counters(links: int = MAX_LINKS) -> tuple[Counter, ...]:
             *_of_node(ADDRESS_MAP_COUNTERS, LATENCY_COUNTERS, LINK_COUNTERS, DOORBELL_COUNTERS),
             *((counter, port) for port in range(FIRST_LINKS, MAX_LINKS) for counter in link_counters(port)),
             *((counter, port) for port in range(MAX_LINKS) for counter in recovery_counters(port)),
+            *((counter, 0 if memories else MAX_LINKS) for counter in MEMORY_COUNTERS),
         )
         if port < links
     )
@@ -326,6 +332,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         Field("fault", 0, 1, Kind.RW1C, "an access was refused; clearing frees the fault record"),
         Field("done", 1, 1, Kind.RW1C, "this node's part of the collective became complete"),
         Field("aborted", 2, 1, Kind.RW1C, "the epoch was aborted: `abort_cause` says why"),
+        Field("memory", 3, 1, Kind.RW1C, "a word of a protected memory had a wrong bit, or more"),
     )
     add(
         "interrupt_enable",
@@ -333,6 +340,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         Field("fault", 0, 1, Kind.READ_WRITE, "raise on fault"),
         Field("done", 1, 1, Kind.READ_WRITE, "raise on done"),
         Field("aborted", 2, 1, Kind.READ_WRITE, "raise on aborted"),
+        Field("memory", 3, 1, Kind.READ_WRITE, "raise on memory"),
     )
     add(
         "fault_record",
@@ -396,6 +404,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         Field("host", 0, 1, Kind.READ_ONLY, "`control.abort`"),
         Field("watchdog", 1, 1, Kind.READ_ONLY, "nothing had moved for `watchdog` cycles"),
         Field("peer", 2, 1, Kind.READ_ONLY, "a peer said that it has aborted this epoch"),
+        Field("memory", 3, 1, Kind.READ_ONLY, "a word in a protected memory was lost"),
         Field("epoch", 8, config.epoch_bits, Kind.READ_ONLY, "number of the epoch that was aborted last"),
     )
     single(
@@ -419,8 +428,12 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         locks=True,
     )
 
+    if config.protects_memories:
+        for memory_register in _memory_registers():
+            registers.append(memory_register)
+
     address = COUNTER_BASE
-    present = {counter.name for counter in counters(config.links)}
+    present = {counter.name for counter in counters(config.links, config.protects_memories)}
     for counter in counters():
         if counter.name not in present:
             address += 8
@@ -438,6 +451,58 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         text = f"{name.replace('_', ' ')}: entry i, word w at {window.base:#x} + i * {4 * words:#x} + w * 4"
         registers.append(Register(name, window.base, (field,), text, locks=True))
     return tuple(registers)
+
+
+def _memory_registers() -> Iterator[Register]:
+    """Of protected memories."""
+    known = "; ".join(f"{memory.value}: {memory.name}" for memory in ProtectedMemory)
+    address = Field("address", 8, MEMORY_ADDRESS_BITS, Kind.READ_ONLY, "word in that memory")
+    yield Register(
+        "memory_error",
+        MEMORY_BASE,
+        (
+            Field("memory", 0, 4, Kind.READ_ONLY, f"which memory; {known}", 0, ProtectedMemory),
+            Field("lost", 4, 1, Kind.READ_ONLY, "more than one bit was wrong"),
+            Field("corrected", 5, 1, Kind.READ_ONLY, "one bit was wrong, and is right again"),
+            address,
+        ),
+        "the last error in a protected memory since `control.arm`; one of a lost word stays for another such",
+    )
+    yield Register(
+        "memory_scrub",
+        MEMORY_BASE + 4,
+        (
+            Field(
+                "memory_scrub",
+                0,
+                SCRUB_BITS,
+                Kind.READ_WRITE,
+                "cycles after which the next word of each protected memory is looked at; 0: none is",
+                256,
+            ),
+        ),
+        "search for errors in words that nobody reads",
+    )
+    yield Register(
+        "memory_upset_bits",
+        MEMORY_BASE + 8,
+        (
+            Field("first", 0, 7, Kind.READ_WRITE, "bit that `memory_upset` turns; check bits are behind their word"),
+            Field("second", 8, 7, Kind.READ_WRITE, "another one"),
+            Field("two", 16, 1, Kind.READ_WRITE, "both are turned"),
+        ),
+        "what a self test does to a word",
+    )
+    yield Register(
+        "memory_upset",
+        MEMORY_BASE + 12,
+        (
+            Field("memory", 0, 4, Kind.READ_WRITE, f"which memory; {known}", 0, ProtectedMemory),
+            Field("address", 8, MEMORY_ADDRESS_BITS, Kind.READ_WRITE, "word in that memory"),
+            Field("turn", 31, 1, Kind.SELF_CLEARING, "turn bits of it, as soon as nobody else reads"),
+        ),
+        "self test of a protected memory; what it was told before and has not done yet it forgets",
+    )
 
 
 def windows(config: RegisterParameters) -> tuple[Window, Window]:

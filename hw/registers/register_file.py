@@ -88,7 +88,7 @@ class RegisterFile(wiring.Component):
     def __init__(self, config: RegisterParameters):
         self._config = config
         self._registers = register_map(config)
-        self._counters = counters(config.links)
+        self._counters = counters(config.links, config.protects_memories)
         messages = Messages(config)
         members: dict[str, wiring.Member] = {
             **self.axi_members(),
@@ -117,7 +117,7 @@ class RegisterFile(wiring.Component):
         super().__init__(members)
         self._record = Signal(messages.fault_record)
         self._fault_count = Signal(32)
-        self._status = Signal(data.StructLayout({"fault": 1, "done": 1, "aborted": 1}))
+        self._status = Signal(data.StructLayout({"fault": 1, "done": 1, "aborted": 1, "memory": 1}))
         self._totals = {counter.name: Signal(COUNTER_BITS, name=f"total_{counter.name}") for counter in self._counters}
         self._high = Signal(COUNTER_BITS - 32)
         self._refused = Signal()
@@ -178,7 +178,7 @@ class RegisterFile(wiring.Component):
         status = self._status
         with m.If(clears.fault):
             m.d.sync += [status.fault.eq(0), self._fault_count.eq(0)]
-        for cause in ("done", "aborted"):
+        for cause in ("done", "aborted", "memory"):
             with m.If(clears[cause]):
                 m.d.sync += status[cause].eq(0)
             with m.If(getattr(self, f"interrupt_status_{cause}")):
@@ -202,6 +202,7 @@ class RegisterFile(wiring.Component):
             (status.fault & self.interrupt_enable_fault)
             | (status.done & self.interrupt_enable_done)
             | (status.aborted & self.interrupt_enable_aborted)
+            | (status.memory & self.interrupt_enable_memory)
         )
 
     def elaborate(self, platform: object) -> Module:

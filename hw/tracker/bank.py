@@ -15,20 +15,27 @@ it completes, and then its done bit answers, or it is evicted, and then its reco
 because spill requests keep their order. Records of earlier epochs are told apart by the clear number (`clears`)
 stored with the epoch.
 
+With protection of memories the check bits of a set are looked at beside its tags, in stage 4. An operation whose set
+is not as it was written changes nothing: from stage 5 it goes back to stage 0, until the set is mended
+(hw/DECISIONS.md 72). The order of messages, and of a message and a fill, makes no difference to a counter.
+
 Without tags (`tracker_tags`) every {wg, wf} below `tracker_sets` WGs has a place of its own and any other is refused
 (hw/DECISIONS.md 36): no overflow, nothing to reserve. Source: T3 section 4.2.1, Fig 9.
 """
 
-from amaranth import Const, Module, Mux, Signal
+from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Messages
 from ..primitives.queue import Queue
+from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
+from ..protection import MemoryReport, MemoryUpset, ProtectedMemory, turned_bits
 from ..range_table import RangeWrite
 from .count_stage import GENERATION_BITS, CountStage, operation, selection
 from .direct_select import DirectSelect
+from .mender import SetMender
 from .mshr import MshrFile
 from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
 from .storage import CounterStorage
@@ -54,6 +61,11 @@ BankEvents = data.StructLayout(
 """What one bank did: fields as in :data:`hw.tracker.events.TrackerEvents`."""
 
 
+def bank_protection() -> dict[str, wiring.Member]:
+    """Ports that a bank has with protection of memories: a report of each."""
+    return {"scrub": In(1), "upset": In(MemoryUpset), "memory_reports": Out(MemoryReport).array(len(ProtectedMemory))}
+
+
 class TrackerBank(wiring.Component):
     """Bank number `bank`: every wg whose low bits equal it.
 
@@ -63,7 +75,9 @@ class TrackerBank(wiring.Component):
     `completed` with `completed_range`: a WF tile was completed (6 cycles).
     `spill_requests`, `spill_response` (`tag` holds the bank above the buffer). `faults`: TILE, EPOCH, PAST_THRESHOLD;
     the access is refused and changes nothing; a fault that meets an untaken one is dropped. A fill past the threshold
-    keeps the record's part. `events`: one cycle late.
+    keeps the record's part. `events`: one cycle late. With protection of memories `scrub`, a pulse: look for errors in
+    one more word of each memory; `upset`; `memory_reports`, in the order of :class:`ProtectedMemory`. What
+    the backing store answers then comes 2 cycles later.
     """
 
     def __init__(self, config: TrackerParameters, bank: int):
@@ -86,6 +100,7 @@ class TrackerBank(wiring.Component):
                 "spill_response": In(messages.spill_response),
                 "faults": Out(stream.Signature(messages.fault_record)),
                 "events": Out(BankEvents),
+                **(bank_protection() if config.protects_memories else {}),
             }
         )
 
@@ -111,14 +126,20 @@ class TrackerBank(wiring.Component):
             mshr_room = Signal(range(fetches + 1), init=fetches)
         else:
             spill_room = mshr_room = Const(1)
+        again = Signal()
+        """What is in stage 5 met a set that is wrong; it goes around once more."""
+        holds = Signal()
+        """Nothing new may come while a set is mended."""
         accept = Signal()
         accept_fill = Signal()
         accept_message = Signal()
         incoming = Signal(operation(config))
         message = self.messages.payload
         m.d.comb += [
-            buffers.fills.ready.eq(spill_room != 0),
-            self.messages.ready.eq(running & (spill_room != 0) & (mshr_room != 0) & ~buffers.fills.valid),
+            buffers.fills.ready.eq((spill_room != 0) & ~again & ~holds),
+            self.messages.ready.eq(
+                running & (spill_room != 0) & (mshr_room != 0) & ~buffers.fills.valid & ~again & ~holds
+            ),
             accept_fill.eq(buffers.fills.valid & buffers.fills.ready),
             accept_message.eq(self.messages.valid & self.messages.ready),
             accept.eq(accept_fill | accept_message),
@@ -145,18 +166,21 @@ class TrackerBank(wiring.Component):
         # Stages 1 to 3: the range's words, the set's address, the set out of the memory.
         operations = [incoming, *(Signal(operation(config), name=f"stage_{number}") for number in range(1, 6))]
         m.d.sync += stage_valid[1:].eq(stage_valid)
-        m.d.comb += stage_valid[0].eq(accept)
+        m.d.comb += stage_valid[0].eq(accept | again)
         for number in range(5):
             with m.If(stage_valid[number]):
                 m.d.sync += operations[number + 1].eq(operations[number])
         _, stage_1, stage_2, stage_3, stage_4, stage_5 = operations
+        with m.If(again):
+            m.d.comb += incoming.eq(stage_5)
+        reads_itself = Signal()
         m.d.comb += [
             geometry.ranges.eq(self.ranges),
             geometry.range.eq(stage_1.key.range),
             geometry.wg.eq(stage_1.key.wg),
             geometry.wf.eq(stage_1.key.wf),
             geometry.bytes.eq(stage_3.amount.count),
-            storage.read_enable.eq(stage_valid[2]),
+            storage.read_enable.eq(stage_valid[2] | reads_itself),
             storage.read_set.eq(stage_2.key.wg[low:high]),
             triggers.lookup.eq(stage_valid[3]),
             triggers.lookup_index.eq(geometry.index),
@@ -253,12 +277,35 @@ class TrackerBank(wiring.Component):
                 mshr_room.eq(mshr_room - accept_message + (stage_valid[5] & ~count.fetch)),
             ]
 
+        mending = Signal()
+        if config.protects_memories:
+            mender = self._mender(m, storage, stage_valid, stage_4.key.wg[low:high], again)
+            m.d.comb += [
+                mender.running.eq(running),
+                reads_itself.eq(mender.reads),
+                holds.eq(mender.holds),
+                mending.eq(mender.busy),
+                self.memory_reports[0].eq(mender.report),
+                triggers.scrub.eq(self.scrub),
+                triggers.upset.eq(self.upset),
+                triggers.upset.memory.eq(
+                    Mux(self.upset.address[:low] == self._bank, self.upset.memory, ProtectedMemory.COUNTERS)
+                ),
+                triggers.upset.address.eq(self.upset.address[low:]),
+                self.memory_reports[1].eq(triggers.report),
+                self.memory_reports[1].address.eq(Cat(Const(self._bank, low), triggers.report.address)),
+            ]
+            for place, report in ((2, triggers.block_report), (3, triggers.launch_report)):
+                m.d.comb += [self.memory_reports[place].eq(report), self.memory_reports[place].address.eq(self._bank)]
+            with m.If(mender.reads):
+                m.d.comb += storage.read_set.eq(mender.read_set)
+
         busy = Signal()
         live = Signal(range(config.tracker_sets // config.tracker_banks * ways + 1))
         appeared = Signal()
         vanished = Signal()
         m.d.comb += [
-            busy.eq(stage_valid[1:].any() | buffers.busy),
+            busy.eq(stage_valid[1:].any() | again | mending | buffers.busy),
             appeared.eq(count.allocation & ~count.eviction),
             vanished.eq(count.complete & count.hit),
         ]
@@ -306,6 +353,33 @@ class TrackerBank(wiring.Component):
                 m.next = "CLEAR"
         return m
 
+    def _mender(
+        self, m: Module, storage: CounterStorage, stage_valid: Signal, looked_at: Value, again: Signal
+    ) -> SetMender:
+        """What mends the sets; an operation that meets a wrong one in stage 4 is not in stage 5, and `again` is set."""
+        m.submodules.mender = mender = SetMender(self._config, self._bank)
+        meets_error = Signal()
+        m.d.comb += [
+            meets_error.eq(stage_valid[4] & storage.wrong.any()),
+            mender.scrub.eq(self.scrub),
+            mender.upset.eq(self.upset),
+            mender.idle.eq(~stage_valid[2]),
+            mender.looked_at.eq(stage_valid[4]),
+            mender.set.eq(looked_at),
+            mender.wrong.eq(storage.wrong),
+            mender.held.eq(storage.held),
+            mender.spilled_held.eq(storage.spilled_held),
+            mender.syndrome_ways.eq(storage.syndrome_ways),
+            mender.syndrome_spilled.eq(storage.syndrome_spilled),
+            mender.settled.eq(storage.settled),
+            mender.counting.eq(stage_valid[5]),
+            storage.mend.eq(mender.mend),
+        ]
+        m.d.sync += again.eq(meets_error)
+        with m.If(meets_error):
+            m.d.sync += stage_valid[5].eq(0)
+        return mender
+
     def _connect_backing_store(self, m: Module, count: CountStage, buffers: MshrFile, clears: Signal) -> Value:
         """Queue of spill requests, and the answers to fetches; returns "a request left the queue"."""
         config = self._config
@@ -316,10 +390,13 @@ class TrackerBank(wiring.Component):
         usable = Signal()
         spill = Signal()
         request = Signal(layout)
+        if config.protects_memories:
+            answer = self._check_records(m, request, spill, spills.i.payload)
+        else:
+            m.d.comb += spills.i.payload.eq(request)
         m.d.sync += [spill.eq(count.spill), request.eq(count.spill_request)]
         m.d.comb += [
             spills.i.valid.eq(spill),
-            spills.i.payload.eq(request),
             count.generation.eq(clears),
             usable.eq(
                 answer.record.present
@@ -333,3 +410,47 @@ class TrackerBank(wiring.Component):
             buffers.response.va.eq(Mux(usable, answer.record.va, ~0)),
         ]
         return self.spill_requests.valid & self.spill_requests.ready
+
+    def _check_records(self, m: Module, request: data.View, spill: Signal, checked: data.View) -> data.View:
+        """Gives the record of a request the check bits it is `checked` by; returns the answers of the backing store, 2
+        cycles late, without a wrong bit. A record that is lost is none."""
+        given = self.spill_response
+        turning = Signal(name="turning_spilled")
+        turned = Signal()
+        m.d.comb += turned.eq(turning & spill & request.write)
+        mine = self.upset.address[: bank_bits(self._config)] == self._bank if self._config.tracker_banks > 1 else 1
+        with m.If(self.upset.valid):
+            m.d.sync += turning.eq((self.upset.memory == ProtectedMemory.SPILLED) & mine)
+        with m.Elif(turned):
+            m.d.sync += turning.eq(0)
+
+        record = request.record.as_value()
+        bits = len(record) - len(request.record.reserved) + GENERATION_BITS
+        checks = check_width(bits)
+        flips = Mux(turned, turned_bits(self.upset), 0)[: bits + checks]
+        m.d.comb += [
+            checked.eq(request),
+            checked.record.as_value().eq(Cat(record[:bits], check_bits(record[:bits])) ^ flips),
+        ]
+
+        came = Signal.like(given)
+        seen = Signal.like(given)
+        answer = Signal.like(given)
+        wrong = Signal(checks)
+        word = came.record.as_value()
+        m.d.sync += [came.eq(given), seen.eq(came), wrong.eq(syndrome(word[:bits], word[bits : bits + checks]))]
+        lost = Signal()
+        report = self.memory_reports[ProtectedMemory.SPILLED.value]
+        m.d.comb += [
+            lost.eq(is_lost(wrong, bits)),
+            answer.eq(seen),
+            answer.record.as_value().eq(
+                (seen.record.as_value()[:bits] ^ wrong_bits(wrong, bits)) & ~lost.replicate(bits)
+            ),
+        ]
+        m.d.sync += [
+            report.corrected.eq(seen.valid & wrong.any() & ~lost),
+            report.lost.eq(seen.valid & lost),
+            report.address.eq(self._bank),
+        ]
+        return answer

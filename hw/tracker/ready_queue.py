@@ -5,11 +5,14 @@ same property (a block becomes ready once an epoch), needs no search, and keeps 
 carries to the DMA engine has to be stored either way.
 """
 
-from amaranth import Module, Signal
-from amaranth.hdl import ShapeLike
+from amaranth import Cat, Const, Module, Signal
+from amaranth.hdl import Shape, ShapeLike, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+
+from ..primitives.secded import Corrector, check_width
+from ..protection import MemoryReport
 
 
 class ReadyQueue(wiring.Component):
@@ -19,11 +22,24 @@ class ReadyQueue(wiring.Component):
     something was pushed, and is not taken in this cycle. Latency 1 cycle when empty; a payload that had to wait in the
     memory follows its predecessor after 2 more cycles. The memory needs no reset: it is read where something was
     pushed.
+
+    If `checked`, `check` comes with `item`: its check bits. A payload is put right on its way from the output register,
+    which has them too; one that is lost is not offered, but left out. `flips`: bits of word and check bits that are
+    turned in what is written to the memory in this cycle, if `stored`; `report`: what left the output register had a
+    wrong bit or more, of which place is not known.
     """
 
-    def __init__(self, payload: ShapeLike, depth: int):
+    def __init__(self, payload: ShapeLike, depth: int, checked: bool = False):
         self._payload = payload
         self._depth = depth
+        self._checked = checked
+        width = Shape.cast(payload).width
+        protected = {
+            "check": In(check_width(width)),
+            "flips": In(width + check_width(width)),
+            "stored": Out(1),
+            "report": Out(MemoryReport),
+        }
         super().__init__(
             {
                 "push": In(1),
@@ -31,12 +47,15 @@ class ReadyQueue(wiring.Component):
                 "output": Out(stream.Signature(payload)),
                 "clear": In(1),
                 "waiting": Out(1),
+                **(protected if checked else {}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.items = items = Memory(shape=self._payload, depth=self._depth, init=[])
+        plain = self.item.as_value()
+        word = Cat(plain, self.check) if self._checked else plain
+        m.submodules.items = items = Memory(shape=unsigned(len(word)), depth=self._depth, init=[])
         write = items.write_port()
         read = items.read_port()
         head = Signal(range(self._depth))
@@ -46,25 +65,32 @@ class ReadyQueue(wiring.Component):
         free = Signal()
         direct = Signal()
         stored = Signal()
+        offered: Value = self.output.valid
+        kept: Value = self.output.payload.as_value()
+        lost: Value = Const(0)
+        if self._checked:
+            offered, kept = Signal(), Signal(len(word))
+            lost = self._correct(m, offered, kept)
+            m.d.comb += self.stored.eq(stored)
         m.d.comb += [
             # Not what is taken in this very cycle: a clear does not drop it.
-            self.waiting.eq((self.output.valid & ~self.output.ready) | (level != 0) | fetching),
-            free.eq(~self.output.valid | self.output.ready),
+            self.waiting.eq((offered & ~self.output.ready) | (level != 0) | fetching),
+            free.eq(~offered | self.output.ready | lost),
             direct.eq(self.push & free & (level == 0) & ~fetching),
             stored.eq(self.push & ~direct),
             write.en.eq(stored),
             write.addr.eq(tail),
-            write.data.eq(self.item),
+            write.data.eq(word ^ self.flips if self._checked else word),
             read.en.eq(free & ~fetching & (level != 0)),
             read.addr.eq(head),
         ]
         m.d.sync += fetching.eq(read.en)
         with m.If(direct):
-            m.d.sync += [self.output.valid.eq(1), self.output.payload.eq(self.item)]
+            m.d.sync += [offered.eq(1), kept.eq(word)]
         with m.Elif(fetching):
-            m.d.sync += [self.output.valid.eq(1), self.output.payload.eq(read.data)]
-        with m.Elif(self.output.ready):
-            m.d.sync += self.output.valid.eq(0)
+            m.d.sync += [offered.eq(1), kept.eq(read.data)]
+        with m.Elif(free):
+            m.d.sync += offered.eq(0)
         with m.If(stored):
             m.d.sync += tail.eq(tail + 1)
         with m.If(read.en):
@@ -72,5 +98,23 @@ class ReadyQueue(wiring.Component):
         with m.If(stored != read.en):
             m.d.sync += level.eq(level + stored - read.en)
         with m.If(self.clear):
-            m.d.sync += [self.output.valid.eq(0), fetching.eq(0), head.eq(0), tail.eq(0), level.eq(0)]
+            m.d.sync += [offered.eq(0), fetching.eq(0), head.eq(0), tail.eq(0), level.eq(0)]
         return m
+
+    def _correct(self, m: Module, offered: Value, kept: Value) -> Value:
+        """Offers what is `kept`, without its wrong bit; returns whether it is lost instead."""
+        width = Shape.cast(self._payload).width
+        m.submodules.corrector = corrector = Corrector(width)
+        gone = Signal()
+        m.d.comb += [
+            corrector.word.eq(kept[:width]),
+            corrector.check.eq(kept[width:]),
+            gone.eq(offered & corrector.lost),
+            self.output.valid.eq(offered & ~corrector.lost),
+            self.output.payload.as_value().eq(corrector.corrected),
+        ]
+        m.d.sync += [
+            self.report.corrected.eq(self.output.valid & self.output.ready & corrector.wrong),
+            self.report.lost.eq(gone),
+        ]
+        return gone

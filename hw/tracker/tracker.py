@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Fault, Messages
 from ..primitives.stream_arbiter import StreamArbiter
+from ..protection import MemoryReport, MemoryUpset, ProtectedMemory
 from ..range_table import RangeWrite, Word
 from .bank import TrackerBank
 from .coalescer import Coalescer
@@ -87,11 +88,17 @@ class Tracker(wiring.Component):
     cycle c + 7, later by the latency of :class:`hw.tracker.merging.MergingCrossbar` and 1 with `commit_merge_depth`.
     One commit a cycle and bank, if `tracker_mshrs` and `spill_queue_depth` are at least 6 (room for the pipeline); with
     both at 1, one in 6 cycles.
+    With protection of memories `scrub`, `upset` and `memory_reports` of the banks, one after the other.
     """
 
     def __init__(self, config: TrackerParameters):
         self._config = config
         messages = Messages(config)
+        protected = {
+            "scrub": In(1),
+            "upset": In(MemoryUpset),
+            "memory_reports": Out(MemoryReport).array(len(ProtectedMemory) * config.tracker_banks),
+        }
         super().__init__(
             {
                 "ranges": In(RangeWrite),
@@ -108,6 +115,7 @@ class Tracker(wiring.Component):
                 "spill_response": In(messages.spill_response),
                 "faults": Out(stream.Signature(messages.fault_record)),
                 "events": Out(TrackerEvents),
+                **(protected if config.protects_memories else {}),
             }
         )
 
@@ -145,6 +153,15 @@ class Tracker(wiring.Component):
                 bank.epoch.eq(self.epoch),
                 bank.clear.eq(self.clear),
             ]
+            if config.protects_memories:
+                m.d.comb += [
+                    bank.scrub.eq(self.scrub),
+                    bank.upset.eq(self.upset),
+                    *(
+                        self.memory_reports[len(ProtectedMemory) * number + place].eq(report)
+                        for place, report in enumerate(bank.memory_reports)
+                    ),
+                ]
 
         for name, payload in (
             ("blocks", messages.ready_block),

@@ -11,7 +11,7 @@ from sim.errors import UsageError
 from sim.models.seeded_bugs import SEEDED_BUGS
 from sim.workloads.machines import Machine
 
-Settings = tuple[tuple[str, bool | int | float], ...]
+Settings = tuple[tuple[str, bool | int | float | str], ...]
 """Configuration fields (`timing.FIELD` for DRAM timing) and their values, where they differ from the preset."""
 WRONG_ORDER = "wrong_ring_order"
 EARLY_GATE = "early_gate"
@@ -48,7 +48,9 @@ def parse_settings(texts: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _number(name: str, text: str, example: object) -> bool | int | float:
+def _number(name: str, text: str, example: object) -> bool | int | float | str:
+    if isinstance(example, str):
+        return text
     if isinstance(example, bool):
         if text.lower() not in ("true", "false", "on", "off", "1", "0"):
             raise UsageError(f"{name} must be true or false, got {text!r}")

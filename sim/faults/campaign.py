@@ -15,7 +15,6 @@ from sim.errors import UsageError
 from sim.experiments.hardware import Settings, configuration
 from sim.faults.injections import ABORT, CLASSES, FLITS, LINK_CLASSES, Injection, Space
 from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT, Facts, outcome
-from sim.faults.places import MEMORY
 from sim.faults.reference import WATCHDOG, Setup, prepare, reference_spec
 from sim.faults.server import build, run_injections
 from sim.simulator.sources import digest_of
@@ -118,7 +117,7 @@ def controls(options: Options, space: Space) -> dict[str, tuple[Injection, str]]
         "nothing going wrong": (Injection(f"{space.spans[0][0] + SETTLED} nothing", CONTROL), MASKED),
         "a flipped bit of the result": (Injection(f"{late} flip 0 {memory} 0 0", CONTROL), SILENT),
     }
-    if options.config.link_protection:
+    if options.config.protects_links:
         wire = next(item for item in space.sent if item.kind == FLITS and item.cycles)
         line = f"{wire.cycles[len(wire.cycles) // 2]} wire {wire.gpu} {wire.port} {FLITS}"
         known["a damaged flit"] = (Injection(f"{line} damage 0 100", CONTROL), CORRECTED)
@@ -238,8 +237,7 @@ def wrong_controls(options: Options, space: Space) -> list[str]:
 
 def protected(options: Options) -> tuple[str, ...]:
     """Classes of which no injection may be silent or hang."""
-    links = (*LINK_CLASSES, ABORT) if options.config.link_protection else ()
-    return links if getattr(options.config, "protection", "links") != "all" else (MEMORY, *links)
+    return (*LINK_CLASSES, ABORT) if options.config.protects_links else ()
 
 
 def command(options: Options, injection: Injection) -> str:

@@ -153,7 +153,7 @@ def _plan(job: Job) -> list[str]:
     links."""
     config = job.build.config
     lines = [f"register {REGISTERS}.{name}" for name in programmed(config)]
-    names = [counter.name for counter in counters(config.links)]
+    names = [counter.name for counter in counters(config.links, config.protects_memories)]
     lines += [f"statistic {REGISTERS}.total_{name}" for name in names]
     lines += [f"counter {REGISTERS}.total_{name}" for name in names if counts_corrections(name)]
     lines.append("dead .dead")

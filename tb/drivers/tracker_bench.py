@@ -11,6 +11,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
 from hw.messages import Access, Fault, Mapping, Messages
+from hw.primitives.secded import columns
 from hw.range_table import WORDS, Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
 from hw.tracker.count_stage import GENERATION_BITS
 from hw.tracker.events import TrackerEvents
@@ -19,6 +20,7 @@ from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_tracker
+from tb.golden.secded import encode
 from tb.golden.tracker import TiledRange
 
 
@@ -164,6 +166,8 @@ class TrackerBench:
                 if field(layout, request, "write"):
                     self.memory[index] = record
                     self.generation = field(self.layouts.spill_record, record, "reserved")
+                    if self.config.protects_memories:
+                        self.generation %= 1 << GENERATION_BITS
                     assert self.generation < 1 << GENERATION_BITS
                     self.written += 1
                 else:
@@ -188,11 +192,16 @@ class TrackerBench:
         values = {"present": 1, "epoch": int(self.dut.epoch.value)}
         values |= {"count": random.getrandbits(self.config.count_bits), "va": random.getrandbits(16)}
         if self.generation is None:
-            return pack(self.layouts.spill_record, **values, reserved=random.getrandbits(32))
+            return self.checked(pack(self.layouts.spill_record, **values, reserved=random.getrandbits(32)))
         record = pack(self.layouts.spill_record, **values, reserved=self.generation)
         parts = {"present": 1, "epoch": self.config.epoch_bits, "reserved": GENERATION_BITS}
         name = random.choice(list(parts))
-        return record ^ 1 << self.layouts.spill_record[name].offset + random.randrange(parts[name])
+        return self.checked(record ^ 1 << self.layouts.spill_record[name].offset + random.randrange(parts[name]))
+
+    def checked(self, record: int) -> int:
+        """A record with its check bits, if it is to have any."""
+        bits = self.layouts.spill_record["reserved"].offset + GENERATION_BITS
+        return record | encode(record, columns(bits)) << bits if self.config.protects_memories else record
 
     async def watch(self) -> None:
         """Adds up the events."""

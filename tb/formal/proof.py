@@ -74,6 +74,7 @@ def proof(
 
 
 MODULES = (
+    "secded",
     "queues",
     "arbiter",
     "coalescer",

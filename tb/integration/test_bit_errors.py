@@ -46,7 +46,7 @@ def test_a_mesh_with_bad_links_gathers_what_was_sent() -> None:
 
 def test_without_protection_the_errors_are_seen_in_the_result() -> None:
     """The control: were it right without, the errors would be none."""
-    result = outcome(ring(1e-4, settings=(("link_protection", False),)))
+    result = outcome(ring(1e-4, settings=(("protection", "none"),)))
     assert result["link_errors"]["flipped_bits"] > 0
     assert not result["passed"]
 

@@ -158,7 +158,7 @@ def test_what_is_finished_does_not_run_again(
 @pytest.mark.slow
 def test_links_without_protection_let_faults_through() -> None:
     """The control."""
-    without = Options(settings=(("link_protection", False),))
+    without = Options(settings=(("protection", "none"),))
     assert protected(without) == ()
     drawn = plan(ready(without).space, {"flit_bit": 20, "flit_dropped": 6}, seed=1)
     outcomes = [item.outcome for item in run_now(without, drawn)]

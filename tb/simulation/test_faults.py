@@ -32,7 +32,7 @@ from sim.faults.reference import counts_corrections, reference_spec
 from sim.faults.summary import failures, summarize, table
 from sim.simulator.public_state import control_file, with_own_state
 
-BARE = (("link_protection", False),)
+BARE = (("protection", "none"),)
 NODE = "gpu_shell.gpu.node"
 RIGHT = Facts(True, True, False, 0, 0, 0, 0, 0, 9000, 0, 0)
 
@@ -201,9 +201,7 @@ def test_what_is_finished_is_kept(tmp_path: Path) -> None:
 def test_a_command_repeats_an_injection() -> None:
     (injection,) = plan(space(), {"error_during_replay": 1}, 5)
     text = command(Options(gpus=4, watchdog=0, settings=BARE), injection)
-    assert text.startswith(
-        "t3rtl faults --gpus 4 --set link_protection=False --watchdog 0 --replay 'error_during_replay "
-    )
+    assert text.startswith("t3rtl faults --gpus 4 --set protection=none --watchdog 0 --replay 'error_during_replay ")
     again = parse(text.partition("--replay '")[2].removesuffix("'"))
     assert (again.name, again.text) == (injection.name, injection.text)
 
@@ -247,8 +245,8 @@ def test_a_summary_counts_by_class_and_block_and_names_the_worst() -> None:
 
 
 def test_the_control_has_links_without_protection() -> None:
-    assert ("link_protection", False) in reference_spec(settings=BARE).settings
-    assert ("link_protection", False) not in reference_spec().settings
+    assert ("protection", "none") in reference_spec(settings=BARE).settings
+    assert ("protection", "none") not in reference_spec().settings
     assert reference_spec(settings=(("dma_packets", 3),)).settings.count(("dma_packets", 3)) == 1
     assert protected(Options(settings=BARE)) == ()
 

@@ -216,7 +216,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--gpus": ["4"],
             "--seed": ["2"],
             "--watchdog": ["0"],
-            "--set": ["link_protection=false"],
+            "--set": ["protection=none"],
             "--replay": ["memory 5 abort 0"],
             "--processes": ["3"],
             "--scheduler": ["tcp://nowhere:1"],

@@ -17,7 +17,7 @@ from tb.drivers.payload import unpack
 from tb.runner import simulate
 
 CONFIG = Configuration(links=2, epoch_bits=4)
-INPUTS = ("request", "arm", "number", "coming", "active", "running", "moved", "watchdog")
+INPUTS = ("request", "arm", "number", "coming", "active", "running", "moved", "watchdog", "lost")
 
 
 @cocotb.test()
@@ -27,20 +27,22 @@ async def epochs_end_for_the_causes_that_are_told(dut):
     record = Messages(CONFIG).fault_record
     number, notice, old, ended, cause, still, expired, fault = 0, 0, False, 0, 0, 0, False, False
     armed = False
-    ends = dict.fromkeys(range(1, 8), 0)
+    ends = dict.fromkeys(range(1, 16), 0)
     for _ in range(20000):
         arm, coming = random.random() < 0.03, random.choice([0, notice, random.randrange(16)])
         request, moved = random.random() < 0.01, random.random() < 0.2
+        lost = random.random() < 0.01
         running = armed and random.random() < 0.9
         watchdog = random.choice([0, 1, 5, 9]) if random.random() < 0.01 else int(dut.watchdog.value)
         heard = [random.choice([0, 0, 0, random.randrange(16), number]) if random.random() < 0.1 else 0 for _ in "01"]
         ready = random.random() < 0.5
-        for name, value in zip(INPUTS, (request, arm, number, coming, armed, running, moved, watchdog), strict=True):
+        values = (request, arm, number, coming, armed, running, moved, watchdog, lost)
+        for name, value in zip(INPUTS, values, strict=True):
             getattr(dut, name).value = value
         dut.heard__0.value, dut.heard__1.value = heard
         dut.faults__ready.value = ready
         await ReadOnly()
-        now = request | (expired and running) << 1 | any(item and item == number for item in heard) << 2
+        now = request | (expired and running) << 1 | any(item and item == number for item in heard) << 2 | lost << 3
         end = bool(now) and armed
         assert int(dut.ends.value) == end
         assert (int(dut.notice.value), int(dut.cause.value), int(dut.ended.value)) == (notice, cause, ended)
@@ -63,7 +65,7 @@ async def epochs_end_for_the_causes_that_are_told(dut):
         armed = (armed and not end) or arm
         number = coming if arm else number
         await RisingEdge(dut.clk)
-    assert min(ends[1], ends[2], ends[4]) > 20, ends
+    assert min(ends[1], ends[2], ends[4], ends[8]) > 20, ends
 
 
 @cocotb.test()

@@ -11,12 +11,14 @@ from hw.dma.events import DMA_COUNTERS, DmaEvents
 from hw.link.events import LINK_COUNTERS, LinkEvents, link_counters, recovery_counters
 from hw.link.parameters import MAX_LINKS
 from hw.memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
+from hw.memory_errors import MEMORY_COUNTERS, MemoryEvents
 from hw.node_monitor import LATENCY_COUNTERS
 from hw.registers.map import COUNTER_BASE, counters, find_register
 from hw.tracker.doorbell import DOORBELL_COUNTERS
 from hw.tracker.events import TRACKER_COUNTERS, TrackerEvents
 
 DECLARED = (
+    (MEMORY_COUNTERS, MemoryEvents),
     (ADDRESS_MAP_COUNTERS, 1),
     (CONTROLLER_COUNTERS, ControllerEvents),
     (TRACKER_COUNTERS, TrackerEvents),
@@ -50,6 +52,6 @@ def test_every_counter_is_in_the_map_once():
     names = [counter.name for counter in counters()]
     assert len(set(names)) == len(names)
     assert set(names) == {"cycles", *(counter.name for declared, _ in DECLARED for counter in declared)}
-    config = preset("paper", links=MAX_LINKS)
+    config = preset("paper", links=MAX_LINKS, protection="all")
     for number, name in enumerate(names):
         assert find_register(config, f"{name}_low").address == COUNTER_BASE + 8 * number

@@ -90,6 +90,7 @@ def test_a_package_says_what_it_is_and_names_its_public_parts(path):
         ),
         (ControllerParameters, {"timing": 14}, "timing must be a Timing, got 14"),
         (DmaParameters, {"dma_packets": 513}, "dma_packets must be from 1 to 512; got 513"),
+        (LinkParameters, {"protection": "most"}, "protection must be one of none, links, all; got most"),
         (LinkParameters, {"links": 16}, "links must be one of 1, 2, 3, .*, 15; got 16"),
         (
             LinkParameters,

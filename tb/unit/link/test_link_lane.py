@@ -43,7 +43,7 @@ SIZES = {
         links=7, ranges=8, dma_packets=24, store_packets=24, link_receive_packets=4, link_repeat=16
     ),
     "fifteen": LinkParameters(links=15, dma_packets=48, store_packets=48, link_receive_packets=4, link_repeat=16),
-    "unprotected": LinkParameters(links=2, dma_packets=8, store_packets=8, link_repeat=16, link_protection=False),
+    "unprotected": LinkParameters(links=2, dma_packets=8, store_packets=8, link_repeat=16, protection="none"),
 }
 CLEAR = Weather()
 STORM = Weather(drop=0.02, damage=0.03, double=0.02, delay=0.03, late=40)

@@ -23,7 +23,7 @@ from tb.runner import simulate
 
 register_file = cache(RegisterFile)
 
-COUNTERS = counters(preset("paper").links)
+COUNTERS = counters(preset("paper").links, memories=False)
 
 
 @cocotb.test()

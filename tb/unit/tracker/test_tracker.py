@@ -363,7 +363,8 @@ def test_lost_counters_are_caught():
 class StaleStorage(CounterStorage):
     """Gives what the memory holds, without the writes under way."""
 
-    def _merge(self, m, write, at, entries, spilled):
+    @staticmethod
+    def _merge(write, words, same, entries, spilled):
         return entries, spilled
 
 

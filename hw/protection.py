@@ -1,0 +1,65 @@
+"""What a build is protected by, and what its protected memories say and are told."""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Mux, Value, unsigned
+from amaranth.lib import data, enum
+
+from .parameters import Parameters, choice
+
+NONE, LINKS, ALL = LEVELS = ("none", "links", "all")
+
+
+@dataclass(frozen=True)
+class ProtectionParameters(Parameters):
+    """`protection`: `none`; `links`: flits and state messages are checked and sent again; `all`: memories have check
+    bits too. Without protection of links, for wires that lose nothing, a packet slot is free when its last send has
+    left."""
+
+    protection: str = choice(LINKS, *LEVELS)
+
+    @property
+    def protects_links(self) -> bool:
+        """Whether what is on the links is checked, and sent again."""
+        return self.protection != NONE
+
+    @property
+    def protects_memories(self) -> bool:
+        """Whether memories have check bits."""
+        return self.protection == ALL
+
+
+class ProtectedMemory(enum.Enum, shape=4):
+    """Memories with check bits. Their addresses: of COUNTERS a set of the Tracker and, in the lowest 5 bits, the way,
+    or the number of ways for how many counters of the set are spilled; of TRIGGERS an entry of the trigger table. What
+    waits as READY_BLOCKS or READY_LAUNCHES, or is SPILLED to the backing store, has only the number of the Tracker's
+    bank: a self test turns bits of what is stored there next."""
+
+    COUNTERS = 0
+    TRIGGERS = 1
+    READY_BLOCKS = 2
+    READY_LAUNCHES = 3
+    SPILLED = 4
+
+
+ADDRESS_BITS = 20
+WAY_BITS = 5
+MemoryReport = data.StructLayout({"corrected": unsigned(1), "lost": unsigned(1), "address": unsigned(ADDRESS_BITS)})
+"""For a cycle: the word at `address` of a memory had one wrong bit, which was corrected; or more, and is `lost`."""
+MemoryUpset = data.StructLayout(
+    {
+        "valid": unsigned(1),
+        "memory": ProtectedMemory,
+        "address": unsigned(ADDRESS_BITS),
+        "first": unsigned(7),
+        "second": unsigned(7),
+        "two": unsigned(1),
+    }
+)
+"""For a self test: turn bit `first`, and with `two` also bit `second`, of the word at `address` of `memory`, check bits
+behind the others. `valid` is a pulse, which takes back what was not done yet; the rest stays until the next."""
+
+
+def turned_bits(upset: data.View) -> Value:
+    """The bits that `upset` turns, as a mask."""
+    return (1 << upset.first) ^ Mux(upset.two, 1 << upset.second, 0)

@@ -1,0 +1,225 @@
+"""Rings whose memories are upset while a collective runs: one wrong bit of a word changes nothing; with two the epoch
+is aborted, or its sums are right; the next epoch is right."""
+
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import cocotb
+import pytest
+from amaranth import Cat
+from cocotb.triggers import ClockCycles, RisingEdge
+
+from hw.messages import Fault
+from hw.protection import WAY_BITS, ProtectedMemory
+from hw.registers.map import find_register
+from hw.tracker.storage import CounterStorage, entry_layout, stored_width
+from hw.tracker.tile_geometry import MAX_WFS
+from sim.errors import SimulationError
+from sim.host.register_writes import register_write
+from tb.drivers.node_ring import NodeRing, RingBench
+from tb.drivers.tagged_dram import SOURCE
+from tb.integration.test_epochs import LONGEST, RINGS, TILING, node_ring, rounds
+from tb.runner import simulate
+
+TOLD = 200
+"""Cycles in which a notice has come to a peer."""
+SCRUB = 20
+CONFIGS = {name: (replace(config, protection="all"), gpus) for name, (config, gpus) in RINGS.items()}
+ROOMY = replace(RINGS["small"][0], tracker_sets=16, tracker_ways=4)
+FORGET = register_write(CONFIGS["small"][0], "interrupt_status", fault=1, memory=1)
+
+
+async def started(dut) -> RingBench:
+    """A programmed ring, nothing armed, scrubbing."""
+    config, gpus = CONFIGS[os.environ["RING"]]
+    bench = RingBench(dut, config, gpus, TILING)
+    await bench.reset()
+    await bench.all_ranks(bench.program)
+    scrub = register_write(config, "memory_scrub", memory_scrub=SCRUB)
+    enable = register_write(config, "interrupt_enable", memory=1)
+    await bench.all_ranks(lambda rank: bench.write(rank, [scrub, enable]))
+    return bench
+
+
+async def upset(bench: RingBench, rank: int, bits: int) -> tuple[int, int]:
+    """Turn so many bits of a word in use; which memory it is in, and where."""
+    config = bench.config
+    if random.random() < 0.4:
+        memory, address = ProtectedMemory.TRIGGERS, random.randrange(config.trigger_blocks)
+        width = stored_width(MAX_WFS) + stored_width(config.va_sector_bits)
+    else:
+        place = random.randrange(config.tracker_sets) << WAY_BITS
+        memory, address = ProtectedMemory.COUNTERS, place | random.randrange(config.tracker_ways)
+        width = stored_width(entry_layout(config).size)
+    first, second = random.sample(range(width), 2)
+    await bench.write(
+        rank,
+        [
+            register_write(config, "memory_upset_bits", first=first, second=second, two=bits - 1),
+            register_write(config, "memory_upset", memory=memory, address=address, turn=1),
+        ],
+    )
+    return memory.value, address
+
+
+async def fields(bench: RingBench, rank: int, register: str) -> dict[str, int]:
+    """A register, taken apart."""
+    value = await bench.read(rank, register)
+    return {item.name: (value & item.mask) >> item.low for item in find_register(bench.config, register).fields}
+
+
+async def total(bench: RingBench, counter: str) -> int:
+    """A counter, of all ranks."""
+    return sum([await bench.read(rank, f"{counter}_low") for rank in bench.ranks])
+
+
+@cocotb.test()
+async def single_errors_change_nothing(dut):
+    """Upsets all over, all the time; sums are right, and what was corrected is counted, located and interrupts."""
+    bench = await started(dut)
+    for epoch in range(1, 1 + rounds()):
+        turned: dict[int, set[tuple[int, int]]] = {rank: set() for rank in bench.ranks}
+        partials = bench.partials()
+        before = await total(bench, "memory_corrected")
+        await bench.all_ranks(lambda rank: bench.write(rank, [FORGET]))
+        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
+        for rank in bench.ranks:
+            bench.store(rank, partials[rank])
+        while int(dut.done.value) != (1 << bench.gpus) - 1:
+            rank = random.choice(bench.ranks)
+            turned[rank].add(await upset(bench, rank, 1))
+            assert sum(map(len, turned.values())) < 300, "no end"
+        await bench.finish(partials)
+        await ClockCycles(dut.clk, 2 * SCRUB * max(bench.config.trigger_blocks, bench.config.tracker_sets))
+        assert await total(bench, "memory_corrected") > before
+        assert await total(bench, "memory_uncorrected") == 0
+        for rank in bench.ranks:
+            found = await fields(bench, rank, "memory_error")
+            assert int(dut.irq.value) >> rank & 1 == found["corrected"]
+            assert not found["lost"]
+            if found["corrected"]:
+                assert (found["memory"], found["address"]) in turned[rank]
+
+
+@cocotb.test()
+async def two_errors_end_the_epoch(dut):
+    """Two bits of a word, some times an epoch: it is aborted for that cause, or ends with the right sums."""
+    bench = await started(dut)
+    aborted = 0
+    for epoch in range(1, 2 * rounds(), 2):
+        partials = bench.partials()
+        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
+        await bench.all_ranks(lambda rank: bench.write(rank, [FORGET]))
+        for rank in bench.ranks:
+            bench.store(rank, partials[rank])
+        await ClockCycles(dut.clk, random.randrange(LONGEST // 2))
+        for _ in range(4):
+            turned = random.choice(bench.ranks)
+            await upset(bench, turned, 2)
+        for _ in range(4 * LONGEST // 100):
+            await ClockCycles(dut.clk, 100)
+            if await total(bench, "memory_uncorrected"):
+                break
+        await ClockCycles(dut.clk, bench.gpus * TOLD)
+        causes = {rank: await fields(bench, rank, "abort_cause") for rank in bench.ranks}
+        if any(found["memory"] for found in causes.values()):
+            aborted += 1
+            for rank, found in causes.items():
+                assert found["memory"] or found["peer"], (rank, found)
+                assert found["epoch"] == epoch
+                if found["memory"]:
+                    fault = Fault((await fields(bench, rank, "fault_record"))["fault"])
+                    assert fault in (Fault.MEMORY, Fault.PAST_THRESHOLD)
+                    assert (await fields(bench, rank, "memory_error"))["lost"]
+            for rank in bench.ranks:
+                bench.kill(rank)
+            await bench.all_ranks(lambda rank: bench.wait(rank, "drained"))
+        else:
+            await bench.finish(partials)
+        await bench.all_ranks(lambda rank: bench.control(rank, clear_counters=1))
+        await bench.collective(epoch + 1)
+        assert await total(bench, "memory_uncorrected") == 0
+        await bench.all_ranks(lambda rank: bench.control(rank, disarm=1))
+    assert aborted, "no word that was lost was in use"
+
+
+def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None:
+    """One of the cases."""
+    environment = {"RING": ring, "ROUNDS": str(repeats)}
+    simulate(design, name, __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
+
+
+@pytest.mark.parametrize(
+    ("case", "ring", "repeats"),
+    [
+        ("single_errors_change_nothing", "small", 4),
+        ("single_errors_change_nothing", "lanes", 3),
+        ("two_errors_end_the_epoch", "small", 4),
+    ],
+)
+def test_memory_protection(case, ring, repeats):
+    run(node_ring(*CONFIGS[ring]), "node_ring", ring, case, repeats)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["single_errors_change_nothing", "two_errors_end_the_epoch"])
+@pytest.mark.parametrize("ring", CONFIGS)
+def test_memory_protection_at_length(case, ring):
+    run(node_ring(*CONFIGS[ring]), "node_ring", ring, case, 40)
+
+
+class StaleChecks(CounterStorage):
+    """A wrong one: an update that is passed on past the memory keeps the check bits that were there."""
+
+    @staticmethod
+    def _merge(write, words, same, entries, spilled):
+        width = len(write.entry.as_value())
+        merged, spilled = CounterStorage._merge(write, words, same, entries, spilled)
+        return [Cat(new[:width], old[width:]) for new, old in zip(merged, entries, strict=True)], spilled
+
+
+def test_check_bits_that_are_not_passed_on_are_noticed():
+    with patch("hw.tracker.bank.CounterStorage", StaleChecks), pytest.raises(SimulationError):
+        run(NodeRing(*CONFIGS["small"]), "stale_ring", "small", "single_errors_change_nothing", 2)
+
+
+@cocotb.test()
+async def clean_collectives(dut):
+    """Two epochs; in which cycle each rank is done goes to the file CYCLES."""
+    bench = RingBench(dut, replace(ROOMY, protection=os.environ["PROTECTION"]), 3, TILING)
+    await bench.reset()
+    await bench.all_ranks(bench.program)
+    cycles: list[int] = []
+    for epoch in (1, 2):
+        partials = bench.partials()
+        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
+        for rank in bench.ranks:
+            bench.store(rank, partials[rank])
+        done = 0
+        for cycle in range(bench.limit):
+            await RisingEdge(dut.clk)
+            now = int(dut.done.value)
+            cycles += [cycle] * (now & ~done).bit_count()
+            done |= now
+            if done == (1 << bench.gpus) - 1:
+                break
+        await bench.finish(partials)
+    Path(os.environ["CYCLES"]).write_text(" ".join(map(str, cycles)))
+
+
+def test_without_errors_it_takes_no_cycle_more(tmp_path):
+    """No counter of this ring goes to the backing store, from where it would come 2 cycles later."""
+    seen = []
+    for protection in ("links", "all"):
+        file = tmp_path / protection
+        environment = {"PROTECTION": protection, "CYCLES": str(file)}
+        design = node_ring(replace(ROOMY, protection=protection), 3)
+        simulate(
+            design, "node_ring", __name__, "clean_collectives", 5, environment, sources=[SOURCE], plusargs=["+tag=1"]
+        )
+        seen.append(file.read_text().split())
+    assert len(seen[0]) == 2 * 3
+    assert seen[0] == seen[1]
