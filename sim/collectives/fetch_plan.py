@@ -6,10 +6,10 @@ coming in. Of all chunks that some rank lacks, from all ranks that have them, th
 next. Among equals a rank that got it itself comes before the one where it lies, so that each reads what it sends once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import product
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 
@@ -52,32 +52,35 @@ def plan(owners: tuple[int, ...], gpus: int, pieces: int) -> Plan:
     sending, receiving = [0.0] * gpus, [0.0] * gpus
     begun = {(owner, chunk): 0.0 for chunk, owner in enumerate(owners)}
     arrivals = dict(begun)
-    hops = []
-    while len(arrivals) < gpus * len(owners):
-        hop = min(_candidates(owners, gpus, pieces, (sending, receiving), begun), key=lambda found: found[0])[1]
-        start = hop.arrives - 1
-        sending[hop.sender] = receiving[hop.receiver] = hop.arrives
-        begun[hop.receiver, hop.chunk] = start
-        arrivals[hop.receiver, hop.chunk] = hop.arrives
-        hops.append(hop)
-    return Plan(gpus, owners, tuple(hops), arrivals)
+    hops: list[Hop] = []
 
-
-def _candidates(
-    owners: tuple[int, ...],
-    gpus: int,
-    pieces: int,
-    free: tuple[Sequence[float], Sequence[float]],
-    begun: Mapping[tuple[int, int], float],
-) -> Iterator[tuple[tuple[float, ...], Hop]]:
-    """Every hop that may come next, with what it is chosen by. `free`: from when on each rank may send, and take in;
-    `begun`: since when a rank has a chunk, or is getting it."""
-    sending, receiving = free
-    for (sender, chunk), receiver in product(begun, range(gpus)):
-        if (receiver, chunk) in begun:
-            continue
+    def candidate(sender: int, chunk: int, receiver: int) -> tuple[tuple[float, ...], Hop]:
+        """A hop that may come next, with what it is chosen by."""
         owned = sender == owners[chunk]
         first_piece = 0.0 if owned else begun[sender, chunk] + 1 / pieces
         arrives = max(first_piece, sending[sender], receiving[receiver]) + 1
-        shift = (receiver - sender) % gpus
-        yield (arrives, owned, shift, (chunk - sender) % gpus, sender), Hop(arrives, chunk, sender, receiver)
+        order = arrives, owned, (receiver - sender) % gpus, (chunk - sender) % gpus, sender
+        return order, Hop(arrives, chunk, sender, receiver)
+
+    def from_one(sender: int, chunk: int) -> list[tuple[tuple[float, ...], Hop]]:
+        return [candidate(sender, chunk, rank) for rank in range(gpus) if (rank, chunk) not in begun]
+
+    waiting = [found for sender, chunk in begun for found in from_one(sender, chunk)]
+    heapify(waiting)
+    while waiting:
+        order, hop = heappop(waiting)
+        _, chunk, sender, receiver = hop
+        if (receiver, chunk) in begun:
+            continue
+        # Its ranks may have got something else to do, so that it would be there later than when it was thought of.
+        now = candidate(sender, chunk, receiver)
+        if now[0] > order:
+            heappush(waiting, now)
+            continue
+        sending[sender] = receiving[receiver] = hop.arrives
+        begun[receiver, chunk] = hop.arrives - 1
+        arrivals[receiver, chunk] = hop.arrives
+        hops.append(hop)
+        for found in from_one(receiver, chunk):
+            heappush(waiting, found)
+    return Plan(gpus, owners, tuple(hops), arrivals)

@@ -6,7 +6,7 @@ read it. C lies where it is computed; the GEMM's stores are added to it there, s
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -21,17 +21,17 @@ PIECES = 8
 @lru_cache
 def fetched_gemm(gpus: int, fine: bool = True, dtype: str = "fp16") -> Program:
     """The program; `fine`: a workgroup waits for its tile row of A, not for a chunk."""
-    routes = plan(tuple(range(gpus)), gpus, PIECES)
     chunks = range(gpus)
+    routes = cache(lambda: plan(tuple(chunks), gpus, PIECES))
 
     def regions(rank: int) -> Iterator[Region]:
         for chunk in chunks:
-            sends = tuple(Send(peer, "a", chunk) for peer in routes.peers(rank, chunk))
+            sends = tuple(Send(peer, "a", chunk) for peer in routes().peers(rank, chunk))
             yield Region("a", chunk, updates=1, sends=sends, launch=True, doorbell=chunk == rank)
         yield from (Region("c", chunk, Access.UPDATE) for chunk in chunks)
 
     def kernels(rank: int) -> tuple[Kernel, ...]:
-        gates = {Part("c", chunk): (Part("a", chunk),) for chunk in routes.order(rank)}
+        gates = {Part("c", chunk): (Part("a", chunk),) for chunk in routes().order(rank)}
         return (Kernel("gemm", tuple(gates), gates=gates, fine=fine),)
 
     def golden(inputs: Sequence[np.ndarray]) -> np.ndarray:
