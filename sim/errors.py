@@ -23,6 +23,13 @@ def of_the_machine(error: BaseException) -> bool:
     return isinstance(error, MachineError | OSError | MemoryError)
 
 
+def sentence_of(error: BaseException) -> str:
+    """What `error` says, for people: of the operating system's without its number, with the file."""
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+    return str(error) or "out of memory"
+
+
 def chosen(kind: str, names: Sequence[str], allowed: Sequence[str], default: Sequence[str]) -> list[str]:
     """`names`, each once, or `default` without any. Raises :class:`UsageError` for a name that is not `allowed`."""
     for name in names:

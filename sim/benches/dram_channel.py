@@ -5,7 +5,7 @@
 
 from dataclasses import replace
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -15,6 +15,9 @@ from hw.memory_controller.controller import MemoryController
 from hw.messages import Access, AluOperation, ArbiterControl, DataType, Source, TrafficClass
 from sim.models.hbm import SECTOR_ADDRESS_BITS, Hbm
 from sim.models.timing_checker import TimingChecker
+
+STREAMS = {"compute": TrafficClass.GEMM, "communication": TrafficClass.RS}
+"""Streams of requests, and what their column commands are counted as."""
 
 TraceRequest = data.StructLayout({"access": Access, "address": unsigned(SECTOR_ADDRESS_BITS)})
 """One line of a trace: what is done to which sector of the channel."""
@@ -48,11 +51,12 @@ checker (:class:`sim.models.timing_checker.Rule`)."""
 
 
 class DramChannel(wiring.Component):
-    """Ports: `compute`, `communication`: the two streams; `control`, `kernel_active`: of the arbiter; `idle`: nothing
-    is queued or in flight; `figures`.
+    """Ports: `compute`, `communication`: the two streams; `control`, `kernel_active`: of the arbiter; `measured`: how
+    long reads take is counted, and written down when it falls; `idle`: nothing is queued or in flight; `figures`.
 
     Stores and updates are committed as if tracked. Reads of both streams have the room for their data reserved
-    elsewhere (as the DMA engine's do), so that the trace alone decides how many are under way. The HBM model keeps
+    elsewhere (as the DMA engine's do), so that the trace alone decides how many are under way; fewer than 128 of a
+    stream are, since the queues on the way hold no more. The HBM model keeps
     `storage_sectors` sectors; beyond them writes leave no trace and reads give a hash of the address.
     """
 
@@ -65,6 +69,7 @@ class DramChannel(wiring.Component):
                 "communication": In(stream.Signature(TraceRequest)),
                 "control": In(ArbiterControl),
                 "kernel_active": In(1),
+                "measured": In(1),
                 "idle": Out(1),
                 "figures": Out(TraceFigures),
             }
@@ -78,8 +83,15 @@ class DramChannel(wiring.Component):
         m.submodules.checker = checker = TimingChecker(config)
         events = controller.events
         figures = self.figures
-        for name, traffic_class in (("compute", TrafficClass.GEMM), ("communication", TrafficClass.RS)):
+        asked, tags = [], []
+        for number, (name, traffic_class) in enumerate(STREAMS.items()):
             given, request = getattr(self, name), getattr(controller, name)
+            tag = Signal(8, name=f"{name}_tag", init=number)
+            is_read = given.valid & given.ready & (given.payload.access == Access.READ)
+            with m.If(is_read):
+                m.d.sync += tag.eq(tag + len(STREAMS))
+            asked.append(is_read)
+            tags.append(tag)
             address = given.payload.address
             m.d.comb += [
                 request.valid.eq(given.valid),
@@ -90,11 +102,25 @@ class DramChannel(wiring.Component):
                 request.payload.tracked.eq(1),
                 request.payload.traffic_class.eq(traffic_class),
                 request.payload.source.eq(Source.DMA),
+                request.payload.id.eq(tag),
                 request.payload.wg.eq(address >> 7),
                 request.payload.va.eq(address),
                 request.payload.mask.eq((1 << 32) - 1),
                 request.payload.data.eq(address.replicate(10)),
             ]
+        came = controller.returns
+        m.submodules.read_latency = Instance(
+            "read_latency",
+            p_PORTS=len(STREAMS),
+            i_clk=ClockSignal(),
+            i_id=Const(0, 32),
+            i_restart=Const(0, 1),
+            i_enable=self.measured,
+            i_asked=Cat(asked),
+            i_asked_tag=Cat(tags),
+            i_answered=Cat(came.valid & (came.id[0] == number) for number in range(len(STREAMS))),
+            i_answered_tag=came.id[:8].replicate(len(STREAMS)),
+        )
         m.d.comb += [
             controller.compute_response.ready.eq(1),
             controller.commits.ready.eq(1),
@@ -122,7 +148,7 @@ class DramChannel(wiring.Component):
         count("activates", events.activate)
         count("refreshes", events.refresh)
         count("reads_returned", controller.returns.valid)
-        for name, traffic_class in (("compute", TrafficClass.GEMM), ("communication", TrafficClass.RS)):
+        for name, traffic_class in STREAMS.items():
             issued = events.column & (events.traffic_class == traffic_class)
             count(f"{name}_columns", issued)
             with m.If(issued):

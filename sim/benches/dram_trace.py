@@ -16,7 +16,7 @@ from pathlib import Path
 from hw.config import SECTOR_BYTES, Configuration
 from hw.export.verilog import to_systemverilog
 from hw.messages import ArbiterControl, Policy, Threshold
-from sim.benches.dram_channel import DramChannel, TraceFigures
+from sim.benches.dram_channel import STREAMS, DramChannel, TraceFigures
 from sim.benches.trace_file import Trace
 from sim.errors import MachineError, SimulationError
 from sim.models import model_texts
@@ -24,13 +24,13 @@ from sim.models.timing_checker import Rule
 from sim.simulator.build_folder import BUILDING, Tell, recipe, remembered, silent
 from sim.simulator.executable import build_executable
 from sim.simulator.machine import build_minutes
+from sim.simulator.read_latencies import latency_figures, latency_text, read_latencies
 from sim.simulator.sources import digest_of
 
 ARGUMENTS = ["--cc", "--exe", "--noassert-case", "-CFLAGS", '-DMODEL=Vdram_trace -DMODEL_HEADER=\\"Vdram_trace.h\\"']
 TOP = "dram_trace"
 SOURCES = ("dram_trace.sv", "trace_player.sv", "free_running.cpp", "trace_reader.cpp")
-MODELS = ("hbm_array.sv", "clock_gate.sv")
-STREAMS = ("compute", "communication")
+MODELS = ("hbm_array.sv", "clock_gate.sv", "read_latency.sv")
 WINDOW, BOUNDARIES = 4096, (3840, 3584, 256)
 PACE, PACE_LAG = 4, 64
 
@@ -41,7 +41,8 @@ class TraceResult:
 
     `cycles` is the time from the first cycle to the last column command, `seconds` and `processor_seconds` the wall
     time and the processor time of the simulator. `result` is "no violation" or the name of the first timing rule the
-    checker found violated; `passed` moreover asks that every request had its column command and every read its data.
+    checker found violated; `read_latency`: :func:`sim.simulator.read_latencies.latency_figures`; `passed` moreover
+    asks that every request had its column command and every read its data.
     """
 
     requests: int
@@ -52,6 +53,7 @@ class TraceResult:
     result: str
     passed: bool
     figures: dict[str, int]
+    read_latency: dict[str, int] | None
 
     def summary(self) -> dict[str, object]:
         """For `results.json`."""
@@ -64,6 +66,7 @@ class TraceResult:
             "row_hit_rate": self.row_hit_rate,
             "gigabytes_per_second": self.gigabytes_per_second,
             "peak_share": self.peak_share,
+            "read_latency": self.read_latency,
             "occupancy_mean": self.figures["occupancy_sum"] / self.figures["cycles"],
             "wall_seconds": self.seconds,
             "processor_seconds": self.processor_seconds,
@@ -81,6 +84,7 @@ class TraceResult:
             ("bandwidth", f"{self.gigabytes_per_second:.2f} GB/s, {100 * self.peak_share:.1f} % of the channel's peak"),
             ("requests a second", f"{self.requests_per_second:,.0f}"),
             ("simulation speed", f"{self.kilocycles_per_second:,.0f} kcycles/s"),
+            ("read latency", latency_text(self.read_latency)),
             ("row hits", f"{figures['row_hits']:,} ({100 * self.row_hit_rate:.1f} %)"),
             ("activates, refreshes", f"{figures['activates']:,}, {figures['refreshes']:,}"),
             ("timing checker", self.result),
@@ -157,7 +161,11 @@ def arbiter_control(policy: Policy, threshold: Threshold, starvation_limit: int,
 
 
 def _result(
-    traces: Mapping[str, Trace], figures: dict[str, int], seconds: float, processor_seconds: float
+    traces: Mapping[str, Trace],
+    figures: dict[str, int],
+    read_latency: dict[str, int] | None,
+    seconds: float,
+    processor_seconds: float,
 ) -> TraceResult:
     requests = {name: len(trace) for name, trace in traces.items()}
     reads = sum(trace.reads for trace in traces.values())
@@ -173,6 +181,7 @@ def _result(
         result=Rule(figures["rule"]).name if figures["violation"] else "no violation",
         passed=complete and not figures["violation"],
         figures=figures,
+        read_latency=read_latency,
     )
 
 
@@ -183,7 +192,8 @@ def play(executable: Path, traces: Mapping[str, Trace], control: int, limit: int
     the simulator fails.
     """
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(executable), f"+control={control:x}"]
+        latencies = Path(folder) / "read_latencies"
+        command = [str(executable), f"+control={control:x}", f"+read_latencies={latencies}"]
         for name, trace in traces.items():
             path = Path(folder) / name
             trace.records().tofile(path)
@@ -194,6 +204,7 @@ def play(executable: Path, traces: Mapping[str, Trace], control: int, limit: int
         outcome = subprocess.run(command, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - started
         processor_seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
+        read_latency = latency_figures(read_latencies([Path(f"{latencies}0.txt")]))
     word = next((line.split()[1] for line in outcome.stdout.splitlines() if line.startswith("figures ")), None)
     if outcome.returncode == -signal.SIGKILL:
         raise MachineError("the simulator of the channel was killed, as happens when memory runs out")
@@ -202,4 +213,4 @@ def play(executable: Path, traces: Mapping[str, Trace], control: int, limit: int
         raise SimulationError(f"the simulator of the channel failed: {said[-1] if said else 'it has said nothing'}")
     bits = int(word, 16)
     figures = {name: bits >> field.offset & (1 << field.width) - 1 for name, field in TraceFigures}
-    return _result(traces, figures, seconds, processor_seconds)
+    return _result(traces, figures, read_latency, seconds, processor_seconds)

@@ -33,7 +33,7 @@ module dram_trace #(
         .request(communication_request), .finished(communication_finished)
     );
     dram_channel channel (
-        .clk(clk), .rst(rst), .control(control), .kernel_active(!compute_finished),
+        .clk(clk), .rst(rst), .control(control), .kernel_active(!compute_finished), .measured(!quiet[3] && !rst),
         .compute__valid(compute_valid), .compute__ready(compute_ready), .compute__payload(compute_request),
         .communication__valid(communication_valid), .communication__ready(communication_ready),
         .communication__payload(communication_request), .idle(idle), .figures(figures)

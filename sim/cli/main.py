@@ -29,7 +29,7 @@ from sim.cli.run import run
 from sim.cli.sweep import sweep
 from sim.cli.synth import synth
 from sim.cli.terminal import complain, silence_broken_pipe
-from sim.errors import MachineError, SimulationError, UsageError
+from sim.errors import MachineError, SimulationError, UsageError, sentence_of
 from sim.simulator.checkout import commit
 
 
@@ -111,7 +111,7 @@ def command_line(arguments: Sequence[str]) -> int:
     except MemoryError:
         return _failed("out of memory")
     except OSError as error:
-        return _failed(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        return _failed(sentence_of(error))
     except Exception as error:
         message = getattr(error, "format_message", None)
         if message is None:

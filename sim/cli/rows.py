@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from hw.config import PRESETS, SECTOR_BYTES, TOTAL_CHANNELS
 from sim.experiments.results import Result
 from sim.experiments.spec import KERNELS, TRACE, Spec
+from sim.simulator.read_latencies import latency_text
 
 COLUMNS = (
     ("scenario", 30),
@@ -87,6 +88,7 @@ def figure_lines(result: Result) -> list[str]:
         "Tracker": f"{tracker['hits']:,} hits, {tracker['evictions']:,} evictions, {tracker['refetches']:,} refetches, "
         f"peak {tracker['peak_occupancy']:,} entries, {tracker['triggers']:,} triggers",
         "trigger latency": f"at most {latency} cycles" if latency else "n/a: nothing was sent by DMA",
+        "read latency": latency_text(result.get("read_latency")),
         "arbiter": ", ".join(f"{name} {value}" for name, value in result["arbiter"].items()),
         "seconds": f"{seconds['total']:.1f} and build {seconds['build']:.1f} "
         f"({result['kilocycles_per_second']:,.0f} kcycles/s, Python {100 * seconds['python_share']:.1f} %)",

@@ -15,6 +15,7 @@ from sim.experiments.program_model import ProgramWork
 from sim.experiments.run import Outcome, Seconds
 from sim.experiments.spec import ARRAY, PROGRAM, Spec
 from sim.experiments.variants import PHASES, THRESHOLDS
+from sim.simulator.read_latencies import latency_figures
 from sim.simulator.samples import THRESHOLD, mean_occupancy
 
 ACCESS_NAMES = {Access.READ: "read", Access.STORE: "write", Access.UPDATE: "update"}
@@ -176,6 +177,7 @@ def figures(spec: Spec, job: Job, work: Work, outcome: Outcome) -> dict[str, Any
             "threshold": _threshold(spec, job, outcome, phases["gemm"]),
         },
         "trigger_latency": peak["trigger_latency_peak"] if overlapped and total["dma_reads"] else None,
+        "read_latency": latency_figures(outcome.read_latencies),
         "occupancy_mean": round(total["occupancy_sum"] / counted, 3) if counted else None,
         "occupancy_peak": peak["occupancy_peak"],
         "totals": {name: total[name] for name in TOTALS}

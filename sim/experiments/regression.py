@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from multiprocessing.queues import SimpleQueue
 
-from sim.errors import MachineError, SimulationError, of_the_machine
+from sim.errors import MachineError, SimulationError, of_the_machine, sentence_of
 from sim.experiments.experiment import run_experiment
 from sim.experiments.results import Result, broken_down
 from sim.experiments.run import Progress
@@ -60,7 +60,7 @@ def run_one(spec: Spec, tell: Progress = silent, threads: int = 1) -> Result:
         with quiet():
             return run_experiment(spec, builds_only(tell), threads=threads)
     except (SimulationError, OSError, MemoryError) as error:
-        return broken_down(spec, str(error) or "out of memory", of_the_machine(error))
+        return broken_down(spec, sentence_of(error), of_the_machine(error))
 
 
 def _begin(queue: "SimpleQueue[str]") -> None:

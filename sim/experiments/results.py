@@ -85,6 +85,12 @@ FIGURES = {
     "trigger_latency": Figure(
         _CYCLES, "longest time from a block's last commit to its first DMA read; null where DMA sends none"
     ),
+    "read_latency.reads": Figure(
+        "", "reads of the compute units of all simulated GPUs; read_latency: null where none is"
+    ),
+    "read_latency.*": Figure(
+        _CYCLES, "from a read's being taken to its data: percentiles (nearest rank), and the longest"
+    ),
     "occupancy_mean": Figure("requests", "in a channel's DRAM queue, over all cycles"),
     "occupancy_peak": Figure("requests", "the same, the most"),
     "totals.*": Figure("", "hardware counters summed over all GPUs: Tracker, cycles held back, DRAM sectors"),

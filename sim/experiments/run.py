@@ -4,8 +4,8 @@ import os
 import resource
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sim.simulator.fast_model import build_system
 from sim.simulator.machine import processors
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.process import record_coverage, run_simulator
+from sim.simulator.read_latencies import read_latencies
 from sim.simulator.recording import Recording, begin_of, read_recording
 from sim.simulator.samples import read_samples
 from sim.simulator.session import SESSION, session_text
@@ -54,7 +55,8 @@ class Outcome:
     `sampler.sv` of rank 0; `reduced[r]`: what rank r holds of its result, as bit patterns, None without data;
     `logs[r]`: its column commands (:func:`sim.simulator.command_log.read_log`), None when they were not wanted;
     `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator;
-    `recordings`: of every rank, when it was asked for; `flipped_bits`: bits that arrived wrong on links."""
+    `recordings`: of every rank, when it was asked for; `flipped_bits`: bits that arrived wrong on links;
+    `read_latencies`: reads of the compute units of all ranks by the cycles they took."""
 
     ranks: list[dict[str, Any]]
     samples: np.ndarray
@@ -66,6 +68,7 @@ class Outcome:
     logs: list[np.ndarray] | None = None
     recordings: tuple[Recording, ...] = ()
     flipped_bits: int = 0
+    read_latencies: Mapping[int, int] = field(default_factory=dict)
 
 
 def run_job(
@@ -109,6 +112,7 @@ def run_job(
         if result["finished"]:
             record_coverage(model, folder)
         samples = read_samples(folder, 0)
+        latencies = read_latencies(folder / f"read_latencies{rank}.txt" for rank in range(build.nodes))
         ranks = range(build.nodes if recorded else 0)
         recordings = tuple(read_recording(folder, RECORDED, rank, build.config) for rank in ranks)
         reduced = None if job.pattern is None else read_results(job, folder)
@@ -133,6 +137,7 @@ def run_job(
     return Outcome(
         *(result["ranks"], samples, result["finished"], reduced, alone, seconds, model, logs, recordings),
         flipped_bits=result["flipped_bits"],
+        read_latencies=latencies,
     )
 
 
@@ -149,6 +154,7 @@ def write_inputs(job: Job, folder: Path, threads: int, waves: bool = False) -> l
     plusargs = {
         "samples": Path("samples"),
         "sample_window": job.window,
+        "read_latencies": Path("read_latencies"),
         "hbm_dump": Path("dump"),
         "hbm_dump_sectors": -(-held // job.build.config.channels // 8) * 8 + 8,
         **({"command_log": Path("log")} if job.log else {}),

@@ -14,7 +14,7 @@ from pathlib import Path
 import dask
 from distributed import Client, Future, KilledWorker, LocalCluster, as_completed
 
-from sim.errors import MachineError, UsageError, of_the_machine
+from sim.errors import MachineError, UsageError, of_the_machine, sentence_of
 from sim.experiments.experiment import source_version
 from sim.experiments.results import Result
 from sim.experiments.spec import Spec
@@ -115,7 +115,7 @@ def _kept(outcome: Outcome, store: PointStore) -> Outcome:
     try:
         store.save(outcome.spec, outcome.result)
     except (UsageError, MachineError, OSError) as error:
-        return replace(outcome, unsaved=str(error))
+        return replace(outcome, unsaved=sentence_of(error))
     return outcome
 
 

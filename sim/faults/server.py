@@ -54,8 +54,9 @@ def _folder(model: Path) -> Iterator[Path]:
 
 
 def _start(setup: Setup, model: Path, folder: Path, injections: Sequence[Injection]) -> subprocess.Popen[str]:
-    # Nobody reads samples, and children would write them into one file.
-    arguments = [word for word in write_inputs(setup.job, folder, threads=1) if not word.startswith("+samples=")]
+    # Nobody reads samples and latencies, and children would write them into one file.
+    written = ("+samples=", "+read_latencies=")
+    arguments = [word for word in write_inputs(setup.job, folder, threads=1) if not word.startswith(written)]
     lines = [*setup.plan, *(f"inject {number} {item.text}" for number, item in enumerate(injections))]
     (folder / "campaign.txt").write_text("\n".join(lines) + "\n")
     command = [str(model / EXECUTABLE), SESSION, *arguments]

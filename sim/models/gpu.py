@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import Configuration
 from hw.link.wire import FlitKind, message_layout
-from hw.messages import RowCommand
+from hw.messages import Access, RowCommand
 from hw.near_bank import BankGroupUnit
 from hw.node import Node
 from hw.registers.register_file import RegisterFile
@@ -226,6 +226,8 @@ class Gpu(wiring.Component):
             m.d.sync += launches.eq(launches + 1)
         self._recorder(m, node, gemm)
         self._sampler(m, node, started & ~finished if isinstance(gemm, GemmEngine) else gemm.busy)
+        if isinstance(gemm, WorkgroupEngine):
+            self._read_latency(m, gemm)
         with m.If(self.start):
             m.d.sync += [started.eq(1), finished.eq(0), cycles.eq(0), launches.eq(0)]
         with m.Elif(started):
@@ -288,6 +290,23 @@ class Gpu(wiring.Component):
             i_kind=Cat(Cat(probe.access.as_value(), probe.traffic_class.as_value()) for probe in node.probes),
             i_occupancy=Cat(probe.occupancy for probe in node.probes),
             i_threshold=node.probes[0].threshold.as_value(),
+        )
+
+    def _read_latency(self, m: Module, gemm: WorkgroupEngine) -> None:
+        """Let `read_latency.sv` write down how long what the compute units read takes; a :class:`GemmEngine` reads
+        nothing."""
+        asked = [port.valid & port.ready & (port.payload.access == Access.READ) for port in gemm.requests]
+        m.submodules.read_latency = Instance(
+            "read_latency",
+            p_PORTS=self._config.channels,
+            i_clk=ClockSignal(),
+            i_id=Cat(self.rank, Const(0, 26)),
+            i_restart=self.start,
+            i_enable=gemm.busy,
+            i_asked=Cat(asked),
+            i_asked_tag=Cat(port.payload.id for port in gemm.requests),
+            i_answered=Cat(port.valid & port.ready for port in gemm.responses),
+            i_answered_tag=Cat(port.payload.id for port in gemm.responses),
         )
 
     def _recorder(self, m: Module, node: Node, gemm: GemmEngine | WorkgroupEngine) -> None:

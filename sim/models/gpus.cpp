@@ -254,6 +254,10 @@ public:
         std::fclose(answers);
     }
 
+    void keep_answers() {
+        if (std::fflush(answers) != 0 || std::ferror(answers)) throw std::runtime_error("answers.txt cannot be written");
+    }
+
     void reset() {
         advance(5);
         for (const auto& gpu : gpus) gpu->model.rst = 0;
@@ -487,6 +491,7 @@ void run(System& system, const Session& session) {
     if (finished && !session.all("phase_drain").empty()) system.program("drain");
     ranks = system.statuses();
     system.program("counters");
+    system.keep_answers();
     // Writes already issued reach the DRAM array a few cycles after the last command.
     system.advance(50);
     system.pulse(ports::DUMP);

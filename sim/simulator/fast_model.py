@@ -40,7 +40,7 @@ EXECUTABLE = "Vgpu"
 SYSTEM_SOURCES = ("gpus.cpp", "recorder.cpp")
 SYSTEM_HEADERS = ("bit_errors.h", "bits.h", "digest.h", "host.h", "mirror.h", "tamper.h", "team.h", "wire.h")
 FAULT_HEADERS = ("fault_server.h",)
-MEMORY_SOURCES = ("hbm_array.sv", "clock_gate.sv", "sampler.sv", "recorder.sv")
+MEMORY_SOURCES = ("hbm_array.sv", "clock_gate.sv", "sampler.sv", "read_latency.sv", "recorder.sv")
 ARRAY_SOURCES = ("source_array.sv", "seeded_bug.sv")
 DRAM = (("hbm_array", "sectors"),)
 """What of a memory model a campaign of faults looks at: module and variable."""

@@ -28,7 +28,8 @@ def run_simulator(model: Path, folder: Path, plusargs: list[str]) -> None:
     with log.open("w") as output:
         command = [str(model / EXECUTABLE), SESSION, *plusargs]
         done = subprocess.run(command, cwd=folder, stdout=output, stderr=output, check=False)
-    if done.returncode:
+    # What SystemVerilog writes, it writes without a word when the disk is full.
+    if done.returncode or _disk_is_full(folder):
         raise _failure(done.returncode, folder, log)
 
 
@@ -39,11 +40,15 @@ def record_coverage(model: Path, folder: Path) -> None:
         hook.record(model, folder)
 
 
+def _disk_is_full(folder: Path) -> bool:
+    return shutil.disk_usage(folder).free < FULL
+
+
 def _failure(code: int, folder: Path, log: Path) -> SimulationError:
     """What is known of a run that failed, as one sentence; what the simulator said is kept in a file that it names."""
     sentence = "the simulation failed"
     text = log.read_text(errors="replace") if log.exists() else ""
-    if shutil.disk_usage(folder).free < FULL or NO_SPACE in text:
+    if _disk_is_full(folder) or NO_SPACE in text:
         return MachineError(f"{sentence}: the disk of {BUILD} is full")
     if code == KILLED or NO_MEMORY in text:
         return MachineError(f"{sentence}: it was killed, or memory ran out")

@@ -203,3 +203,56 @@ def test_an_interrupted_regression_leaves_nothing_running(tmp_path):
     while any(map(running, started)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not any(map(running, started))
+
+
+SLOW_SWEEP = """
+import os, signal, subprocess, sys
+from tb.drivers import point_double
+
+def simulated(spec):
+    if spec.variant.name == "t3":
+        return point_double.analytic(spec)
+    process = subprocess.Popen(["sleep", "600"])
+    open(f"{os.getpid()}.pid", "w").write(f"{os.getpid()} {process.pid}")
+    process.wait()
+"""
+SWEEP = """
+import signal, sys
+import sim.cli.sweep
+import sim.experiments.experiment
+import slow_sweep
+from sim.cli.main import main
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sim.cli.sweep.require_simulator = lambda: None
+    sim.experiments.experiment.run_experiment = slow_sweep.simulated
+    sys.argv[1:] = ["sweep", "--vary", "workload=t-nlg/*/tp8", "--vary", "variant=t3,t3-mca"]
+    main()
+"""
+
+
+def test_ctrl_c_of_a_sweep_is_one_line_and_loses_nothing_finished(tmp_path):
+    """As a terminal sends it: SIGINT to the command and all its workers; what was finished is not run again."""
+    (tmp_path / "slow_sweep.py").write_text(SLOW_SWEEP)
+    (tmp_path / "sweep.py").write_text(SWEEP)
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    command = subprocess.Popen(
+        [sys.executable, str(tmp_path / "sweep.py")],
+        env=environment, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not (list(Path().glob("*.pid")) and list(Path("build/points").glob("*.json"))):
+        assert time.monotonic() < deadline
+        assert command.poll() is None, command.communicate()
+        time.sleep(0.2)
+    os.killpg(command.pid, signal.SIGINT)
+    printed, said = command.communicate(timeout=60)
+    assert command.returncode == 130, said
+    assert said == "t3rtl: interrupted\n"
+    assert printed == ""
+    started = [int(word) for path in Path().glob("*.pid") for word in path.read_text().split()]
+    while any(map(running, started)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not any(map(running, started))
+    assert all(read_results(path)[0]["passed"] for path in Path("build/points").glob("*.json"))
