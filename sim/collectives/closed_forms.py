@@ -123,6 +123,11 @@ def direct_all_gather_gemm(n: int) -> Form:
     return {"a": gathered, "output": Traffic(local_stores=n)}
 
 
+def fetched_gemm(n: int) -> Form:
+    """Every chunk of A goes round once, since no rank has two to send on at a time; C is added to where it lies."""
+    return {"a": ring_all_gather_gemm(n)["a"], "c": Traffic(local_updates=n)}
+
+
 def broadcast(sends: int, root: bool, pieces: int = 1) -> Form:
     """Of a rank with so many `sends`: what came, or lies in memory of the `root`, is read once for all of them."""
     hop = int(sends > 0)

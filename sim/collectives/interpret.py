@@ -17,7 +17,7 @@ from sim.collectives.check import check, regions_of
 from sim.collectives.cut import Cut, Tile
 from sim.collectives.inputs import blank, given
 from sim.collectives.program import Access, Kernel, Part, Program, ProgramError, Region, Send, Traffic, Via
-from sim.golden.arithmetic import reduce
+from sim.golden.arithmetic import pattern_type, reduce
 
 
 class Event(NamedTuple):
@@ -267,8 +267,10 @@ def interpret(
         waiting = later
         system.step += 1
     ranks = system.ranks
+    nothing = np.zeros(0, pattern_type(program.arrays[0].dtype))
     results = [
-        np.concatenate([gpu.memory[part].ravel() for part in program.result(rank)]) for rank, gpu in enumerate(ranks)
+        np.concatenate([nothing, *(gpu.memory[part].ravel() for part in program.result(rank))])
+        for rank, gpu in enumerate(ranks)
     ]
     return Outcome(
         memory=tuple(rank.memory for rank in ranks),

@@ -100,11 +100,14 @@ def of_machine(machine: Machine) -> dict[str, Any]:
     and :data:`PACKETS` in proportion to what is under way on it."""
     under_way = machine.link_bytes_per_cycle * machine.link_latency / (75 / TOTAL_CHANNELS * 500)
     share = max(1, ceil(under_way)) * machine.slice_channels
+    # What a receiver has room for is a power of two.
+    packets = {name: count * share for name, count in PACKETS.items()}
+    packets["link_receive_packets"] = 1 << (packets["link_receive_packets"] - 1).bit_length()
     return {
         "channels": machine.slice_channels,
         "link_bandwidth": machine.link_bytes_per_cycle * TOTAL_CHANNELS,
         "link_latency": machine.link_latency,
-        **{name: min(512, packets * share) for name, packets in PACKETS.items()},
+        **{name: min(512, count) for name, count in packets.items()},
     }
 
 

@@ -14,7 +14,7 @@ from sim.collectives.program import Access, Part, Traffic
 from sim.experiments.program_model import ProgramWork
 from sim.experiments.spec import Spec
 from sim.golden import replay
-from sim.golden.arithmetic import pattern_type
+from sim.golden.arithmetic import pattern_type, reduce
 from sim.golden.replay import LOGGED, Command, replay_log
 from sim.host.address_space import ARRAY_BASE
 from sim.simulator.memory_image import from_sectors, to_sectors
@@ -37,8 +37,18 @@ def golden(work: ProgramWork, logs: Sequence[np.ndarray] | None = None) -> np.nd
             ]
         )
     result = np.asarray(program.golden(list(work.inputs))).reshape(program.gpus, -1)
-    stored = [[piece.ravel() for _, piece in sorted(of_rank.items())] for of_rank in work.outputs]
+    stored = [
+        [_on_what_lay(work, rank, part, piece).ravel() for (_, part), piece in sorted(of_rank.items())]
+        for rank, of_rank in enumerate(work.outputs)
+    ]
     return np.stack([np.concatenate([result[rank], *stored[rank]]) for rank in range(work.nodes)])
+
+
+def _on_what_lay(work: ProgramWork, rank: int, part: Part, stored: np.ndarray) -> np.ndarray:
+    """What `part` holds after `stored`, added to what lay there if that is what its region does."""
+    lay = work.given[rank].lies.get(part)
+    array = work.program.array(part.array)
+    return stored if lay is None else reduce(array.op, array.dtype, lay.ravel(), stored.ravel())
 
 
 def replayed(work: ProgramWork, logs: Sequence[np.ndarray]) -> list[dict[Part, np.ndarray]]:

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sim.report import conccl, flux, metrics, pallas
+from sim.report import conccl, flux, metrics, pallas, uncut
 from sim.report.evaluation import FIXED_THRESHOLDS, Evaluation
 from sim.report.plan import LARGE_LAYERS, LINK_150, MAIN_LAYERS, PAPER, TWICE_CUS, Machine
 from sim.report.style import (
@@ -357,6 +357,25 @@ def conccl_percent(evaluation: Evaluation) -> Figure | None:
     return drawing
 
 
+def uncut_scaling(evaluation: Evaluation) -> Figure | None:
+    """Uncut-GEMMs: speedup over one GPU, published and ours."""
+    records = {record["point"]: record for record in evaluation.systems()["uncut"]}
+    found = {gpus: records[name] for gpus in uncut.PUBLISHED if (name := uncut.spread(gpus).name) in records}
+    if not found:
+        return None
+    drawing, (axis,) = figure(3.6)
+    positions = list(range(len(found)))
+    series = {
+        name: [record[source]["speedup"] for record in found.values()]
+        for name, source in {"Uncut-GEMMs, A100": "published", "here": "ours"}.items()
+    }
+    grouped_bars(axis, positions, series, (GREY, BLUE))
+    axis.set_xticks(positions, [f"{gpus} GPUs" for gpus in found])
+    axis.set_ylabel("speedup over one GPU")
+    legend_above(axis, 2)
+    return drawing
+
+
 CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "execution-time": execution_time,
     "speedups": speedups,
@@ -373,5 +392,6 @@ CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "pallas": pallas_over_alone,
     "flux": flux_overlap,
     "conccl": conccl_percent,
+    "uncut": uncut_scaling,
 }
 """Name of a chart, also of its PNG file, and what draws it."""

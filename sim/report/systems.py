@@ -6,7 +6,7 @@ from typing import Any
 
 from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome
-from sim.report import conccl, flux, pallas
+from sim.report import conccl, flux, pallas, uncut
 
 Record = Mapping[str, Any]
 
@@ -26,4 +26,5 @@ SYSTEMS: Mapping[str, System] = {
     "pallas": System(pallas.points, pallas.records, pallas.line),
     "flux": System(flux.points, flux.records, flux.line, flux.table),
     "conccl": System(conccl.points, conccl.records, conccl.line, conccl.table),
+    "uncut": System(uncut.points, uncut.records, uncut.line, uncut.table),
 }

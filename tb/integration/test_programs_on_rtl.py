@@ -160,6 +160,22 @@ def test_a_kernel_that_copies_shares_compute_units_with_a_gemm() -> None:
     assert copy["side-by-side"] > copy["priority"] + gemm["own"] / 4
 
 
+def test_c_is_reduced_where_it_lies() -> None:
+    """C = A B + C: chunks of A are fetched, C is not."""
+    spec = spec_of("fetched-gemm", dtype="fp32")
+    work, outcome, checked = run(spec)
+    assert checked.errors == ()
+    for status in outcome.ranks:
+        assert status["registers"]["sectors_gemm_update"] == 3 * work.tilings["c"].sectors
+        assert status["registers"]["sectors_gemm_store"] == 0
+    # Another C than the one that lay there is another result.
+    other = tuple(
+        replace(given, lies={part: piece if part.array == "a" else piece ^ 1 for part, piece in given.lies.items()})
+        for given in work.given
+    )
+    assert check(spec, replace(work, given=other), job_of(spec, work).build.config, outcome).mismatches
+
+
 def both_ways(dtype: str) -> Iterator[Spec]:
     """Programs in whose chunks more than two rounded addends meet."""
     yield spec_of("split-k-reduce-scatter", 4, dtype=dtype, choices={"splits": 3})
