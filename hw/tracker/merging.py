@@ -4,7 +4,7 @@ The channels of a whole GPU commit more than the banks can count one by one, and
 channels at once, so all of them want the same bank. Here that helps: what meets on the way becomes one message.
 """
 
-from amaranth import Array, Cat, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value, ValueLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -34,11 +34,11 @@ class _Places:
         self._level = level = Signal(range(depth + 1), name="level")
         self._pop = Signal(name="pop")
         self.tail = Signal(commit, name="tail")
+        """The last one, if there is one; kept once more, because to select it would lengthen the longest path."""
         self.room = Signal(name="room")
         self.mergeable = Signal(name="mergeable")
         """The last one is not offered."""
         m.d.comb += [
-            self.tail.eq(Array(entries)[(level - 1)[: (depth - 1).bit_length()]]),
             self.room.eq(level != depth),
             self.mergeable.eq(level > 1),
             messages.valid.eq(level != 0),
@@ -51,6 +51,8 @@ class _Places:
         m, level, pop = self._m, self._level, self._pop
         place = Signal(range(self._depth + 1), name="place")
         m.d.comb += place.eq(level - pop - merges)
+        with m.If(push):
+            m.d.sync += self.tail.eq(value)
         m.d.sync += level.eq(level + (push & ~merges) - pop)
         for number, entry in enumerate(self._entries):
             with m.If(push & (place == number)):

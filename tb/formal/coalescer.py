@@ -132,6 +132,10 @@ def merger_conserves(b: Bench) -> None:
     level = block.signal("level")
     entries = [block.view(f"entry_{number}", message.shape()) for number in range(depth)]
     mine = [(level > number) & ours(entry) for number, entry in enumerate(entries)]
+    tail = block.signal("tail")
+    for number, entry in enumerate(entries):
+        # Proved by `merger_knows_its_last`.
+        b.assume(implies(level == number + 1, tail == entry.as_value()))
     b.invariant(level <= depth)
     b.invariant(held == sum(entry.bytes * own for entry, own in zip(entries, mine, strict=True))[:SUM_BITS])
     for entry, own in zip(entries, mine, strict=True):
@@ -154,3 +158,24 @@ def several_at_lowest(b: Bench, block: Block, depth: int, ours: Callable[[View],
     found = Signal()
     b.m.d.comb += found.eq(Cat(behind).any())
     return found
+
+
+@proof(
+    block="coalescer",
+    claim="what a merger takes for the last commit of its queue is the last one",
+    scope="full size, a queue of 3; any commits",
+    bug="tail stuck at 0",
+    bug_depth=6,
+    cover_depth=8,
+    depth=1,
+)
+def merger_knows_its_last(b: Bench) -> None:
+    depth = 3
+    dut = Merger(Configuration(), depth)
+    block = b.open_block(dut, stuck={"tail": 0})
+    level, tail = block.signal("level"), block.signal("tail")
+    for number in range(depth):
+        entry = block.view(f"entry_{number}", dut.messages.payload.shape())
+        b.claim(implies(level == number + 1, tail == entry.as_value()))
+    b.invariant(level <= depth)
+    b.cover(level == depth)
