@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import cocotb
 import pytest
+from amaranth import Cat
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
@@ -16,7 +17,7 @@ from hw.messages import Messages
 from hw.primitives.secded import check_bits
 from hw.protection import WAY_BITS, MemoryReport, MemoryUpset, ProtectedMemory
 from hw.tracker.count_stage import GENERATION_BITS
-from hw.tracker.storage import entry_layout, stored_width
+from hw.tracker.storage import CounterStorage, entry_layout, stored_width
 from hw.tracker.tile_geometry import MAX_WFS
 from hw.tracker.tracker import Tracker
 from sim.errors import SimulationError
@@ -294,4 +295,19 @@ def without_lowest(word):
 
 def test_check_bits_that_miss_a_bit_are_noticed():
     with patch("hw.tracker.storage.check_bits", without_lowest), pytest.raises(SimulationError):
+        run("single_errors_change_nothing", ONE_BANK, design=Tracker)
+
+
+class StaleChecks(CounterStorage):
+    """A wrong one: an update that is passed on past the memory keeps the check bits that were there."""
+
+    @staticmethod
+    def _merge(write, words, same, entries, spilled):
+        width = len(write.entry.as_value())
+        merged, spilled = CounterStorage._merge(write, words, same, entries, spilled)
+        return [Cat(new[:width], old[width:]) for new, old in zip(merged, entries, strict=True)], spilled
+
+
+def test_check_bits_that_are_not_passed_on_are_noticed():
+    with patch("hw.tracker.bank.CounterStorage", StaleChecks), pytest.raises(SimulationError):
         run("single_errors_change_nothing", ONE_BANK, design=Tracker)
