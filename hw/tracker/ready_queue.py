@@ -67,15 +67,15 @@ class ReadyQueue(wiring.Component):
         stored = Signal()
         offered: Value = self.output.valid
         kept: Value = self.output.payload.as_value()
-        lost: Value = Const(0)
+        dropped: Value = Const(0)
         if self._checked:
             offered, kept = Signal(), Signal(len(word))
-            lost = self._correct(m, offered, kept)
+            dropped = self._correct(m, offered, kept, free)
             m.d.comb += self.stored.eq(stored)
         m.d.comb += [
             # Not what is taken in this very cycle: a clear does not drop it.
             self.waiting.eq((offered & ~self.output.ready) | (level != 0) | fetching),
-            free.eq(~offered | self.output.ready | lost),
+            free.eq(~offered | self.output.ready | dropped),
             direct.eq(self.push & free & (level == 0) & ~fetching),
             stored.eq(self.push & ~direct),
             write.en.eq(stored),
@@ -101,20 +101,23 @@ class ReadyQueue(wiring.Component):
             m.d.sync += [offered.eq(0), fetching.eq(0), head.eq(0), tail.eq(0), level.eq(0)]
         return m
 
-    def _correct(self, m: Module, offered: Value, kept: Value) -> Value:
-        """Offers what is `kept`, without its wrong bit; returns whether it is lost instead."""
+    def _correct(self, m: Module, offered: Value, kept: Value, free: Value) -> Value:
+        """Offers what is `kept`, without its wrong bit, until it is `free`; returns whether it was lost in the cycle
+        before, and nobody will take it."""
         width = Shape.cast(self._payload).width
         m.submodules.corrector = corrector = Corrector(width)
-        gone = Signal()
+        lost = Signal()
+        dropped = Signal()
         m.d.comb += [
             corrector.word.eq(kept[:width]),
             corrector.check.eq(kept[width:]),
-            gone.eq(offered & corrector.lost),
+            lost.eq(offered & corrector.lost),
             self.output.valid.eq(offered & ~corrector.lost),
             self.output.payload.as_value().eq(corrector.corrected),
         ]
         m.d.sync += [
             self.report.corrected.eq(self.output.valid & self.output.ready & corrector.wrong),
-            self.report.lost.eq(gone),
+            self.report.lost.eq(lost & free),
+            dropped.eq(lost & ~free),
         ]
-        return gone
+        return dropped

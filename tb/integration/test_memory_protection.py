@@ -4,20 +4,16 @@ is aborted, or its sums are right; the next epoch is right."""
 import os
 import random
 from dataclasses import replace
-from pathlib import Path
-from unittest.mock import patch
 
 import cocotb
 import pytest
-from amaranth import Cat
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles
 
 from hw.messages import Fault
 from hw.protection import WAY_BITS, ProtectedMemory
 from hw.registers.map import find_register
-from hw.tracker.storage import CounterStorage, entry_layout, stored_width
+from hw.tracker.storage import entry_layout, stored_width
 from hw.tracker.tile_geometry import MAX_WFS
-from sim.errors import SimulationError
 from sim.host.register_writes import register_write
 from tb.drivers.node_ring import NodeRing, RingBench
 from tb.drivers.tagged_dram import SOURCE
@@ -28,7 +24,6 @@ TOLD = 200
 """Cycles in which a notice has come to a peer."""
 SCRUB = 20
 CONFIGS = {name: (replace(config, protection="all"), gpus) for name, (config, gpus) in RINGS.items()}
-ROOMY = replace(RINGS["small"][0], tracker_sets=16, tracker_ways=4)
 FORGET = register_write(CONFIGS["small"][0], "interrupt_status", fault=1, memory=1)
 
 
@@ -169,57 +164,3 @@ def test_memory_protection(case, ring, repeats):
 @pytest.mark.parametrize("ring", CONFIGS)
 def test_memory_protection_at_length(case, ring):
     run(node_ring(*CONFIGS[ring]), "node_ring", ring, case, 40)
-
-
-class StaleChecks(CounterStorage):
-    """A wrong one: an update that is passed on past the memory keeps the check bits that were there."""
-
-    @staticmethod
-    def _merge(write, words, same, entries, spilled):
-        width = len(write.entry.as_value())
-        merged, spilled = CounterStorage._merge(write, words, same, entries, spilled)
-        return [Cat(new[:width], old[width:]) for new, old in zip(merged, entries, strict=True)], spilled
-
-
-def test_check_bits_that_are_not_passed_on_are_noticed():
-    with patch("hw.tracker.bank.CounterStorage", StaleChecks), pytest.raises(SimulationError):
-        run(NodeRing(*CONFIGS["small"]), "stale_ring", "small", "single_errors_change_nothing", 2)
-
-
-@cocotb.test()
-async def clean_collectives(dut):
-    """Two epochs; in which cycle each rank is done goes to the file CYCLES."""
-    bench = RingBench(dut, replace(ROOMY, protection=os.environ["PROTECTION"]), 3, TILING)
-    await bench.reset()
-    await bench.all_ranks(bench.program)
-    cycles: list[int] = []
-    for epoch in (1, 2):
-        partials = bench.partials()
-        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
-        for rank in bench.ranks:
-            bench.store(rank, partials[rank])
-        done = 0
-        for cycle in range(bench.limit):
-            await RisingEdge(dut.clk)
-            now = int(dut.done.value)
-            cycles += [cycle] * (now & ~done).bit_count()
-            done |= now
-            if done == (1 << bench.gpus) - 1:
-                break
-        await bench.finish(partials)
-    Path(os.environ["CYCLES"]).write_text(" ".join(map(str, cycles)))
-
-
-def test_without_errors_it_takes_no_cycle_more(tmp_path):
-    """No counter of this ring goes to the backing store, from where it would come 2 cycles later."""
-    seen = []
-    for protection in ("links", "all"):
-        file = tmp_path / protection
-        environment = {"PROTECTION": protection, "CYCLES": str(file)}
-        design = node_ring(replace(ROOMY, protection=protection), 3)
-        simulate(
-            design, "node_ring", __name__, "clean_collectives", 5, environment, sources=[SOURCE], plusargs=["+tag=1"]
-        )
-        seen.append(file.read_text().split())
-    assert len(seen[0]) == 2 * 3
-    assert seen[0] == seen[1]

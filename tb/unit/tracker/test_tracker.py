@@ -313,7 +313,7 @@ def test_more_tiles_than_the_papers_tracker_holds(config):
     run("every_block_triggers_once", parameters)
 
 
-@pytest.mark.parametrize("config", [PAPER, SMALL], ids=["paper", "small"])
+@pytest.mark.parametrize("config", [PAPER, SMALL, SMALL | {"protection": "all"}], ids=["paper", "small", "protected"])
 def test_rate_and_latency(config):
     run("one_access_a_cycle_and_fixed_latency", {"config": config})
 
