@@ -46,7 +46,7 @@ class MemoryLane(wiring.Component):
     every port; `blocks`: ready blocks, each for all lanes; `sent_blocks` since `clear`, `block_sent` (one of them, in
     this cycle); `heard`: see LinkLane; `map_faults` per channel, `link_faults`, `dma_faults`; `events` per channel,
     `refused` per channel, `dma_events`, `link_events` per port, `discarded`: for the counters; `link_empty`: no packet
-    is in a slot; `state`. Latency: none of its own.
+    is in a slot; `lane_state`. Latency: none of its own.
     """
 
     def __init__(self, config: Configuration):
@@ -93,7 +93,7 @@ class MemoryLane(wiring.Component):
                 "link_events": Out(LinkEvents).array(links),
                 "discarded": Out(1),
                 "link_empty": Out(1),
-                "state": Out(LaneState),
+                "lane_state": Out(LaneState),
             }
         )
 
@@ -178,7 +178,7 @@ class MemoryLane(wiring.Component):
             self.discarded.eq(links.discarded),
             self.link_empty.eq(links.empty),
         ]
-        state = self.state
+        state = self.lane_state
         events = [controller.events for controller in controllers]
         m.d.comb += [
             # Whatever moves from one of these to the next is seen in one of them in every cycle.

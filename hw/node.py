@@ -109,7 +109,7 @@ class Node(wiring.Component):
         connect(m, tracker.blocks, fork.input)
         connect(m, tracker.launches, flipped(self.launches))
         connect(m, tracker.spill_requests, spill.requests)
-        states = [lane.state for lane in lanes]
+        states = [lane.lane_state for lane in lanes]
         ports = [[lane.link_events[index] for lane in lanes] for index in range(config.links)]
         link_empty = Signal()
         m.d.comb += [
