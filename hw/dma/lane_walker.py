@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from ..geometry import INTERLEAVE_SECTORS
 from ..messages import ChannelParameters, Messages
 from .transfer import ROW_SECTORS_BITS, TILES_BITS, Geometry, label_layout, sector_layout, transfer_layout
-from .walker import rows_of
+from .walker import rows_of, to_next_row
 
 _PLACE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
 
@@ -222,39 +222,11 @@ class LaneWalker(wiring.Component):
     ) -> Signal:
         """With `passes`, stand behind the packet found, or on the next row. Returns whether that begins at `last_row`
         or before; `ends`: there is none."""
-        va_bits = self._config.va_sector_bits
-        next_row = Signal(va_bits)
-        next_tile = Signal(va_bits)
-        next_number = Signal(TILES_BITS)
-        room = signed(va_bits + 2)
-        row_room = Signal(room)
-        tile_room = Signal(room)
-        inside = Signal()
         tile_end = Signal()
-        m.d.comb += [
-            tile_end.eq(walk.rows_left[1:] == 0),
-            ends.eq(tile_end & (walk.tiles_left[1:] == 0)),
-            next_row.eq(walk.row_va + geometry.pitch),
-            next_tile.eq(walk.tile_va + geometry.stride),
-            next_number.eq(walk.tile + 1),
-            # With carries: what goes around the end of the address space is behind it.
-            row_room.eq(last_row - walk.row_va - geometry.pitch),
-            tile_room.eq(last_row - walk.tile_va - geometry.stride),
-            inside.eq(Mux(tile_end, tile_room, row_room) >= 0),
-        ]
-        with m.If(passes & ~row_over):
-            m.d.sync += [walk.va.eq(Cat(Const(0, _PLACE_BITS), found.va[_PLACE_BITS:] + 1)), walk.left.eq(behind)]
-        with m.Elif(passes):
+        m.d.comb += [tile_end.eq(walk.rows_left[1:] == 0), ends.eq(tile_end & (walk.tiles_left[1:] == 0))]
+        inside = to_next_row(m, walk, geometry, last_row, passes & row_over, tile_end)
+        with m.If(passes & row_over):
             m.d.sync += walk.left.eq(geometry.row_sectors)
-            with m.If(tile_end):
-                m.d.sync += [
-                    walk.va.eq(next_tile),
-                    walk.row_va.eq(next_tile),
-                    walk.tile_va.eq(next_tile),
-                    walk.rows_left.eq(rows_of(geometry, next_number)),
-                    walk.tiles_left.eq(walk.tiles_left - 1),
-                    walk.tile.eq(next_number),
-                ]
-            with m.Else():
-                m.d.sync += [walk.va.eq(next_row), walk.row_va.eq(next_row), walk.rows_left.eq(walk.rows_left - 1)]
+        with m.Elif(passes):
+            m.d.sync += [walk.va.eq(Cat(Const(0, _PLACE_BITS), found.va[_PLACE_BITS:] + 1)), walk.left.eq(behind)]
         return inside

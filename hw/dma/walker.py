@@ -1,6 +1,6 @@
 """Address generator of the DMA engine: walks a transfer sector by sector."""
 
-from amaranth import Const, Module, Mux, Signal
+from amaranth import Const, Module, Mux, Signal, Value
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -12,6 +12,42 @@ from .transfer import ROW_SECTORS_BITS, TILES_BITS, Geometry, label_layout, sect
 def rows_of(geometry: data.View, tile: Signal) -> Mux:
     """Rows of tile number `tile`."""
     return Mux(geometry.ragged & (geometry.ragged_tile == tile), geometry.ragged_rows, geometry.rows)
+
+
+def to_next_row(
+    m: Module, walk: data.View, geometry: data.View, last_row: Signal, go: Value, tile_end: Value
+) -> Signal:
+    """With `go`, have `walk` stand on the first sector of the next row, with `tile_end` that of the next tile.
+
+    `walk` has `va`, `row_va`, `rows_left`, `tile_va`, `tiles_left`, `tile`. Returns whether that row begins at
+    `last_row` or before.
+    """
+    next_row, next_tile = Signal.like(walk.va), Signal.like(walk.va)
+    next_number = Signal(TILES_BITS)
+    room = signed(len(walk.va) + 2)
+    row_room, tile_room = Signal(room), Signal(room)
+    inside = Signal()
+    m.d.comb += [
+        next_row.eq(walk.row_va + geometry.pitch),
+        next_tile.eq(walk.tile_va + geometry.stride),
+        next_number.eq(walk.tile + 1),
+        # With carries: what goes around the end of the address space is behind it.
+        row_room.eq(last_row - walk.row_va - geometry.pitch),
+        tile_room.eq(last_row - walk.tile_va - geometry.stride),
+        inside.eq(Mux(tile_end, tile_room, row_room) >= 0),
+    ]
+    with m.If(go & tile_end):
+        m.d.sync += [
+            walk.va.eq(next_tile),
+            walk.row_va.eq(next_tile),
+            walk.tile_va.eq(next_tile),
+            walk.rows_left.eq(rows_of(geometry, next_number)),
+            walk.tiles_left.eq(walk.tiles_left - 1),
+            walk.tile.eq(next_number),
+        ]
+    with m.Elif(go):
+        m.d.sync += [walk.va.eq(next_row), walk.row_va.eq(next_row), walk.rows_left.eq(walk.rows_left - 1)]
+    return inside
 
 
 class Walker(wiring.Component):
@@ -129,39 +165,13 @@ class Walker(wiring.Component):
     ) -> Signal:
         """With `step`, stand on the next sector. Returns whether the next row begins at `last_row` or
         before."""
-        next_row = Signal(self._config.va_sector_bits)
-        next_tile = Signal(self._config.va_sector_bits)
-        next_number = Signal(TILES_BITS)
-        room = signed(self._config.va_sector_bits + 2)
-        row_room, tile_room = Signal(room), Signal(room)
-        inside = Signal()
-        m.d.comb += [
-            next_row.eq(walk.row_va + geometry.pitch),
-            next_tile.eq(walk.tile_va + geometry.stride),
-            next_number.eq(walk.tile + 1),
-            # With carries: what goes around the end of the address space is behind it.
-            row_room.eq(last_row - walk.row_va - geometry.pitch),
-            tile_room.eq(last_row - walk.tile_va - geometry.stride),
-            inside.eq(Mux(tile_end, tile_room, row_room) >= 0),
-        ]
-        with m.If(step):
-            with m.If(row_end):
-                m.d.sync += [walk.sectors_left.eq(geometry.row_sectors), walk.place.eq(0)]
-                with m.If(tile_end):
-                    m.d.sync += [
-                        walk.va.eq(next_tile),
-                        walk.row_va.eq(next_tile),
-                        walk.tile_va.eq(next_tile),
-                        walk.rows_left.eq(rows_of(geometry, next_number)),
-                        walk.tiles_left.eq(walk.tiles_left - 1),
-                        walk.tile.eq(next_number),
-                    ]
-                with m.Else():
-                    m.d.sync += [walk.va.eq(next_row), walk.row_va.eq(next_row), walk.rows_left.eq(walk.rows_left - 1)]
-            with m.Else():
-                m.d.sync += [
-                    walk.va.eq(walk.va + 1),
-                    walk.sectors_left.eq(walk.sectors_left - 1),
-                    walk.place.eq(Mux(walk.va[:3] == 7, 0, walk.place + 1)),
-                ]
+        inside = to_next_row(m, walk, geometry, last_row, step & row_end, tile_end)
+        with m.If(step & row_end):
+            m.d.sync += [walk.sectors_left.eq(geometry.row_sectors), walk.place.eq(0)]
+        with m.Elif(step):
+            m.d.sync += [
+                walk.va.eq(walk.va + 1),
+                walk.sectors_left.eq(walk.sectors_left - 1),
+                walk.place.eq(Mux(walk.va[:3] == 7, 0, walk.place + 1)),
+            ]
         return inside
