@@ -256,7 +256,10 @@ class DmaBench:
         return [(tile_wf, packet) for tile_wf, packet in packets if self.is_here(packet[0][0])]
 
     def _counts(self, index, wg, wf, va, bottom, right) -> int:
-        """How often a block counts as sent beyond once, because nothing of it is in this lane."""
+        """How often a block counts as sent beyond once, because nothing of it is in this lane; a block of a range that
+        was not programmed is for a reset to lose."""
+        if index not in self.controls:
+            return 0
         tile, count, _ = self.controls[index]
         return 0 if self.packets_of(tile, va, wf, bottom, right) else count - 1
 
