@@ -53,7 +53,7 @@ class ReadyQueue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        plain = self.item.as_value()
+        plain = Value.cast(self.item)
         word = Cat(plain, self.check) if self._checked else plain
         m.submodules.items = items = Memory(shape=unsigned(len(word)), depth=self._depth, init=[])
         write = items.write_port()
@@ -66,7 +66,7 @@ class ReadyQueue(wiring.Component):
         direct = Signal()
         stored = Signal()
         offered: Value = self.output.valid
-        kept: Value = self.output.payload.as_value()
+        kept: Value = Value.cast(self.output.payload)
         dropped: Value = Const(0)
         if self._checked:
             offered, kept = Signal(), Signal(len(word))
@@ -113,7 +113,7 @@ class ReadyQueue(wiring.Component):
             corrector.check.eq(kept[width:]),
             lost.eq(offered & corrector.lost),
             self.output.valid.eq(offered & ~corrector.lost),
-            self.output.payload.as_value().eq(corrector.corrected),
+            Value.cast(self.output.payload).eq(corrector.corrected),
         ]
         m.d.sync += [
             self.report.corrected.eq(self.output.valid & self.output.ready & corrector.wrong),

@@ -113,7 +113,7 @@ def test_unknown_proof_is_refused():
         [sys.executable, "-m", "tb.formal", "--only", "nothing"], capture_output=True, text=True, check=False
     )
     assert result.returncode == 2
-    assert "--only must be one of queue" in result.stderr
+    assert "--only must be one of " in result.stderr
 
 
 def test_product_terms_add_up_to_the_product():
