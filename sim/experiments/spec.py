@@ -53,6 +53,9 @@ SCHEDULES = ("staggered", "sweep")
 """How workgroups run: `staggered` in stages of 80 (one a CU), or `sweep`, a whole chunk in one stage, so that all its
 WF tiles are live at once. Either way the chunks follow in the ring's staggered order."""
 CHANNELS = (1, 2, 4)
+"""Of full-size kernels."""
+MOST_CHANNELS = 8
+"""Of any GPU that is simulated: Verilator takes 8 GB and minutes for one of 32, before any of its C++ is compiled."""
 TILE_ORDERS = ("tuned", "rows")
 """Of a GEMM's tiles within a chunk: as a library tunes it (:mod:`sim.workloads.tile_order`), or row by row whatever it
 reads."""
@@ -300,7 +303,12 @@ class Spec:
         object.__setattr__(self, "bit_errors", float(self.bit_errors))
         _range("late-rank", self.late_rank, 0, self.gpus - 1)
         _range("late-cycles", self.late_cycles, 0, (1 << 31) - 1)
-        configuration(self.preset, dict(self.settings), gpus=self.gpus)
+        channels = configuration(self.preset, dict(self.settings), gpus=self.gpus).channels
+        if channels > MOST_CHANNELS:
+            raise UsageError(
+                f"channels must be at most {MOST_CHANNELS} in what is simulated, preset {self.preset} has {channels}: "
+                "say, for example, --set channels=4 --set lanes=2"
+            )
 
     def _check_kernels(self) -> None:
         _choice("topology", self.topology, TOPOLOGIES[:1])

@@ -81,6 +81,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["run", "shape", "--shape", "1", "2"], "requires 3 arguments"),
         (["run", "shape", "--shape", "0", "256", "64"], "shape M must be"),
         (["run", "shape", "--preset", "huge"], "preset must be one of paper, quad, gpu, wide, tiny; got 'huge'"),
+        (["run", "shape", "--preset", "gpu"], "channels must be at most 8 in what is simulated, preset gpu has 32"),
         (["run", "shape", "--policy", "fifo"], "policy must be one of round-robin, compute-first, mca"),
         (["run", "shape", "--threshold", "7"], "threshold must be one of 5, 10, 30, none, auto"),
         (["run", "shape", "--dtype", "fp8"], "dtype must be one of fp16, bf16, fp32, int32"),
