@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from ..geometry import INTERLEAVE_SECTORS
 from ..messages import ChannelParameters, Messages
 from .transfer import ROW_SECTORS_BITS, TILES_BITS, Geometry, label_layout, sector_layout, transfer_layout
-from .walker import rows_of, to_next_row
+from .walker import to_first_row, to_next_row
 
 _PLACE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
 
@@ -133,8 +133,9 @@ class LaneWalker(wiring.Component):
         m.d.comb += crosses.eq(passes & row_over & ~ends & ~inside & ~self.stop)
         m.d.sync += self.leaves.eq(crosses)
         with m.If(load):
-            self._load(m, walk, geometry, label)
+            to_first_row(m, walk, geometry, label, self.transfers.payload)
             m.d.sync += [
+                walk.left.eq(self.transfers.payload.geometry.row_sectors),
                 scanning.eq(self.transfers.payload.inside),
                 last_row.eq(self.transfers.payload.last_row),
                 some.eq(0),
@@ -162,22 +163,6 @@ class LaneWalker(wiring.Component):
                 packet.more.eq(packet.more - 1),
             ]
         return m
-
-    def _load(self, m: Module, walk: data.View, geometry: data.View, label: data.View) -> None:
-        """Stand on the first sector of the transfer that is taken."""
-        transfer = self.transfers.payload
-        shape = transfer.geometry
-        m.d.sync += [
-            geometry.eq(shape),
-            label.eq(transfer.label),
-            walk.va.eq(transfer.va),
-            walk.left.eq(shape.row_sectors),
-            walk.row_va.eq(transfer.va),
-            walk.rows_left.eq(rows_of(shape, transfer.tile)),
-            walk.tile_va.eq(transfer.va),
-            walk.tiles_left.eq(transfer.tiles),
-            walk.tile.eq(transfer.tile),
-        ]
 
     def _find(self, m: Module, walk: data.View) -> tuple[data.View, Signal, Signal, Signal]:
         """The first packet of this lane in the row from where the walk stands, if there is one; whether nothing of the

@@ -14,6 +14,20 @@ def rows_of(geometry: data.View, tile: Signal) -> Mux:
     return Mux(geometry.ragged & (geometry.ragged_tile == tile), geometry.ragged_rows, geometry.rows)
 
 
+def to_first_row(m: Module, walk: data.View, geometry: data.View, label: data.View, transfer: data.View) -> None:
+    """Have `walk`, as of :func:`to_next_row`, stand on the first sector of `transfer`; keep its geometry and label."""
+    m.d.sync += [
+        geometry.eq(transfer.geometry),
+        label.eq(transfer.label),
+        walk.va.eq(transfer.va),
+        walk.row_va.eq(transfer.va),
+        walk.rows_left.eq(rows_of(transfer.geometry, transfer.tile)),
+        walk.tile_va.eq(transfer.va),
+        walk.tiles_left.eq(transfer.tiles),
+        walk.tile.eq(transfer.tile),
+    ]
+
+
 def to_next_row(
     m: Module, walk: data.View, geometry: data.View, last_row: Signal, go: Value, tile_end: Value
 ) -> Signal:
@@ -130,28 +144,15 @@ class Walker(wiring.Component):
         ]
         m.d.sync += self.leaves.eq(leaves)
         with m.If(load):
-            self._load(m, walk, geometry, label)
+            to_first_row(m, walk, geometry, label, self.transfers.payload)
+            m.d.sync += [
+                walk.place.eq(0),
+                walk.sectors_left.eq(self.transfers.payload.geometry.row_sectors),
+            ]
             m.d.sync += [self.walking.eq(self.transfers.payload.inside), last_row.eq(self.transfers.payload.last_row)]
         with m.Elif((step & (sector.end | (sector.packet_end & self.stop))) | leaves):
             m.d.sync += self.walking.eq(0)
         return m
-
-    def _load(self, m: Module, walk: data.View, geometry: data.View, label: data.View) -> None:
-        """Stand on the first sector of the transfer that is taken."""
-        transfer = self.transfers.payload
-        shape = transfer.geometry
-        m.d.sync += [
-            geometry.eq(shape),
-            label.eq(transfer.label),
-            walk.va.eq(transfer.va),
-            walk.place.eq(0),
-            walk.sectors_left.eq(shape.row_sectors),
-            walk.row_va.eq(transfer.va),
-            walk.rows_left.eq(rows_of(shape, transfer.tile)),
-            walk.tile_va.eq(transfer.va),
-            walk.tiles_left.eq(transfer.tiles),
-            walk.tile.eq(transfer.tile),
-        ]
 
     def _advance(
         self,
