@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from amaranth import Cat, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.lib.data import View
 
 from hw.config import Configuration
@@ -13,6 +13,20 @@ from tb.formal.bench import Bench, Block, implies
 from tb.formal.proof import proof
 
 SUM_BITS = 24
+
+
+def _of_tile(m: Module, key: dict[str, Signal]) -> Callable[[View], Signal]:
+    """What tells whether a commit or a message is of the tile `key`."""
+
+    def ours(payload: View) -> Signal:
+        same = Signal()
+        m.d.comb += same.eq(1)
+        for name, value in key.items():
+            with m.If(payload[name] != value):
+                m.d.comb += same.eq(0)
+        return same
+
+    return ours
 
 
 @proof(
@@ -33,14 +47,7 @@ def coalescer_conserves(b: Bench) -> None:
     commit, message = dut.commits.payload, dut.messages.payload
     key = {name: b.any_const(len(commit[name]), f"key_{name}") for name in ("range", "wg", "wf", "epoch")}
     lowest = b.any_const(len(commit.va), "lowest")
-
-    def ours(payload: View) -> Signal:
-        same = Signal()
-        m.d.comb += same.eq(1)
-        for name, value in key.items():
-            with m.If(payload[name] != value):
-                m.d.comb += same.eq(0)
-        return same
+    ours = _of_tile(m, key)
 
     into, out = Signal(), Signal()
     m.d.comb += into.eq(dut.commits.valid & dut.commits.ready & ours(commit))
@@ -96,14 +103,7 @@ def merger_conserves(b: Bench) -> None:
     message = dut.messages.payload
     key = {name: b.any_const(len(message[name]), f"key_{name}") for name in ("range", "wg", "wf", "epoch")}
     lowest = b.any_const(len(message.va), "lowest")
-
-    def ours(payload: View) -> Signal:
-        same = Signal()
-        m.d.comb += same.eq(1)
-        for name, value in key.items():
-            with m.If(payload[name] != value):
-                m.d.comb += same.eq(0)
-        return same
+    ours = _of_tile(m, key)
 
     out = Signal()
     m.d.comb += out.eq(dut.messages.valid & dut.messages.ready & ours(message))
