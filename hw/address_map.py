@@ -14,7 +14,7 @@ from amaranth.lib.memory import Memory, ReadPort, WritePort
 from amaranth.lib.wiring import In, Out
 
 from .counters import total
-from .messages import Access, ChannelParameters, DataType, Fault, Mapping, Messages, Source, WindowCheck
+from .messages import Access, ChannelParameters, DataType, Fault, Mapping, Messages, Source, WindowCheck, with_parity
 from .range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
 from .send_table import SendControls, SendWrite
 
@@ -40,8 +40,9 @@ class Destination(enum.Enum, shape=2):
     REFUSED_READ = 3
 
 
-PAYLOAD = data.StructLayout({"id": 8, "mask": 32, "data": 256})
-"""What waits in a slot while an access is decided: its `id`, `mask` and `data`."""
+def payload_layout(parameters: AddressMapParameters) -> data.StructLayout:
+    """What waits in a slot while an access is decided: its `id`, `mask` and `data`."""
+    return data.StructLayout({"id": 8, "mask": 32, "data": Messages(parameters).sector})
 
 
 def access_layout(parameters: AddressMapParameters) -> data.StructLayout:
@@ -148,7 +149,7 @@ class AddressMap(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         # The payload waits in a slot of a memory and only its slot number moves; decisions wait beside it.
-        m.submodules.payloads = payloads = Memory(shape=PAYLOAD, depth=SLOTS, init=[])
+        m.submodules.payloads = payloads = Memory(shape=payload_layout(self._config), depth=SLOTS, init=[])
         m.submodules.decisions = decisions = Memory(shape=decision_layout(self._config), depth=SLOTS, init=[])
         payload_write = payloads.write_port()
         payload_read = payloads.read_port(domain="comb")
@@ -169,7 +170,9 @@ class AddressMap(wiring.Component):
             payload_write.en.eq(accept),
             payload_write.data.id.eq(request.id),
             payload_write.data.mask.eq(request.mask),
-            payload_write.data.data.eq(request.data),
+            payload_write.data.data.eq(
+                with_parity(request.data, request.mask) if self._config.checks_sectors else request.data
+            ),
         ]
         m.d.sync += occupancy.eq(occupancy + accept - release)
 

@@ -75,7 +75,8 @@ BLOCKS = {
             "memory_controller",
             (
                 *_in("memory_controller", "admission", "controller", "payload_store", "read_return", "refresh"),
-                *_in("primitives", "places", "queue"),
+                *_in("primitives", "count_ones", "places", "queue"),
+                "sector_upset.py",
             ),
             MemoryController,
             exported=True,
@@ -84,7 +85,12 @@ BLOCKS = {
         Block("near_bank", _in("near_bank", "bank_group"), BankGroupUnit, exported=True),
         Block("coalescer", _in("tracker", "coalescer", "merging"), part_of="tracker", synthesized=False),
         Block("secded", _in("primitives", "secded"), part_of="tracker", synthesized=False),
-        Block("trigger_table", _in("tracker", "ready_queue", "trigger_table"), part_of="tracker", synthesized=False),
+        Block(
+            "trigger_table",
+            _in("tracker", "protected_queue", "ready_queue", "trigger_table"),
+            part_of="tracker",
+            synthesized=False,
+        ),
         Block(
             "tracker",
             _in(

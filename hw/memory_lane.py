@@ -5,7 +5,7 @@ and sends keep it (hw/DECISIONS.md 80), so what a lane sends arrives in the same
 Source: T3 (ASPLOS 2024) Fig 8.
 """
 
-from amaranth import Cat, Module
+from amaranth import Cat, Const, Module
 from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -26,7 +26,9 @@ from .memory_controller.events import ControllerEvents
 from .messages import ArbiterControl, Messages, WindowCheck
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
+from .protection import MemoryReport, MemoryUpset, ProtectedMemory
 from .range_table import RangeWrite
+from .sector_upset import SectorUpset
 from .send_table import SendWrite
 
 LaneState = data.StructLayout(dict.fromkeys(("holding", "unsettled", "sent_out", "moved", "idle"), unsigned(1)))
@@ -46,56 +48,62 @@ class MemoryLane(wiring.Component):
     every port; `blocks`: ready blocks, each for all lanes; `sent_blocks` since `clear`, `block_sent` (one of them, in
     this cycle); `heard`: see LinkLane; `map_faults` per channel, `link_faults`, `dma_faults`; `events` per channel,
     `refused` per channel, `dma_events`, `link_events` per port, `discarded`: for the counters; `link_empty`: no packet
-    is in a slot; `lane_state`. Latency: none of its own.
+    is in a slot; `lane_state`; with protection of memories `upset`, of this lane's number or its channels', and
+    `memory_reports` per channel. Latency: none of its own.
     """
 
     def __init__(self, config: Configuration):
         self._config = config
+        super().__init__(self.ports(config))
+
+    @staticmethod
+    def ports(config: Configuration) -> dict[str, wiring.Member]:
+        """Ports of a lane of `config`."""
         messages = Messages(config)
         channels, links = config.lane_channels, config.links
         faults = stream.Signature(messages.fault_record)
         requests = stream.Signature(messages.memory_request)
-        super().__init__(
-            {
-                **({"number": In(config.lane_bits)} if config.lanes > 1 else {}),
-                "ranges": In(RangeWrite),
-                "sends": In(SendWrite),
-                "window": In(WindowCheck),
-                "timers": In(LinkTimers),
-                "rank": In(6),
-                "peers": In(PeerCheck).array(links),
-                "notice": In(messages.epoch),
-                "give_up": In(1),
-                "control": In(ArbiterControl),
-                "kernel_active": In(1),
-                "epoch": In(messages.epoch),
-                "armed": In(1),
-                "clear": In(1),
-                "compute": In(stream.Signature(messages.compute_request)).array(channels),
-                "responses": Out(stream.Signature(messages.compute_response)).array(channels),
-                "dram": Out(DramBus(config)).array(channels),
-                "commits": Out(stream.Signature(messages.commit)).array(channels),
-                "clearing": In(requests).array(channels),
-                "spill": In(requests).array(channels),
-                "returns": Out(messages.read_return).array(channels),
-                "remote_room": Out(links).array(channels),
-                "link": Out(LinkPort(config)).array(links),
-                "blocks": In(stream.Signature(messages.ready_block)),
-                "sent_blocks": Out(20),
-                "block_sent": Out(1),
-                "heard": Out(messages.epoch).array(links),
-                "map_faults": Out(faults).array(channels),
-                "link_faults": Out(faults),
-                "dma_faults": Out(faults),
-                "events": Out(ControllerEvents).array(channels),
-                "refused": Out(1).array(channels),
-                "dma_events": Out(DmaEvents),
-                "link_events": Out(LinkEvents).array(links),
-                "discarded": Out(1),
-                "link_empty": Out(1),
-                "lane_state": Out(LaneState),
-            }
-        )
+        protected = {"upset": In(MemoryUpset), "memory_reports": Out(MemoryReport).array(channels)}
+        return {
+            **({"number": In(config.lane_bits)} if config.lanes > 1 else {}),
+            "ranges": In(RangeWrite),
+            "sends": In(SendWrite),
+            "window": In(WindowCheck),
+            "timers": In(LinkTimers),
+            "rank": In(6),
+            "peers": In(PeerCheck).array(links),
+            "notice": In(messages.epoch),
+            "give_up": In(1),
+            "control": In(ArbiterControl),
+            "kernel_active": In(1),
+            "epoch": In(messages.epoch),
+            "armed": In(1),
+            "clear": In(1),
+            "compute": In(stream.Signature(messages.compute_request)).array(channels),
+            "responses": Out(stream.Signature(messages.compute_response)).array(channels),
+            "dram": Out(DramBus(config)).array(channels),
+            "commits": Out(stream.Signature(messages.commit)).array(channels),
+            "clearing": In(requests).array(channels),
+            "spill": In(requests).array(channels),
+            "returns": Out(messages.read_return).array(channels),
+            "remote_room": Out(links).array(channels),
+            "link": Out(LinkPort(config)).array(links),
+            "blocks": In(stream.Signature(messages.ready_block)),
+            "sent_blocks": Out(20),
+            "block_sent": Out(1),
+            "heard": Out(messages.epoch).array(links),
+            "map_faults": Out(faults).array(channels),
+            "link_faults": Out(faults),
+            "dma_faults": Out(faults),
+            "events": Out(ControllerEvents).array(channels),
+            "refused": Out(1).array(channels),
+            "dma_events": Out(DmaEvents),
+            "link_events": Out(LinkEvents).array(links),
+            "discarded": Out(1),
+            "link_empty": Out(1),
+            "lane_state": Out(LaneState),
+            **(protected if config.checks_sectors else {}),
+        }
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -166,10 +174,6 @@ class MemoryLane(wiring.Component):
                 for name in ("ranges", "sends", "window", "epoch", "armed", "clear")
             ),
             *(block.lane.eq(self.number) for block in (links, dma) if config.lanes > 1),
-            *(
-                arrival.eq(own)
-                for arrival, own in zip(links.arrivals, (*dma.arrivals, packetizer.arrival), strict=True)
-            ),
             *(port.eq(known) for port, known in zip(dma.port_of, links.port_of, strict=True)),
             dma.block_sent.eq(links.block_sent),
             self.block_sent.eq(links.block_sent),
@@ -178,6 +182,11 @@ class MemoryLane(wiring.Component):
             self.discarded.eq(links.discarded),
             self.link_empty.eq(links.empty),
         ]
+        arrivals = [*dma.arrivals, packetizer.arrival]
+        for arrival, own in zip(links.arrivals, arrivals, strict=True):
+            m.d.comb += arrival.eq(own)
+        if config.checks_sectors:
+            self._protect(m, controllers, links, arrivals)
         state = self.lane_state
         events = [controller.events for controller in controllers]
         m.d.comb += [
@@ -204,6 +213,30 @@ class MemoryLane(wiring.Component):
             state.idle.eq(Cat(event.idle for event in events).all() & links.idle & dma.idle & packetizer.idle),
         ]
         return m
+
+    def _protect(
+        self, m: Module, controllers: list[MemoryController], links: LinkLane, arrivals: list[data.View]
+    ) -> None:
+        """Upsets of the sectors in controllers and slots, and what is found of sectors."""
+        config = self._config
+        m.submodules.sector_upset = turns = SectorUpset(ProtectedMemory.PACKETS, len(arrivals[0].data))
+        upset = self.upset
+        m.d.comb += [turns.upset.eq(upset), turns.stored.eq(Cat(own.valid for own in arrivals).any())]
+        number = self.number if config.lanes > 1 else Const(0, 0)
+        if config.lanes > 1:
+            with m.If(upset.address != number):
+                m.d.comb += turns.upset.memory.eq(ProtectedMemory.COUNTERS)
+        for arrival, own in zip(links.arrivals, arrivals, strict=True):
+            m.d.comb += arrival.data.eq(own.data ^ turns.flips)
+        for channel, controller in enumerate(controllers):
+            place = Cat(Const(channel, config.lane_channel_bits), number)
+            m.d.comb += [
+                controller.upset.eq(upset),
+                self.memory_reports[channel].eq(controller.report),
+                self.memory_reports[channel].address.eq(place),
+            ]
+            with m.If(upset.address != place):
+                m.d.comb += controller.upset.memory.eq(ProtectedMemory.COUNTERS)
 
     def _controller(self) -> wiring.Component:
         return MemoryController(self._config)

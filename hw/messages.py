@@ -7,7 +7,7 @@ All addresses are in sectors (32 B): a `va` here is the byte address divided by 
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth.hdl import Mux, Value, unsigned
+from amaranth.hdl import Cat, Mux, Shape, Value, unsigned
 from amaranth.lib import data, enum
 
 from .geometry import CHANNEL_SECTOR_BITS, COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, SECTOR_BITS
@@ -160,6 +160,11 @@ class MessageParameters(Parameters):
     dma_packets: int = between(48, 1, 512)
 
     @property
+    def checks_sectors(self) -> bool:
+        """Whether a sector has a parity with it."""
+        return False
+
+    @property
     def va_sector_bits(self) -> int:
         """Width of a virtual address counted in sectors."""
         return self.va_bits - SECTOR_BITS
@@ -193,6 +198,11 @@ class ChannelParameters(MessageParameters, ProtectionParameters):
         super().check()
         if self.channels % self.lanes:
             raise ConfigurationError(f"lanes must divide channels ({self.channels}); got {self.lanes}")
+
+    @property
+    def checks_sectors(self) -> bool:
+        """Whether a sector has a parity with it."""
+        return self.protects_memories
 
     @property
     def channel_bits(self) -> int:
@@ -256,6 +266,17 @@ def ends_in_window(parameters: ChannelParameters, window: data.View, end: Value)
     return ~window.checked | Mux(low == 0, high == following, high == window.high[:bits])
 
 
+SECTOR_WIDTH = 256
+"""Bits of a sector's data."""
+
+
+def with_parity(data: Value, mask: Value | None = None) -> Value:
+    """`data` of a sector and, above it, its parity: even over data, the byte `mask` it is written under, and itself.
+    Without `mask` all of it is written. A sector whose parity is not even is poisoned: it is taken along, and not
+    written (:class:`hw.memory_controller.payload_store.PayloadStore`)."""
+    return Cat(data, data.xor() if mask is None else Cat(data, mask).xor())
+
+
 class Messages:
     """Layouts of every payload for one set of parameters."""
 
@@ -286,6 +307,12 @@ class Messages:
     def memory_id(self) -> object:
         """Tag of a read: the compute stream's 8 bits, or a sector of the DMA engine's packet buffers."""
         return unsigned(max(8, (self.config.dma_packets * INTERLEAVE_SECTORS - 1).bit_length()))
+
+    @cached_property
+    def sector(self) -> Shape:
+        """A sector on its way through the node and over links: 256 bits; with protection of memories, above them a
+        parity of these and of its byte mask (:func:`with_parity`)."""
+        return unsigned(SECTOR_WIDTH + self.config.checks_sectors)
 
     @cached_property
     def compute_request(self) -> data.StructLayout:
@@ -331,14 +358,14 @@ class Messages:
                 "epoch": self.epoch,
                 "va": self.va,
                 "mask": unsigned(32),
-                "data": unsigned(256),
+                "data": self.sector,
             }
         )
 
     @cached_property
     def read_return(self) -> data.StructLayout:
         """Data of one DRAM read; the receiver has room for it by construction, so there is no ready."""
-        return data.StructLayout({"valid": unsigned(1), "source": Source, "id": self.memory_id, "data": unsigned(256)})
+        return data.StructLayout({"valid": unsigned(1), "source": Source, "id": self.memory_id, "data": self.sector})
 
     @cached_property
     def remote_store(self) -> data.StructLayout:
@@ -354,7 +381,7 @@ class Messages:
                 "wf": self.wf,
                 "va": self.va,
                 "mask": unsigned(32),
-                "data": unsigned(256),
+                "data": self.sector,
             }
         )
 

@@ -28,7 +28,7 @@ from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
 from .primitives.stream_fork import StreamFork
-from .protection import MemoryUpset, ProtectedMemory
+from .protection import TRACKER_MEMORIES, MemoryUpset, ProtectedMemory
 from .registers.map import ADDRESS_BITS, PEERS_PER_REGISTER
 from .registers.register_file import RegisterFile
 from .tracker.doorbell import DOORBELL_COUNTERS, Doorbell
@@ -208,7 +208,7 @@ class Node(wiring.Component):
             m.d.comb += lane.dma_faults.ready.eq(1)
         sources: list[Any] = [tracker, doorbell, abort, spill]
         if config.protects_memories:
-            sources.append(self._protect_memories(m, registers, abort, tracker))
+            sources.append(self._protect_memories(m, registers, abort, tracker, lanes))
         self._faults(
             m,
             registers,
@@ -223,14 +223,23 @@ class Node(wiring.Component):
         return m
 
     def _protect_memories(
-        self, m: Module, registers: RegisterFile, abort: EpochAbort, tracker: wiring.Component
+        self,
+        m: Module,
+        registers: RegisterFile,
+        abort: EpochAbort,
+        tracker: wiring.Component,
+        lanes: list[MemoryLane],
     ) -> MemoryErrors:
         """What the protected memories report, and what they are told."""
-        memories = [*ProtectedMemory] * self._config.tracker_banks
+        sectors = [report for lane in lanes for report in lane.memory_reports]
+        memories = [*TRACKER_MEMORIES] * self._config.tracker_banks + [ProtectedMemory.SECTORS] * len(sectors)
         m.submodules.memory_errors = errors = MemoryErrors(self._config, memories)
         upset = Signal(MemoryUpset)
         m.d.comb += [
-            *(port.eq(report) for port, report in zip(errors.reports, tracker.memory_reports, strict=True)),
+            *(
+                port.eq(report)
+                for port, report in zip(errors.reports, (*tracker.memory_reports, *sectors), strict=True)
+            ),
             errors.forget.eq(registers.control_arm),
             errors.interval.eq(registers.memory_scrub),
             abort.lost.eq(errors.lost),
@@ -238,7 +247,7 @@ class Node(wiring.Component):
             upset.memory.eq(registers.memory_upset_memory),
             upset.address.eq(registers.memory_upset_address),
             *(upset[name].eq(getattr(registers, f"memory_upset_bits_{name}")) for name in ("first", "second", "two")),
-            tracker.upset.eq(upset),
+            *(block.upset.eq(upset) for block in (tracker, *lanes)),
             tracker.scrub.eq(errors.scrub),
             registers.interrupt_status_memory.eq(errors.met),
             *(

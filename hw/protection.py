@@ -33,15 +33,21 @@ class ProtectedMemory(enum.Enum, shape=4):
     """Memories with check bits. Their addresses: of COUNTERS a set of the Tracker and, in the lowest 5 bits, the way,
     or the number of ways for how many counters of the set are spilled; of TRIGGERS an entry of the trigger table. What
     waits as READY_BLOCKS or READY_LAUNCHES, or is SPILLED to the backing store, has only the number of the Tracker's
-    bank: a self test turns bits of what is stored there next."""
+    bank: a self test turns bits of what is stored there next. SECTORS on their way have the number of the channel at
+    whose DRAM the error was found, wherever it happened; a self test turns a bit of the next that a controller keeps,
+    or, of PACKETS, of the next in a slot of the lane with that number, which the peer that it is sent to finds."""
 
     COUNTERS = 0
     TRIGGERS = 1
     READY_BLOCKS = 2
     READY_LAUNCHES = 3
     SPILLED = 4
+    SECTORS = 5
+    PACKETS = 6
 
 
+TRACKER_MEMORIES = tuple(ProtectedMemory)[:5]
+"""Those of a bank of the Tracker."""
 ADDRESS_BITS = 20
 WAY_BITS = 5
 MemoryReport = data.StructLayout({"corrected": unsigned(1), "lost": unsigned(1), "address": unsigned(ADDRESS_BITS)})

@@ -251,7 +251,7 @@ class Egress(wiring.Component):
         read = Signal(chosen_flit(parameters))
         target = Signal(len(senders))
         m.d.sync += [read.eq(chosen), target.eq(turns.has)]
-        fetched = data.StructLayout({"sector": 256, "attributes": packet_layout(parameters)})
+        fetched = data.StructLayout({"sector": Messages(parameters).sector, "attributes": packet_layout(parameters)})
         found = Signal(fetched)
         with m.Switch(read.descriptor.bank):
             for number, bank in enumerate(banks):

@@ -73,7 +73,7 @@ class PacketWriter(wiring.Component):
                 "place": In(3),
                 "buffer": In(max(1, (parameters.link_receive_packets - 1).bit_length())),
                 "complete": In(1),
-                "data": In(256),
+                "data": In(messages.sector),
                 "freed": Out(1),
                 "requests": Out(stream.Signature(messages.memory_request)),
                 "fault_valid": Out(1),
@@ -89,7 +89,9 @@ class PacketWriter(wiring.Component):
         config = self._parameters
         packets = self._parameters.link_receive_packets
         meta = buffered_header(config)
-        m.submodules.sectors = sectors = Memory(shape=unsigned(256), depth=packets * INTERLEAVE_SECTORS, init=[])
+        m.submodules.sectors = sectors = Memory(
+            shape=Messages(config).sector, depth=packets * INTERLEAVE_SECTORS, init=[]
+        )
         m.submodules.headers = headers = Memory(shape=meta, depth=packets, init=[])
         sector_write, meta_write = sectors.write_port(), headers.write_port()
         sector_read, meta_read = sectors.read_port(), headers.read_port()

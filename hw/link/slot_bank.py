@@ -5,12 +5,12 @@ or for a packet that is sent again. Slots leave a free list, because ports ackno
 """
 
 from amaranth import Cat, Const, Module, Mux, Signal
-from amaranth.hdl import unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import INTERLEAVE_SECTORS
+from ..messages import Messages
 from ..primitives.places import FreeList
 from .parameters import LinkParameters
 from .wire import arrival_layout, count_bits, packet_layout
@@ -56,7 +56,7 @@ class SlotBank(wiring.Component):
                 "read": In(1),
                 "read_slot": In(slot),
                 "read_place": In(3),
-                "sector": Out(256),
+                "sector": Out(Messages(parameters).sector),
                 "attributes": Out(packet_layout(parameters)),
                 "release": In(1),
                 "release_slot": In(slot),
@@ -76,7 +76,8 @@ class SlotBank(wiring.Component):
         return m
 
     def _memories(self, m: Module) -> None:
-        m.submodules.sectors = sectors = Memory(shape=unsigned(256), depth=self._slots * INTERLEAVE_SECTORS, init=[])
+        sector = Messages(self._parameters).sector
+        m.submodules.sectors = sectors = Memory(shape=sector, depth=self._slots * INTERLEAVE_SECTORS, init=[])
         m.submodules.packets = packets = Memory(
             shape=packet_layout(self._parameters), depth=max(2, self._slots), init=[]
         )

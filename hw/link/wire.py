@@ -38,7 +38,7 @@ def flit_layout(parameters: LinkParameters) -> data.StructLayout:
             "sequence_number": unsigned(parameters.link_sequence_bits),
             "session": unsigned(SESSION_BITS),
             "attempt": unsigned(ATTEMPT_BITS),
-            "data": unsigned(256),
+            "data": Messages(parameters).sector,
             "crc": unsigned(CHECK_BITS),
         }
     )
@@ -138,5 +138,10 @@ def descriptor_layout(parameters: LinkParameters) -> data.StructLayout:
 def arrival_layout(parameters: LinkParameters) -> data.StructLayout:
     """One sector for place `index` of `slot` of a bank."""
     return data.StructLayout(
-        {"valid": unsigned(1), "index": unsigned(3), "slot": unsigned(parameters.slot_bits), "data": unsigned(256)}
+        {
+            "valid": unsigned(1),
+            "index": unsigned(3),
+            "slot": unsigned(parameters.slot_bits),
+            "data": Messages(parameters).sector,
+        }
     )

@@ -4,13 +4,14 @@ An access is committed to the Tracker when its column command is on the bus, tha
 (hw/DECISIONS.md 2).
 """
 
-from amaranth import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth import Cat, Const, Module, Signal, Value
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..interfaces import DramBus
 from ..messages import Access, ArbiterControl, ColumnCommand, Messages, RowCommand
 from ..primitives.queue import Queue
+from ..protection import MemoryReport, MemoryUpset
 from .admission import Admission
 from .bank_machine import BankMachines
 from .dram_queue import DramQueue
@@ -35,6 +36,7 @@ def controller_ports(config: ControllerParameters) -> dict[str, wiring.Member]:
         "control": In(ArbiterControl),
         "kernel_active": In(1),
         "events": Out(ControllerEvents),
+        **({"upset": In(MemoryUpset), "report": Out(MemoryReport)} if config.checks_sectors else {}),
     }
 
 
@@ -51,6 +53,10 @@ class MemoryController(wiring.Component):
 
     Latency: request to column command with an open row and nothing else waiting 6 cycles. Rate: one request and one
     column command a cycle. `ready` of each stream depends on registers only.
+
+    With protection of memories a sector whose parity is wrong is not written and counts for no byte, and `report`
+    tells, a cycle later; for that a commit is valid when its data is on the bus, WL cycles after its command. `upset`:
+    see :class:`PayloadStore`.
     """
 
     def __init__(self, config: ControllerParameters):
@@ -111,9 +117,6 @@ class MemoryController(wiring.Component):
             store.issued.eq(banks.issue.valid),
             store.issued_index.eq(issued.index),
             self.write_data.eq(store.write_data),
-            commits.i.valid.eq(banks.issue.valid & identity.tracked),
-            commits.i.payload.eq(identity.commit),
-            admission.settled.eq(banks.issue.valid & identity.settles),
             reads.issued.eq(banks.issue.valid & (issued.access == Access.READ)),
             reads.source.eq(identity.source),
             reads.id.eq(identity.id),
@@ -121,6 +124,19 @@ class MemoryController(wiring.Component):
             self.returns.eq(reads.returns),
         ]
         self._column(m, banks)
+        committing: Value = Const(0, 0)
+        tracked, settled, commit = (
+            banks.issue.valid & identity.tracked,
+            banks.issue.valid & identity.settles,
+            identity.commit,
+        )
+        if config.checks_sectors:
+            tracked, settled, commit, committing = self._check(m, store, banks)
+        m.d.comb += [
+            commits.i.valid.eq(tracked),
+            commits.i.payload.eq(commit),
+            admission.settled.eq(settled),
+        ]
 
         occupancy = Signal(range(config.dram_queue_depth + 1))
         with m.If(admission.take & ~banks.issue.valid):
@@ -135,6 +151,7 @@ class MemoryController(wiring.Component):
             occupancy.any(),
             ~reads.empty,
             commits.level.any(),
+            *committing,
         )
         events = self.events
         m.d.comb += [
@@ -151,6 +168,27 @@ class MemoryController(wiring.Component):
             events.idle.eq(~busy.any()),
         ]
         return m
+
+    def _check(self, m: Module, store: PayloadStore, banks: BankMachines) -> tuple[Value, Value, data.View, Value]:
+        """What a request settles when its data is on the bus: tracked, settles, its commit; and which cycles before
+        that have one on its way. A poisoned write is reported, and its commit has no bytes."""
+        identity, timing = store.identity, self._config.timing
+        writes: list[Value] = [banks.issue.valid & (banks.issue_slot.access != Access.READ)]
+        late = Signal(identity.shape())
+        m.d.comb += late.eq(identity)
+        for cycle in range(timing.wl):
+            write = Signal(name=f"writes_{cycle}")
+            following = Signal(identity.shape(), name=f"identity_{cycle}")
+            m.d.sync += [write.eq(writes[-1]), following.eq(late)]
+            writes.append(write)
+            late = following
+        commit = Signal(late.commit.shape())
+        poisoned = Signal()
+        m.d.comb += [poisoned.eq(writes[-1] & store.poisoned), store.upset.eq(self.upset), commit.eq(late.commit)]
+        with m.If(poisoned):
+            m.d.comb += commit.bytes.eq(0)
+        m.d.sync += self.report.lost.eq(poisoned)
+        return writes[-1] & late.tracked, writes[-1] & late.settles, commit, Cat(writes[1:])
 
     def _refresh(self, m: Module, queue: DramQueue, banks: BankMachines) -> None:
         """The refresher keeps requests out of the banks, closes these and refreshes them."""

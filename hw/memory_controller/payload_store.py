@@ -9,18 +9,16 @@ from amaranth.lib.wiring import In, Out
 
 from ..geometry import ROW_BITS
 from ..messages import BANK_SHAPE, Access, Messages, Source
+from ..primitives.count_ones import count_ones
 from ..primitives.places import FreeList
 from ..primitives.queue import memory_depth
+from ..protection import MemoryUpset, ProtectedMemory
+from ..sector_upset import SectorUpset
 from .bank_machine import slot_layout
 from .parameters import ControllerParameters
 
-
-def count_ones(mask: Value) -> Value:
-    """Number of ones of `mask`, as a tree of adders."""
-    counts = list(mask)
-    while len(counts) > 1:
-        counts = [sum(counts[place + 1 : place + 2], counts[place]) for place in range(0, len(counts), 2)]
-    return counts[0]
+PARITY_PART = 18
+"""Bits of a sector whose parity is found in the cycle in which they leave the memory."""
 
 
 def identity_layout(config: ControllerParameters) -> data.StructLayout:
@@ -44,7 +42,8 @@ class PayloadStore(wiring.Component):
     with its `bank`, `row` and `index` goes to the DRAM queue. `to_bank_index`: `slot`, what its bank machine is told
     (0 cycles). `select` with `select_index`: `identity` in the next cycle and until the next one. `issued` with
     `issued_index`: its column command is on the bus; WL cycles later its `write_data` is, and the place is free a cycle
-    before.
+    before. With protection of memories `poisoned` tells then that the parity of the sector is not even, and no byte of
+    it is written; `upset`: turns bits of a sector that is stored (self test).
 
     The address of a request in its channel is its sector address without the channel bits; from the bottom: bank group
     (2), column (6), bank (2), row (15). The memories need no reset: a place is read only after it was written.
@@ -55,6 +54,7 @@ class PayloadStore(wiring.Component):
         self._messages = messages = Messages(config)
         index = range(memory_depth(config.dram_queue_depth))
         slot = slot_layout(config)
+        protected = {"upset": In(MemoryUpset), "poisoned": Out(1)}
         super().__init__(
             {
                 "room": Out(1),
@@ -73,6 +73,7 @@ class PayloadStore(wiring.Component):
                 "issued": In(1),
                 "issued_index": In(slot["index"].shape),
                 "write_data": Out(messages.write_data),
+                **(protected if config.checks_sectors else {}),
             }
         )
 
@@ -100,9 +101,10 @@ class PayloadStore(wiring.Component):
                 *(entering[name].eq(self.request[name]) for name in carried),
             ]
 
+        kept = data.StructLayout({"mask": messages.write_data["mask"].shape, "data": messages.sector})
         m.submodules.slots = slots = Memory(shape=self.slot.shape(), depth=memory_depth(depth), init=[])
         m.submodules.identities = identities = Memory(shape=identity_layout(config), depth=memory_depth(depth), init=[])
-        m.submodules.write_data_memory = sectors = Memory(shape=messages.write_data, depth=memory_depth(depth), init=[])
+        m.submodules.write_data_memory = sectors = Memory(shape=kept, depth=memory_depth(depth), init=[])
         slot_write = slots.write_port()
         slot_read = slots.read_port(domain="comb")
         identity_write = identities.write_port()
@@ -126,7 +128,6 @@ class PayloadStore(wiring.Component):
             sector_write.addr.eq(free_list.index),
             sector_write.en.eq(self.take),
             sector_write.data.mask.eq(self.request.mask),
-            sector_write.data.data.eq(self.request.data),
             slot_read.addr.eq(self.to_bank_index),
             self.slot.eq(slot_read.data),
             identity_read.addr.eq(self.select_index),
@@ -134,17 +135,49 @@ class PayloadStore(wiring.Component):
             self.identity.eq(identity_read.data),
         ]
 
-        done, done_index = self.issued, self.issued_index
+        sector: Value = self.request.data
+        if config.checks_sectors:
+            m.submodules.sector_upset = turns = SectorUpset(ProtectedMemory.SECTORS, len(sector))
+            m.d.comb += [turns.upset.eq(self.upset), turns.stored.eq(self.take)]
+            sector = sector ^ turns.flips
+        m.d.comb += sector_write.data.data.eq(sector)
+
+        steps = [(self.issued, self.issued_index)]
         for stage in range(config.timing.wl - 1):
             late = Signal(name=f"write_valid_{stage}")
-            late_index = Signal.like(done_index, name=f"write_index_{stage}")
-            m.d.sync += [late.eq(done), late_index.eq(done_index)]
-            done, done_index = late, late_index
+            late_index = Signal.like(self.issued_index, name=f"write_index_{stage}")
+            m.d.sync += [late.eq(steps[-1][0]), late_index.eq(steps[-1][1])]
+            steps.append((late, late_index))
+        done, done_index = steps[-1]
+        # Where parity is looked at, the sector is read a cycle ahead.
+        read, read_index = steps[-2] if config.checks_sectors else steps[-1]
         m.d.comb += [
-            sector_read.addr.eq(done_index),
-            sector_read.en.eq(done),
-            self.write_data.eq(sector_read.data),
+            sector_read.addr.eq(read_index),
+            sector_read.en.eq(read),
             free_list.give.eq(done),
             free_list.given.eq(done_index),
         ]
+        if config.checks_sectors:
+            self._check(m, sector_read.data)
+        else:
+            m.d.comb += self.write_data.eq(sector_read.data)
         return m
+
+    def _check(self, m: Module, read: data.View) -> None:
+        """Writes nothing of a sector whose parity is not even, which takes a cycle: parts of it, then all."""
+        word = Signal.like(read)
+        parts = Signal(-(-len(read.as_value()) // PARITY_PART))
+        m.d.sync += [
+            word.eq(read),
+            parts.eq(
+                Cat(
+                    read.as_value()[place * PARITY_PART : (place + 1) * PARITY_PART].xor()
+                    for place in range(len(parts))
+                )
+            ),
+        ]
+        m.d.comb += [
+            self.poisoned.eq(parts.xor()),
+            self.write_data.data.eq(word.data),
+            self.write_data.mask.eq(word.mask & ~self.poisoned.replicate(len(word.mask))),
+        ]

@@ -4,7 +4,7 @@ from amaranth import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..messages import Messages, Source
+from ..messages import Messages, Source, with_parity
 from ..primitives.queue import Queue
 from .parameters import ControllerParameters
 
@@ -12,7 +12,8 @@ from .parameters import ControllerParameters
 class ReadReturn(wiring.Component):
     """Ports: `issued` with `source` and `id`: a read's column command is on the bus; `read_data`: CL cycles after it;
     `response`: data of reads of the compute stream, queued (`response_depth`, reserved when a read was taken);
-    `returns`: data of the others, in the cycle in which it comes; `empty`: no data is awaited or waits."""
+    `returns`: data of the others, in the cycle in which it comes, with its parity; `empty`: no data is awaited or
+    waits."""
 
     def __init__(self, config: ControllerParameters):
         self._config = config
@@ -35,6 +36,7 @@ class ReadReturn(wiring.Component):
         m.submodules.readers = readers = Queue(reader, self._config.timing.cl + 2)
         m.submodules.response_queue = responses = Queue(self._messages.compute_response, self._config.response_depth)
         connect(m, responses.o, flipped(self.response))
+        read = self.read_data.data
         m.d.comb += [
             readers.i.valid.eq(self.issued),
             readers.i.payload.source.eq(self.source),
@@ -46,7 +48,7 @@ class ReadReturn(wiring.Component):
             self.returns.valid.eq(self.read_data.valid & (readers.o.payload.source != Source.COMPUTE)),
             self.returns.source.eq(readers.o.payload.source),
             self.returns.id.eq(readers.o.payload.id),
-            self.returns.data.eq(self.read_data.data),
+            self.returns.data.eq(with_parity(read) if self._config.checks_sectors else read),
             self.empty.eq(~(readers.level.any() | responses.level.any())),
         ]
         return m

@@ -1,7 +1,7 @@
 """What stands beside the DRAM's banks in the HBM stack: a unit per bank group, with the reduction's ALU (T3 section
 4.3)."""
 
-from .alu import Alu
+from .alu import LATENCY, Alu
 from .bank_group import BankGroupUnit, NearBankParameters
 
-__all__ = ["Alu", "BankGroupUnit", "NearBankParameters"]
+__all__ = ["LATENCY", "Alu", "BankGroupUnit", "NearBankParameters"]

@@ -276,6 +276,22 @@ class RoundStage(wiring.Component):
         return m
 
 
+class AluPort(wiring.Signature):
+    """The ports of an :class:`Alu`, from the side of who uses it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "valid": Out(1),
+                "operand": Out(AluOperand),
+                "old": Out(256),
+                "arriving": Out(256),
+                "result_valid": In(1),
+                "result": In(256),
+            }
+        )
+
+
 class Alu(wiring.Component):
     """Pipelined op-and-store.
 

@@ -31,7 +31,7 @@ from ..dram_timing import DramParameters
 from ..geometry import COLUMN_BITS, ROW_BITS
 from ..messages import AluOperation, ColumnCommand, DataType, MessageParameters, Messages
 from ..parameters import ConfigurationError
-from .alu import LATENCY, Alu
+from .alu import LATENCY, Alu, AluPort
 
 GROUP_ADDRESS_BITS = ROW_BITS + 2 + COLUMN_BITS
 """Width of the address of a sector in its bank group: row, bank in the group, column (from the top)."""
@@ -85,15 +85,19 @@ class BankGroupUnit(wiring.Component):
     sector is written.
 
     Accepts what the timing of `config` allows: after an UPDATE the next command no sooner than CCDWL, else CCD_L.
+    Without `own_alu` it uses one behind the port `alu`, whose `result_valid` must be set for results of this unit only;
+    a model may join to it all units that never begin an UPDATE in the same cycle.
     Raises :class:`ConfigurationError` (see :func:`check_timing`).
     """
 
-    def __init__(self, config: NearBankParameters):
+    def __init__(self, config: NearBankParameters, own_alu: bool = True):
         check_timing(config)
         self._config = config
+        self._own_alu = own_alu
         messages = Messages(config)
         super().__init__(
-            {
+            ({} if own_alu else {"alu": Out(AluPort())})
+            | {
                 "column": In(messages.column_command),
                 "row": In(ROW_BITS),
                 "write_data": In(messages.write_data),
@@ -165,7 +169,10 @@ class BankGroupUnit(wiring.Component):
             self.array_read.address.eq(Mux(reads[-1], pop.data, fetched.address)),
         ]
 
-        m.submodules.alu = alu = Alu()
+        if self._own_alu:
+            m.submodules.alu = alu = Alu()
+        else:
+            alu = self.alu
         flight = data.StructLayout(
             {"address": unsigned(GROUP_ADDRESS_BITS), "mark": unsigned(1), "epoch": unsigned(config.epoch_bits)}
         )

@@ -29,9 +29,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Messages
+from ..primitives.count_ones import count_ones
 from ..primitives.queue import Queue
 from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
-from ..protection import MemoryReport, MemoryUpset, ProtectedMemory, turned_bits
+from ..protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset, ProtectedMemory, turned_bits
 from ..range_table import RangeWrite
 from .count_stage import GENERATION_BITS, CountStage, operation, selection
 from .direct_select import DirectSelect
@@ -63,7 +64,7 @@ BankEvents = data.StructLayout(
 
 def bank_protection() -> dict[str, wiring.Member]:
     """Ports that a bank has with protection of memories: a report of each."""
-    return {"scrub": In(1), "upset": In(MemoryUpset), "memory_reports": Out(MemoryReport).array(len(ProtectedMemory))}
+    return {"scrub": In(1), "upset": In(MemoryUpset), "memory_reports": Out(MemoryReport).array(len(TRACKER_MEMORIES))}
 
 
 class TrackerBank(wiring.Component):
@@ -76,8 +77,8 @@ class TrackerBank(wiring.Component):
     `spill_requests`, `spill_response` (`tag` holds the bank above the buffer). `faults`: TILE, EPOCH, PAST_THRESHOLD;
     the access is refused and changes nothing; a fault that meets an untaken one is dropped. A fill past the threshold
     keeps the record's part. `events`: one cycle late. With protection of memories `scrub`, a pulse: look for errors in
-    one more word of each memory; `upset`; `memory_reports`, in the order of :class:`ProtectedMemory`. What
-    the backing store answers then comes 2 cycles later.
+    one more word of each memory; `upset`; `memory_reports`, of :data:`TRACKER_MEMORIES`. What
+    the backing store answers then comes 3 cycles later.
     """
 
     def __init__(self, config: TrackerParameters, bank: int):
@@ -391,7 +392,8 @@ class TrackerBank(wiring.Component):
         spill = Signal()
         request = Signal(layout)
         if config.protects_memories:
-            answer = self._check_records(m, request, spill, spills.i.payload)
+            answer, put_right = self._check_records(m, request, spill, spills.i.payload, clears)
+            m.d.sync += self.memory_reports[ProtectedMemory.SPILLED.value].corrected.eq(put_right & usable)
         else:
             m.d.comb += spills.i.payload.eq(request)
         m.d.sync += [spill.eq(count.spill), request.eq(count.spill_request)]
@@ -411,9 +413,12 @@ class TrackerBank(wiring.Component):
         ]
         return self.spill_requests.valid & self.spill_requests.ready
 
-    def _check_records(self, m: Module, request: data.View, spill: Signal, checked: data.View) -> data.View:
-        """Gives the record of a request the check bits it is `checked` by; returns the answers of the backing store, 2
-        cycles late, without a wrong bit. A record that is lost is none."""
+    def _check_records(
+        self, m: Module, request: data.View, spill: Signal, checked: data.View, clears: Signal
+    ) -> tuple[data.View, Signal]:
+        """Gives the record of a request the check bits it is `checked` by; returns the answers of the backing store, 3
+        cycles late, without a wrong bit, and whether one had one. A record that is lost is none. Where none was written
+        anything may lie: only what has the number of `clears`, but for two bits at the most, can have been one."""
         given = self.spill_response
         turning = Signal(name="turning_spilled")
         turned = Signal()
@@ -437,20 +442,30 @@ class TrackerBank(wiring.Component):
         seen = Signal.like(given)
         answer = Signal.like(given)
         wrong = Signal(checks)
+        differing = [Signal(4, name=f"differing_{part}") for part in range(GENERATION_BITS // 8)]
+        put_right = Signal()
         word = came.record.as_value()
-        m.d.sync += [came.eq(given), seen.eq(came), wrong.eq(syndrome(word[:bits], word[bits : bits + checks]))]
-        lost = Signal()
-        report = self.memory_reports[ProtectedMemory.SPILLED.value]
-        m.d.comb += [
-            lost.eq(is_lost(wrong, bits)),
-            answer.eq(seen),
-            answer.record.as_value().eq(
-                (seen.record.as_value()[:bits] ^ wrong_bits(wrong, bits)) & ~lost.replicate(bits)
+        m.d.sync += [
+            came.eq(given),
+            seen.eq(came),
+            wrong.eq(syndrome(word[:bits], word[bits : bits + checks])),
+            *(
+                count.eq(count_ones((came.record.reserved ^ clears)[8 * part : 8 * part + 8]))
+                for part, count in enumerate(differing)
             ),
         ]
+        lost = Signal()
+        report = self.memory_reports[ProtectedMemory.SPILLED.value]
+        m.d.comb += lost.eq(is_lost(wrong, bits))
         m.d.sync += [
-            report.corrected.eq(seen.valid & wrong.any() & ~lost),
-            report.lost.eq(seen.valid & lost),
+            answer.eq(seen),
+            answer.record.as_value().eq(seen.record.as_value()[:bits] ^ wrong_bits(wrong, bits)),
+        ]
+        with m.If(lost):
+            m.d.sync += answer.record.present.eq(0)
+        m.d.sync += [
+            put_right.eq(seen.valid & wrong.any() & ~lost),
+            report.lost.eq(seen.valid & lost & (sum(differing[1:], differing[0]) <= 2)),
             report.address.eq(self._bank),
         ]
-        return answer
+        return answer, put_right

@@ -80,7 +80,7 @@ class SetMender(wiring.Component):
         turning = Signal()
         turn_set = Signal.like(self.set)
         turn_word = Signal(ways + 1)
-        slots = Signal(2)
+        slots = Signal(3)
         slot_set = Signal.like(self.set)
         slot_turns = Signal()
         m.d.comb += [
@@ -91,28 +91,33 @@ class SetMender(wiring.Component):
         with m.If(self.reads):
             m.d.sync += [slot_set.eq(self.read_set), slot_turns.eq(turning & ~suspected)]
 
-        own = Signal()
+        # Whether a set is wrong is known late in stage 4, and used in the cycle after it: these are of the stage then.
         here = Signal.like(self.set)
+        wrong = Signal.like(self.wrong)
         quiet = Signal()
+        suspected_there = Signal()
         taken = Signal()
         turned = Signal()
-        m.d.comb += [
-            own.eq(slots[1]),
-            here.eq(Mux(own, slot_set, self.set)),
-            found.eq((self.looked_at | own) & self.wrong.any()),
+        m.d.sync += [
+            here.eq(Mux(slots[1], slot_set, self.set)),
+            found.eq((self.looked_at | slots[1]) & self.wrong.any()),
+            wrong.eq(self.wrong),
             # What stage 5 does, or what enters the memory, may be a newer word than the one seen here.
             quiet.eq(~self.counting & self.settled),
-            taken.eq(suspected & found & (here == suspect_set) & quiet),
-            turned.eq(own & slot_turns & ~suspected & ~found & quiet & ~self.upset.valid),
+            suspected_there.eq(suspected),
+        ]
+        m.d.comb += [
+            taken.eq(suspected & suspected_there & found & (here == suspect_set) & quiet),
+            turned.eq(slots[2] & slot_turns & ~suspected_there & ~found & quiet & ~self.upset.valid),
             self.holds.eq(suspected | (turning & self.running)),
             self.busy.eq(slots.any() | self.mend.valid),
         ]
         with m.If(self.scrub):
             m.d.sync += due.eq(1)
-        with m.If(own & ~slot_turns & ~found & (slot_set == next_set)):
+        with m.If(slots[2] & ~slot_turns & ~found & (slot_set == next_set)):
             m.d.sync += [due.eq(0), next_set.eq(next_set + 1)]
         with m.If(~suspected & found):
-            m.d.sync += [suspected.eq(1), suspect_set.eq(here), suspect_words.eq(self.wrong), age.eq(0)]
+            m.d.sync += [suspected.eq(1), suspect_set.eq(here), suspect_words.eq(wrong), age.eq(0)]
         with m.Elif(taken | (age == PATIENCE)):
             m.d.sync += suspected.eq(0)
         with m.Else():
@@ -131,12 +136,14 @@ class SetMender(wiring.Component):
             m.d.sync += turning.eq(0)
 
         first = suspect_words & (~suspect_words + 1)[: ways + 1]
-        self._write_back(m, suspected | turning, (taken, turned), Mux(suspected, first, turn_word), here)
+        seen = Mux(slots[1], slot_set, self.set)
+        self._write_back(m, suspected | turning, (taken, turned), Mux(suspected, first, turn_word), seen)
         return m
 
     def _write_back(self, m: Module, looking: Value, events: tuple[Value, Value], word: Value, here: Value) -> None:
-        """A cycle after a word was taken, which may be while `looking` for one: corrected, or with bits turned."""
-        taken, turned = events
+        """The `word` of the set that is `here` while it is `looking` for one; when it turns out to be `taken` or
+        `turned` in the cycle after, it is written back: corrected, or with bits turned."""
+        taken, turns = events
         config = self._config
         ways = config.tracker_ways
         entry_bits, spilled_bits = entry_layout(config).size, config.tag_bits + 1
@@ -145,10 +152,9 @@ class SetMender(wiring.Component):
         entry_syndrome = Signal(check_width(entry_bits))
         spilled_syndrome = Signal(check_width(spilled_bits))
         chosen = Signal(ways + 1)
-        turns = Signal()
         place = Signal.like(here)
         valid = Signal()
-        m.d.sync += valid.eq(taken | turned)
+        m.d.comb += valid.eq(taken | turns)
         # Whether it is wrong comes late in the cycle, so the word is taken before.
         with m.If(looking):
             m.d.sync += [
@@ -157,7 +163,6 @@ class SetMender(wiring.Component):
                 counted.eq(self.spilled_held),
                 spilled_syndrome.eq(self.syndrome_spilled),
                 chosen.eq(word),
-                turns.eq(turned),
                 place.eq(here),
             ]
         lost = Signal()

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect
 
 from ..geometry import INTERLEAVE_SECTORS, TOTAL_CHANNELS
 from ..interfaces import BackingStorePort
-from ..messages import Access, Fault, Messages, Source, TrafficClass, WindowCheck, in_window
+from ..messages import SECTOR_WIDTH, Access, Fault, Messages, Source, TrafficClass, WindowCheck, in_window
 from ..primitives.queue import Queue
 from ..primitives.stream_arbiter import StreamArbiter
 from .parameters import SpillParameters
@@ -123,7 +123,7 @@ class SpillPort(wiring.Component):
             half = Signal(8 * RECORD_BYTES, name=f"half_{number}")
             m.d.comb += [
                 valid.eq(item.valid & (item.source == Source.SPILL)),
-                half.eq(item.data.word_select(halves.bit_select(item.id[:6], 1), 8 * RECORD_BYTES)),
+                half.eq(item.data[:SECTOR_WIDTH].word_select(halves.bit_select(item.id[:6], 1), 8 * RECORD_BYTES)),
                 found.tag.eq(item.id),
                 found.record.eq(half),
             ]

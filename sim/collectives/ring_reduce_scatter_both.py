@@ -52,7 +52,7 @@ def ring_reduce_scatter_both(gpus: int, dtype: str = "fp16", op: str = "add", fi
     return Program(
         name="ring-reduce-scatter-both",
         gpus=gpus,
-        arrays=(Array("output", 2 * gpus, dtype, op, first_touch),),
+        arrays=(Array("output", 2 * gpus, dtype, op, first_touch, together=2),),
         regions=regions,
         kernels=kernels,
         result=lambda rank: (Part("output", 2 * rank), Part("output", 2 * rank + 1)),

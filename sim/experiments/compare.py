@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UsageError
+from sim.experiments.spec import MACHINE
 
 WALL_TIME = ("seconds", "simulate_seconds", "total_seconds", "kilocycles_per_second", "kilocycles_per_processor_second")
 """Figures that no two runs share, whole groups of them too."""
@@ -20,6 +21,8 @@ ABOUT = ("spec", "point", "shape", "options", "errors", "complaints", "sources",
 """What is no figure: what was run, where it came from, sentences."""
 IDENTITY = ("name", "gpus", "shape", "dtype", "op", "policy", "threshold", "preset")
 """Fields of a scenario of schema 1 that are in the spec of schema 2."""
+READING = ("prefetch", "reads_under_way", "workgroups_per_unit")
+"""Fields of a full-size spec that are named where they are not machine PAPER's."""
 RENAMED = {
     "occupancy_window": "timeline.window",
     "occupancy_over_time": "timeline.occupancy",
@@ -155,7 +158,10 @@ def _runs(content: Any, path: Path) -> Iterator[tuple[str, Figures, Figures]]:
 
 def _point_name(point: Mapping[str, Any]) -> str:
     fields = ("workload", "configuration", "link_bandwidth", "compute_units", "channels", "mode", "starvation_limit")
-    return " ".join(str(point[name]) for name in (*fields, "tracker_ways", "seed", "tile_order"))
+    known = " ".join(str(point[name]) for name in (*fields, "tracker_ways", "seed", "tile_order"))
+    # Files that were written before there were other ways to read lack these.
+    reading = (f"{name}={point[name]}" for name in READING if point.get(name) not in (None, MACHINE[name]))
+    return " ".join([known, *reading])
 
 
 def _spec_name(spec: Mapping[str, Any]) -> str:

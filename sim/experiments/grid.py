@@ -22,6 +22,9 @@ KINDS: dict[str, type] = {
     "trace": str,
     "shape": tuple,
     "tile_order": str,
+    "prefetch": int,
+    "reads_under_way": int,
+    "workgroups_per_unit": int,
 }
 """What can be varied: names of :mod:`sim.experiments.catalogue`, shapes as MxNxKxTP, and fields of a full-size spec."""
 FIELDS = tuple(KINDS)

@@ -37,6 +37,7 @@ from sim.topologies.ring import ring
 from sim.workloads.calibration import analytic_cycles, gemm_times
 from sim.workloads.kernel_plans import (
     KernelPlan,
+    Tolerance,
     all_gather_kernel,
     gemm_kernel,
     near_memory_reduce_scatter_kernel,
@@ -130,12 +131,13 @@ def _rank_kernels(spec: Spec, layer: SubLayer, rank: int) -> tuple[KernelPlan, .
 
 def _gemm(spec: Spec, layer: SubLayer, rank: int, slots: int) -> KernelPlan:
     overlapped, program = spec.variant.overlapped, program_of(spec)
+    tolerance = Tolerance(spec.gpu.prefetch, spec.gpu.reads_under_way, spec.gpu.workgroups_per_unit)
+    gemm = partial(gemm_kernel, layer, program, rank, overlapped=overlapped, tolerance=tolerance)
     if spec.trace:
         trace = load_trace(spec.trace, layer)
-        order = trace.dispatch(layer)
-        return gemm_kernel(layer, program, rank, trace.slots, trace.times(layer), overlapped=overlapped, order=order)
+        return gemm(trace.slots, trace.times(layer), order=trace.dispatch(layer))
     rows = Dispatch.along_rows(layer) if spec.tile_order == "rows" else None
-    return gemm_kernel(layer, program, rank, slots, gemm_times(layer, slots), overlapped=overlapped, order=rows)
+    return gemm(slots, gemm_times(layer, slots), order=rows)
 
 
 def node_of(spec: Spec, layer: SubLayer) -> Configuration:

@@ -4,7 +4,7 @@ What the kernels store and what lies in memory are files; what a GEMM reads of a
 its owners wrote, at every read (`sim/models/gathered_checker.sv`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from sim.collectives.compiler import NodeProgram, backing_sectors, cuts, needs, 
 from sim.collectives.cut import Cut
 from sim.collectives.independent_gemm import NAME as INDEPENDENT
 from sim.collectives.inputs import Given, addends, given
-from sim.collectives.program import Does, Kernel, Part, Program
+from sim.collectives.program import Array, Does, Kernel, Part, Program
 from sim.errors import UsageError
 from sim.experiments.array_model import INPUT_BASE, INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
 from sim.experiments.hardware import EARLY_GATE, configuration, of_machine, with_room
@@ -192,7 +192,7 @@ def _alike(spec: Spec, program: Program, cuts: Mapping[str, Cut], first: np.ndar
     for rank in range(program.gpus):
 
         def held(part: Part, back: int = rank) -> Part:
-            return Part(part.array, (part.chunk - back) % program.array(part.array).chunks)
+            return Part(part.array, program.array(part.array).further(part.chunk, -back))
 
         stored = [
             pieces.stores[number, held(part), split].ravel()
@@ -380,10 +380,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             "late_cycles": spec.late_cycles,
             "doorbells": any(doorbells),
             "phases": phases,
-            "mirrored_arrays": [
-                (laid.base, laid.tiling.sectors, len(laid.numbers), laid.numbers[0], np.diff(laid.numbers[:2]).sum())
-                for laid in work.laid.values()
-            ],
+            "mirrored_arrays": [turns for array in program.arrays for turns in _turns(array, work.laid[array.name])],
         },
         program=tuple(commands),
         plusargs={
@@ -401,6 +398,20 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
         pattern=pattern_type(spec.dtype),
         log=depends_on_order(program),
     )
+
+
+def _turns(array: Array, laid: Laid) -> Iterator[tuple[int, ...]]:
+    """What a mirrored node is told of an array, piece by piece: first sector, sectors of a rank's turn, turns, first wg
+    number, wg numbers of a turn."""
+    numbers = int(np.diff(laid.numbers[:2]).sum())
+    for first in range(0, array.chunks, array.piece):
+        yield (
+            laid.chunk(first),
+            array.together * laid.tiling.sectors,
+            array.piece // array.together,
+            laid.numbers[first],
+            array.together * numbers,
+        )
 
 
 def _cycles(plan: KernelPlan) -> int:

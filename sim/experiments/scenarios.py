@@ -112,7 +112,7 @@ _OTHER_RUNS = (
     _plain("zeroing-gpus-4", 4, 64, 128, tile=(32, 64), initial="zeroing", depth=64),
     _plain("counter-clockwise-gpus-4", 4, 64, 128, tile=(32, 64), direction="ccw", depth=64),
     _scenario("quad-gpus-4", 4, (512, 256, 832), preset="quad", tile=(64, 128)),
-    _scenario("two-lanes-gpus-4", 4, (512, 256, 832), preset="quad", settings=(("lanes", 2),), tile=(64, 128)),
+    _scenario("two-lanes-gpus-4", 4, (512, 256, 832), settings=(("channels", 2), ("lanes", 2)), tile=(64, 128)),
     _plain("overflow-gpus-2", 2, 400, 512, tile=(16, 16), schedule="sweep", overflow=True),
     _plain("overflow-gpus-4", 4, 200, 512, preset="wide", tile=(8, 16), schedule="sweep", overflow=True, dma_block=4),
 )

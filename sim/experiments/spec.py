@@ -85,10 +85,14 @@ class Gpu(NamedTuple):
     channels: int
     tracker_ways: int
     tile_order: str
+    prefetch: int
+    reads_under_way: int
+    workgroups_per_unit: int
 
 
-MACHINE: dict[str, Any] = Gpu(75.0, 80, 1, 8, "tuned")._asdict()
-"""Machine PAPER."""
+MACHINE: dict[str, Any] = Gpu(75.0, 80, 1, 8, "tuned", 1, 0, 1)._asdict()
+"""Machine PAPER, and how a GEMM's workgroups read."""
+MOST_PREFETCHED, MOST_READS, MOST_PER_UNIT = 2, 255, 3
 
 
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
@@ -132,7 +136,9 @@ class Spec:
 
     Of full-size kernels (None otherwise): `link_bandwidth`, GB/s per direction of the whole GPU; `compute_units`;
     `channels`, the slice S of its 32; `tracker_ways` of 256 sets; `tile_order` (a trace has its own); `trace`,
-    FILE.npz:KEY of a recorded GEMM.
+    FILE.npz:KEY of a recorded GEMM. How well the GEMM hides its memory's latency: `prefetch`, steps that a workgroup
+    reads ahead of the one that computes; `reads_under_way`, sectors that a workgroup has under way in a channel at the
+    most, 0 for no limit; `workgroups_per_unit`, which share a compute unit (a trace has its own).
     """
 
     name: str = ""
@@ -173,6 +179,9 @@ class Spec:
     channels: int | None = None
     tracker_ways: int | None = None
     tile_order: str | None = None
+    prefetch: int | None = None
+    reads_under_way: int | None = None
+    workgroups_per_unit: int | None = None
     trace: str = ""
 
     def __post_init__(self) -> None:
@@ -332,6 +341,15 @@ class Spec:
         _choice("tracker_ways", self.tracker_ways, (1, 2, 4, 8, 16))
         _choice("tile_order", self.tile_order, TILE_ORDERS)
         _range("compute_units", self.compute_units, 1, 240)
+        _range("prefetch", self.prefetch, 0, MOST_PREFETCHED)
+        _range("reads-under-way", self.reads_under_way, 0, MOST_READS)
+        _range("workgroups-per-unit", self.workgroups_per_unit, 1, MOST_PER_UNIT)
+        units = self.gpu.compute_units
+        if units * self.gpu.workgroups_per_unit > MAX_SLOTS:
+            raise UsageError(
+                f"workgroups-per-unit must be at most {MAX_SLOTS // units} with {units} compute units, "
+                f"got {self.workgroups_per_unit}"
+            )
         if not isinstance(self.link_bandwidth, int | float) or not 1 <= self.link_bandwidth <= 1024:
             raise UsageError(f"link-bandwidth must be from 1 to 1024 GB/s, got {self.link_bandwidth!r}")
         object.__setattr__(self, "link_bandwidth", float(self.link_bandwidth))
@@ -339,6 +357,8 @@ class Spec:
             raise UsageError("a trace is of compute model trace only, which needs one")
         if self.trace and self.tile_order != "tuned":
             raise UsageError(f"tile-order is the trace's own with a trace, got {self.tile_order!r}")
+        if self.trace and self.workgroups_per_unit != 1:
+            raise UsageError(f"workgroups-per-unit is the trace's own with a trace, got {self.workgroups_per_unit}")
 
     @property
     def gpu(self) -> Gpu:

@@ -174,8 +174,11 @@ def _tiles(rank: int, recording: Recording) -> dict[Tile, Mark]:
 
 
 def _blocks(rank: int, recording: Recording) -> list[Mark]:
-    """A slice a DMA block, from its arrival at the engine to its last flit; they leave in the order they came."""
-    block, sent = recording["block"], recording["block_sent"]
+    """A slice a DMA block, from its arrival at the engine to its last flit; they leave in the order they came. None
+    where lanes end a block each for itself, and those that have no sector of it do so without a flit."""
+    block, sent = recording["block"], recording.get("block_sent")
+    if sent is None:
+        return []
     rows = zip(block.cycle, sent.cycle, *(block.fields[name] for name in ("range", "wg", "wf")))
     return lanes(
         Mark(

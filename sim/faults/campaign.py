@@ -15,7 +15,8 @@ from sim.errors import UsageError
 from sim.experiments.hardware import Settings, configuration
 from sim.faults.injections import ABORT, CLASSES, FLITS, LINK_CLASSES, Injection, Space
 from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT, Facts, outcome
-from sim.faults.reference import WATCHDOG, Setup, prepare, reference_spec
+from sim.faults.places import PROTECTED
+from sim.faults.reference import SETTINGS, WATCHDOG, Setup, prepare, reference_spec
 from sim.faults.server import build, run_injections
 from sim.simulator.sources import digest_of
 
@@ -40,7 +41,7 @@ class Options:
     @property
     def config(self) -> Configuration:
         """The hardware, as far as settings go."""
-        return configuration("paper", dict(self.settings))
+        return configuration("paper", dict(SETTINGS) | dict(self.settings))
 
     def setup(self) -> Setup:
         """The run."""
@@ -237,7 +238,9 @@ def wrong_controls(options: Options, space: Space) -> list[str]:
 
 def protected(options: Options) -> tuple[str, ...]:
     """Classes of which no injection may be silent or hang."""
-    return (*LINK_CLASSES, ABORT) if options.config.protects_links else ()
+    config = options.config
+    memories = (PROTECTED,) if config.protects_memories else ()
+    return (*memories, *LINK_CLASSES, ABORT) if config.protects_links else ()
 
 
 def command(options: Options, injection: Injection) -> str:

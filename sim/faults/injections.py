@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from sim.faults.places import CONTROL, CSR, DATA, KINDS, MEMORY, Variable, block_of
+from sim.faults.places import CONTROL, CSR, DATA, KINDS, MEMORY, PROTECTED, Variable, block_of
 
 FLITS, MESSAGES = "flits", "messages"
 ABORT, REPLAY = "abort", "error_during_replay"
 TITLES = {
-    MEMORY: "a bit of a memory",
+    PROTECTED: "a bit of a memory with check bits or parity",
+    MEMORY: "a bit of a memory without",
     CONTROL: "a bit of a control flip-flop",
     DATA: "a bit of a data flip-flop",
     CSR: "a bit of a register that software sees",

@@ -11,10 +11,16 @@ from dataclasses import dataclass
 from hw.config import Configuration
 from sim.faults.reference import REGISTERS, programmed
 
-MEMORY, CONTROL, DATA, CSR = "memory", "control", "data", "csr"
-KINDS = (MEMORY, CONTROL, DATA, CSR)
+PROTECTED, MEMORY, CONTROL, DATA, CSR = "protected_memory", "memory", "control", "data", "csr"
+KINDS = (PROTECTED, MEMORY, CONTROL, DATA, CSR)
 _NODE = re.compile(r"gpu_shell\.gpu\.node\.(?:lane_\d+\.)?(.*)")
-_NEAR_BANK = re.compile(r"gpu_shell\.gpu\.hbm_\d+\.(unit_\d+\..*)")
+_NEAR_BANK = re.compile(r"gpu_shell\.gpu\.hbm_\d+\.((?:unit_\d+|alu)\..*)")
+_PROTECTED = re.compile(
+    r"tracker\.bank_\d+\.(storage\.(sets|spills)|triggers\.(masks|entries|(blocks|launches)\.items))"
+    r"|controller_\d+\.payload_store\.write_data_memory"
+    r"|links\..*\.sectors"
+)
+"""Memories of which every bit counts in check bits or in a parity, with protection of memories."""
 SECTOR_BITS = 256
 """Bits of a sector: a flip-flop that is so wide holds one."""
 KEPT = ("_status", "_record", "_fault_count")
@@ -47,11 +53,13 @@ def block_of(name: str) -> str | None:
 
 
 def kind_of(variable: Variable, config: Configuration) -> str:
-    """The class of a variable of the hardware. A memory has words. Of the flip-flops, `csr` are those that software
-    reads or writes as registers; `data` hold whole sectors, or are stages of the near-bank unit's arithmetic; all
-    others are `control`."""
+    """The class of a variable of the hardware. A memory has words, protected or not. Of the flip-flops, `csr` are those
+    that software reads or writes as registers; `data` hold whole sectors, or are stages of the near-bank unit's
+    arithmetic; all others are `control`."""
     if variable.words > 1:
-        return MEMORY
+        found = _NODE.fullmatch(variable.name)
+        protected = config.protects_memories and found is not None and _PROTECTED.fullmatch(found[1])
+        return PROTECTED if protected else MEMORY
     scope, _, name = variable.name.rpartition(".")
     if scope == REGISTERS and (name in programmed(config) or name in KEPT or name.startswith("total_")):
         return CSR

@@ -22,6 +22,7 @@ from sim.host.program import END, POLL_SET, WRITE, command
 from sim.host.register_writes import arm_writes, register_write
 
 SETTINGS: Settings = (
+    ("protection", "all"),
     ("link_latency", 30),
     ("link_bandwidth", 512.0),
     ("tracker_sets", 4),

@@ -12,7 +12,7 @@ from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
 from hw.messages import Access, Messages, TrafficClass
 from hw.primitives.queue import Queue
 from hw.primitives.round_robin import next_in_turn
-from sim.models.plan_layout import MAX_SLOTS, Kernel
+from sim.models.plan_layout import MAX_SLOTS, SECTOR_COUNT, Kernel
 from sim.models.read_tags import ReadTags
 
 Task = data.StructLayout(
@@ -20,9 +20,9 @@ Task = data.StructLayout(
         "store": unsigned(1),
         "slot": range(MAX_SLOTS),
         "va": unsigned(32),
-        "count": unsigned(8),
+        "count": SECTOR_COUNT,
         "second_va": unsigned(32),
-        "second_count": unsigned(8),
+        "second_count": SECTOR_COUNT,
         "wg": unsigned(16),
         "last_bytes": unsigned(6),
         "rows": unsigned(9),
@@ -57,19 +57,24 @@ the owner wrote, and the first such sector."""
 
 
 class BurstGenerator(wiring.Component):
-    """Cuts tasks into bursts, one a cycle, in order.
+    """Cuts tasks into bursts, one a cycle, in order: those of the channels from `number` on, every `of`-th, a power of
+    two.
 
-    Ports: `kernels`: shape of the tiles, by side; `tasks`; `bursts` per channel. A burst that its channel does not take
-    holds the others back.
+    Ports: `kernels`: shape of the tiles, by side; `tasks`; `bursts` per channel of its own. A burst that its channel
+    does not take holds the others back. Of what others cut it passes over the rest of a row at once, and, where rows
+    are not wider than an interleave unit, over rows of the same WF tile; a cycle is lost where a WF tile, or an
+    operand, begins with theirs.
     """
 
-    def __init__(self, config: Configuration):
+    def __init__(self, config: Configuration, number: int = 0, of: int = 1):
         self._config = config
+        self._number = number
+        self._of = of
         super().__init__(
             {
                 "kernels": In(Kernel).array(2),
                 "tasks": In(stream.Signature(Task)),
-                "bursts": Out(stream.Signature(Burst)).array(config.channels),
+                "bursts": Out(stream.Signature(Burst)).array(config.channels // of),
             }
         )
 
@@ -78,7 +83,7 @@ class BurstGenerator(wiring.Component):
         busy = Signal()
         task = Signal(Task)
         va = Signal(32)
-        left = Signal(8)
+        left = Signal(SECTOR_COUNT)
         row = Signal(8)
         wf = Signal(4)
         row_va = Signal(32)
@@ -88,15 +93,23 @@ class BurstGenerator(wiring.Component):
 
         room = Signal(4)
         count = Signal(4)
+        own = Signal()
+        others = (self._of - 1).bit_length()
+        to_own = Signal(range(1, self._of + 1))
+        """Interleave units from this one to the next that is cut here."""
+        step = Signal(range(INTERLEAVE_SECTORS * self._of + 1))
         m.d.comb += [
             room.eq(INTERLEAVE_SECTORS - va[:3]),
             count.eq(Mux(left < room, left, room)),
+            own.eq(self._is_own(va[3 : 3 + others])),
+            to_own.eq((self._number - va[3 : 3 + others] - 1)[:others] + 1),
+            step.eq((to_own << 3) - va[:3]),
         ]
-        channel = va[3 : 3 + self._config.channel_bits] if self._config.channel_bits else Const(0, 1)
+        channel = va[3 + others : 3 + self._config.channel_bits]
         taken = Signal()
         for index, port in enumerate(self.bursts):
             m.d.comb += [
-                port.valid.eq(busy & (channel == index)),
+                port.valid.eq(busy & own & ((channel == index) if len(channel) else 1)),
                 port.payload.store.eq(task.store),
                 port.payload.slot.eq(task.slot),
                 port.payload.va.eq(va),
@@ -111,17 +124,26 @@ class BurstGenerator(wiring.Component):
             with m.If(port.valid & port.ready):
                 m.d.comb += taken.eq(1)
 
-        last_row = row == kernel.rows - 1
+        moves = Signal()
+        row_ends = Signal()
+        rows = self._rows(m, task, row_va, kernel.pitch)
+        last_row = row + rows >= kernel.rows
+        passed = Signal(8)
         finished = Signal()
-        m.d.comb += finished.eq(taken & (left == count) & Mux(task.store, task.rows == 1, task.second_count == 0))
-        with m.If(taken):
-            m.d.sync += [va.eq(va + count), left.eq(left - count)]
-            with m.If(left == count):
+        m.d.comb += [
+            moves.eq(taken | (busy & ~own)),
+            row_ends.eq(left <= step),
+            passed.eq(Mux(last_row, kernel.rows - row, rows)),
+            finished.eq(moves & row_ends & Mux(task.store, task.rows <= passed, task.second_count == 0)),
+        ]
+        with m.If(moves):
+            m.d.sync += [va.eq(va + step), left.eq(left - step)]
+            with m.If(row_ends):
                 m.d.sync += left.eq(task.count)
                 with m.If(~task.store):
                     m.d.sync += [va.eq(task.second_va), left.eq(task.second_count), task.second_count.eq(0)]
                 with m.Else():
-                    m.d.sync += task.rows.eq(task.rows - 1)
+                    m.d.sync += task.rows.eq(task.rows - passed)
                     with m.If(last_row):
                         following = wf_va + kernel.wf_stride
                         m.d.sync += [
@@ -132,8 +154,8 @@ class BurstGenerator(wiring.Component):
                             wf_va.eq(following),
                         ]
                     with m.Else():
-                        following = row_va + kernel.pitch
-                        m.d.sync += [row.eq(row + 1), va.eq(following), row_va.eq(following)]
+                        following = row_va + kernel.pitch * rows
+                        m.d.sync += [row.eq(row + rows), va.eq(following), row_va.eq(following)]
         m.d.comb += self.tasks.ready.eq(~busy | finished)
         with m.If(self.tasks.ready):
             m.d.sync += busy.eq(self.tasks.valid)
@@ -149,6 +171,25 @@ class BurstGenerator(wiring.Component):
                     wf_va.eq(new.va),
                 ]
         return m
+
+    def _is_own(self, unit: Value) -> Value:
+        return unit == self._number if len(unit) else Const(1)
+
+    def _rows(self, m: Module, task: data.View, row_va: Signal, pitch: Value) -> Signal:
+        """Rows from this one to the next with a burst of its own, as far as that can be told: 1 where a row is wider
+        than an interleave unit, or does not begin at the same place in one as the row before."""
+        rows = Signal(range(1, self._of + 1), init=1)
+        if self._of == 1:
+            m.d.comb += rows.eq(1)
+            return rows
+        others = (self._of - 1).bit_length()
+        narrow = (row_va[:3] + task.count <= INTERLEAVE_SECTORS) & (pitch[:3] == 0)
+        unit = row_va[3 : 3 + others]
+        m.d.comb += rows.eq(Mux(narrow, self._of, 1))
+        for number in reversed(range(1, self._of)):
+            with m.If(narrow & self._is_own((unit + pitch[3 : 3 + others] * number)[:others])):
+                m.d.comb += rows.eq(number)
+        return rows
 
 
 class RequestLane(wiring.Component):

@@ -5,15 +5,16 @@ It is compiled once (:mod:`sim.simulator.fast_model`), and a system advances as 
 does not grow with the system. What lies between two of them, the latency of a link, is not in it.
 """
 
-from amaranth import Cat, ClockSignal, Const, Instance, Module, Signal
+from collections.abc import Sequence
+
+from amaranth import Cat, ClockSignal, Const, Instance, Module, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import Configuration
-from hw.link.wire import FlitKind, message_layout
-from hw.messages import Access, RowCommand
-from hw.near_bank import BankGroupUnit
+from hw.link.wire import message_layout
+from hw.messages import Access
 from hw.node import Node
 from hw.registers.register_file import RegisterFile
 from sim.host.address_space import ARRAY_BASE
@@ -21,16 +22,15 @@ from sim.models.burst_lanes import Gathered
 from sim.models.clock_gates import ClockGated
 from sim.models.far_backing_store import FarBackingStore
 from sim.models.gemm import GemmEngine, SimulationWrite
-from sim.models.hbm import Hbm
 from sim.models.kernel_context import Spans
+from sim.models.lane_bus import LaneBus, OpenNode, lane_members
+from sim.models.lane_surroundings import LaneSurroundings
 from sim.models.launch_gates import WaitingFor
-from sim.models.link import LinkRate, sent_flit
+from sim.models.link import sent_flit
 from sim.models.recorded_events import SAMPLED, QueueEvent
 from sim.models.recorder import Recorded, recorder
-from sim.models.seeded_bugs import FaultyBankGroup, FaultyNode
-from sim.models.shared_bandwidth import SharedBandwidth
+from sim.models.seeded_bugs import FaultyNode
 from sim.models.stalls import Stalls
-from sim.models.timing_checker import TimingChecker
 from sim.models.workgroup_engine import WorkgroupEngine
 
 
@@ -68,7 +68,8 @@ class Gpu(wiring.Component):
     """Ports: `axi_*` of the node; `rank`; `write`, `start`, `fill` of the GEMM engine; `stall` (probability / 256 of an
     idle cycle on links and events); `dump` writes the DRAM array out; per lane of each link port flits that are sent
     and that arrive (`link_out`, `link_in`) and state messages (`messages_out`, `messages_in`), a link's latency between
-    them; `status`."""
+    them, or, with lanes that are models of their own, by lane `down`, `early` and `late` of
+    :class:`sim.models.lane_bus.LaneBus`; `status`."""
 
     def __init__(
         self,
@@ -79,12 +80,14 @@ class Gpu(wiring.Component):
         plans: bool = False,
         shared: bool = False,
         gated_clocks: bool = True,
+        lanes_apart: bool = False,
     ):
         """With `source_sectors` the compute units store arrays of that size that were loaded; without, numbers that
         depend on the place. They are a :class:`WorkgroupEngine`, which runs plans, without `source_sectors` or with
         `plans`, otherwise a :class:`GemmEngine`. With `shared` all link ports together have the bandwidth of one link,
         each way. Without `gated_clocks` blocks that rest are clocked too. With `seeded_bugs` a run may switch on one of
-        :data:`sim.models.seeded_bugs.SEEDED_BUGS`."""
+        :data:`sim.models.seeded_bugs.SEEDED_BUGS`. With `lanes_apart` its lanes are models of their own
+        (:class:`sim.models.gpu_lane.GpuLane`), to which the links belong."""
         self._config = config
         self._seeded_bugs = seeded_bugs
         self._storage_sectors = storage_sectors
@@ -92,7 +95,19 @@ class Gpu(wiring.Component):
         self._plans = plans or not source_sectors
         self._shared = shared
         self._gated_clocks = gated_clocks
-        flit = sent_flit(config)
+        self._lanes_apart = lanes_apart
+        flit, message, bus = sent_flit(config), message_layout(config), LaneBus.of(config)
+        if lanes_apart:
+            outside = {"down": Out(bus.down), "early": In(bus.early), "late": In(bus.late)}
+            outside = {name: member.array(config.lanes) for name, member in outside.items()}
+        else:
+            outside = {
+                "link_out": Out(flit),
+                "link_in": In(flit),
+                "messages_out": Out(message),
+                "messages_in": In(message),
+            }
+            outside = {name: member.array(config.link_lanes) for name, member in outside.items()}
         super().__init__(
             {
                 **RegisterFile.axi_members(),
@@ -102,18 +117,30 @@ class Gpu(wiring.Component):
                 "fill": In(1),
                 "stall": In(8),
                 "dump": In(1),
-                "link_out": Out(flit).array(config.link_lanes),
-                "link_in": In(flit).array(config.link_lanes),
-                "messages_out": Out(message_layout(config)).array(config.link_lanes),
-                "messages_in": In(message_layout(config)).array(config.link_lanes),
+                **outside,
                 "status": Out(gpu_status(config.links, config.channels)),
             }
         )
 
     @property
+    def lanes(self) -> int:
+        """Of its node."""
+        return self._config.lanes
+
+    @property
+    def lane_bus(self) -> LaneBus | None:
+        """Of a lane, where lanes are models of their own."""
+        return LaneBus.of(self._config) if self._lanes_apart else None
+
+    @property
     def stores_arrays(self) -> bool:
         """Whether the compute units store arrays that were loaded."""
         return self._source_sectors != 0
+
+    @property
+    def logged(self) -> bool:
+        """Whether column commands are written down."""
+        return self._plans and self.stores_arrays
 
     @property
     def runs_plans(self) -> bool:
@@ -127,7 +154,8 @@ class Gpu(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        node = FaultyNode(config) if self._seeded_bugs else Recorded(config)
+        lanes = range(config.lanes)
+        node = self._node()
         m.submodules.node = ClockGated(node) if self._gated_clocks else node
         gemm: GemmEngine | WorkgroupEngine
         if self._plans:
@@ -136,6 +164,8 @@ class Gpu(wiring.Component):
             gemm = GemmEngine(config, self._source_sectors)
         m.submodules.gemm = gemm
         m.submodules.stalls = stalls = Stalls(ports=1 + config.link_lanes)
+        stops = [Cat(stalls.stop[1 + port * config.lanes + lane] for port in range(config.links)) for lane in lanes]
+        reports = self._open(m, node, stops) if isinstance(node, OpenNode) else self._surround(m, node, stops)
         for name, member in RegisterFile.axi_members().items():
             port, inner = getattr(self, name), getattr(node, name)
             m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
@@ -149,11 +179,10 @@ class Gpu(wiring.Component):
         if isinstance(gemm, GemmEngine):
             m.d.comb += [gemm.write.eq(self.write), gemm.fill.eq(self.fill)]
         else:
-            arrivals = [flit.valid & (flit.flit.kind == FlitKind.DATA) for flit in self.link_in]
             m.d.comb += [
                 gemm.node_done.eq(node.done),
                 *(port.eq(room) for port, room in zip(gemm.remote_room, node.remote_room, strict=True)),
-                gemm.arrival.eq(Cat(arrivals).any()),
+                gemm.arrival.eq(Cat(report.arrival for report in reports).any()),
                 gemm.link_busy.eq(self.status.link_busy[0]),
                 self.status.spans.eq(gemm.spans),
                 self.status.waiting.eq(gemm.waiting),
@@ -163,58 +192,12 @@ class Gpu(wiring.Component):
         if config.far_backing_store:
             m.submodules.backing_store = backing_store = FarBackingStore(config)
             connect(m, node.backing_store, backing_store.port)
-        unit = FaultyBankGroup if self._seeded_bugs else BankGroupUnit
-        violations, rules, strays = [], [], []
         for channel in range(config.channels):
-            m.submodules[f"hbm_{channel}"] = hbm = Hbm(config, self._storage_sectors, self._gated_clocks, unit)
-            m.submodules[f"timing_checker_{channel}"] = checker = TimingChecker(config)
-            dram = node.dram[channel]
             connect(m, gemm.requests[channel], node.compute[channel])
             connect(m, node.responses[channel], gemm.responses[channel])
-            m.d.comb += [
-                hbm.row.eq(dram.row),
-                hbm.column.eq(dram.column),
-                hbm.write_data.eq(dram.write_data),
-                dram.read_data.eq(hbm.read_data),
-                hbm.dump.eq(self.dump),
-                hbm.id.eq(self.rank * config.channels + channel),
-                checker.row.eq(dram.row),
-                checker.column.eq(dram.column),
-                checker.refresh.eq(int(config.timing.refresh)),
-            ]
-            if self._plans and self._source_sectors:
-                self._log(m, channel, hbm)
-            violations.append(checker.violation)
-            rules.append(checker.rule)
-            strays.append(hbm.stray != 0)
-        switches = [SharedBandwidth(config) for _ in range(config.lanes)] if self._shared else []
-        for lane, bounds in enumerate(switches):
-            m.submodules[f"bounds_{lane}" if lane else "bounds"] = bounds
-        busy: list[list[Signal]] = [[] for _ in range(config.links)]
-        for index in range(config.link_lanes):
-            m.submodules[f"link_{index}"] = link = LinkRate(config)
-            port, arrived = node.link[index], self.link_in[index]
-            place, lane = divmod(index, config.lanes)
-            if self._shared:
-                bounds = switches[lane]
-                connect(m, port.tx, bounds.tx[place])
-                connect(m, bounds.onto[place], link.tx)
-                connect(m, bounds.rx[place], port.rx)
-                m.d.comb += bounds.arrived[place].eq(arrived)
-            else:
-                connect(m, port.tx, link.tx)
-                m.d.comb += [port.rx.valid.eq(arrived.valid), port.rx.payload.eq(arrived.flit)]
-            m.d.comb += [
-                link.stall.eq(stalls.stop[index + 1]),
-                self.link_out[index].eq(link.sent),
-                self.messages_out[index].eq(port.rx_messages),
-                port.tx_messages.eq(self.messages_in[index]),
-            ]
-            busy[place].append(link.busy_cycles)
-        m.d.comb += [
-            total.eq(sum(cycles[1:], cycles[0]) >> config.lane_bits)
-            for total, cycles in zip(self.status.link_busy, busy, strict=True)
-        ]
+        for port, total in enumerate(self.status.link_busy):
+            busy = [report.link_busy[port] for report in reports]
+            m.d.comb += total.eq(sum(busy[1:], busy[0]) >> config.lane_bits)
 
         started = Signal()
         cycles = Signal(32)
@@ -244,19 +227,19 @@ class Gpu(wiring.Component):
                 m.d.sync += gemm_cycles.eq(cycles)
             with m.If(node.done & ~finished):
                 m.d.sync += [finished.eq(1), done_cycles.eq(cycles), link_busy_done.eq(self.status.link_busy[0])]
-        first_rule = Signal(8)
-        for violation, rule in zip(violations, rules, strict=True):
-            with m.If(violation):
-                m.d.comb += first_rule.eq(rule)
+        last_rule = Signal(8)
+        for report in reports:
+            with m.If(report.violation):
+                m.d.comb += last_rule.eq(report.rule)
         m.d.comb += [
             self.status.gemm_cycles.eq(gemm_cycles),
             self.status.done_cycles.eq(done_cycles),
             self.status.launches.eq(launches),
             self.status.link_busy_done.eq(link_busy_done),
-            self.status.violation.eq(Cat(violations).any()),
-            self.status.violation_rule.eq(first_rule),
+            self.status.violation.eq(Cat(report.violation for report in reports).any()),
+            self.status.violation_rule.eq(last_rule),
             self.status.read_error.eq(gemm.error),
-            self.status.stray.eq(Cat(strays).any()),
+            self.status.stray.eq(Cat(report.stray for report in reports).any()),
             self.status.busy.eq(gemm.busy),
             self.status.active.eq(gemm.active),
             self.status.done.eq(node.done),
@@ -264,26 +247,51 @@ class Gpu(wiring.Component):
         ]
         return m
 
-    def _log(self, m: Module, channel: int, hbm: Hbm) -> None:
-        """Let `command_log.sv` write down the column commands that change what `channel` holds."""
-        row, column = hbm.row, hbm.column
-        m.submodules[f"log_{channel}"] = Instance(
-            "command_log",
-            p_WL=self._config.timing.wl,
-            i_clk=ClockSignal(),
-            i_id=hbm.id,
-            i_activate=row.valid & (row.command == RowCommand.ACT),
-            i_activated_bank=row.bank,
-            i_activated_row=row.row,
-            i_column=column.valid,
-            i_command=column.command.as_value(),
-            i_bank=column.bank,
-            i_place=column.column,
-            i_alu=column.alu.as_value(),
-            i_first=column.first_touch,
-            i_mask=hbm.write_data.mask,
-            i_data=hbm.write_data.data,
-        )
+    def _node(self) -> Recorded:
+        if self._lanes_apart:
+            return OpenNode(self._config)
+        return FaultyNode(self._config) if self._seeded_bugs else Recorded(self._config)
+
+    def _surround(self, m: Module, node: Node, stops: Sequence[Value]) -> list[data.View]:
+        """Put what stands around the lanes of `node` there; what it reports, by lane."""
+        config, reports = self._config, []
+        for lane, stop in enumerate(stops):
+            around = LaneSurroundings(
+                config, self._storage_sectors, lane, self._seeded_bugs, self._shared, self._gated_clocks, self.logged
+            )
+            around.add_to(m)
+            m.d.comb += [
+                around.rank.eq(self.rank),
+                around.number.eq(lane),
+                around.dump.eq(self.dump),
+                around.stop.eq(stop),
+            ]
+            for own, dram in enumerate(around.dram):
+                connect(m, node.dram[lane * config.lane_channels + own], dram)
+            for port, link in enumerate(around.link):
+                index = port * config.lanes + lane
+                connect(m, node.link[index], link)
+                m.d.comb += [
+                    around.link_in[port].eq(self.link_in[index]),
+                    around.messages_in[port].eq(self.messages_in[index]),
+                    self.link_out[index].eq(around.link_out[port]),
+                    self.messages_out[index].eq(around.messages_out[port]),
+                ]
+            reports.append(around.report)
+        return reports
+
+    def _open(self, m: Module, node: OpenNode, stops: Sequence[Value]) -> list[data.View]:
+        """Lead the ports of the lanes of `node` outside; what stands around them reports, by lane."""
+        for lane, (socket, stop) in enumerate(zip(node.sockets, stops, strict=True)):
+            down, early, late = self.down[lane], self.early[lane], self.late[lane]
+            m.d.comb += [down.rank.eq(self.rank), down.dump.eq(self.dump), down.stop.eq(stop)]
+            for name, _, flow, port in lane_members(socket):
+                field = f"lane_{name}"
+                if flow == In:
+                    m.d.comb += Value.cast(down[field]).eq(port)
+                else:
+                    m.d.comb += port.eq(late[field] if field in late.shape().fields else early[field])
+        return [early.report for early in self.early]
 
     def _sampler(self, m: Module, node: Node, enable: Signal) -> None:
         """Let `sampler.sv` write down what the channels do from the last start on, while `enable`."""

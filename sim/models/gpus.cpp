@@ -1,4 +1,4 @@
-// A system: GPUs compiled once (`Vgpu`), the wires between their link ports, the host that programs them, and the session
+// A system: GPUs compiled once (`GpuModel`), the wires between their link ports, the host that programs them, and the session
 // that a run is.
 //
 // What a GPU does reaches another one a link's latency later, so each is advanced by itself for a quantum of cycles up to
@@ -7,7 +7,7 @@
 // `epoch` cycles, which no number of threads and no quantum changes. So every bit is the same however a system is advanced.
 //
 // Called as `gpus SESSION PLUSARGS...` in the folder of the run. SESSION has a line "NAME NUMBERS..." for each of:
-//   gpus, threads, quantum, epoch    fill, alone, stall, timeout, late_cycles, doorbells    phase_NAME: its first command
+//   gpus, threads, lane_threads (of each GPU), quantum, epoch    fill, alone, stall, timeout, late_cycles, doorbells    phase_NAME: its first command
 //   flits, messages: receiving GPU, its port, sending GPU, its port, cycles from output to input
 //   bit_errors: how many of 10^12 bits on wires are wrong, seed
 //   fault_campaign: of a model built for one (`fault_server.h`)
@@ -28,10 +28,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "Vgpu.h"
 #include "bit_errors.h"
 #include "bits.h"
 #include "digest.h"
+#include "gpu_model.h"
 #include "gpu_ports.h"
 #include "host.h"
 #include "mirror.h"
@@ -174,6 +174,12 @@ public:
         }
         model.clk = 1;
         model.eval();
+    }
+
+    // The falling edge after it, from which on the outputs of the cycle `now` stand.
+    void fall(uint64_t now) {
+        model.clk = 0;
+        model.eval();
         trouble |= bad();
         for (Output& output : leaving) {
             const uint32_t* const words = outputs() + output.first;
@@ -185,13 +191,8 @@ public:
         }
     }
 
-    void fall() {
-        model.clk = 0;
-        model.eval();
-    }
-
     std::shared_ptr<VerilatedContext> context;
-    Vgpu model;
+    GpuModel model;
     std::vector<Input> arriving;
     std::vector<Output> leaving;
     // Whether something was bad in any cycle since this was last cleared.
@@ -222,6 +223,7 @@ public:
             const auto context = common ? common : new_context(argc, argv);
             Verilated::threadContextp(context.get());
             gpus[rank] = std::make_unique<Gpu>(rank, context);
+            share(gpus[rank]->model, static_cast<int>(session.number("lane_threads")));
         });
         for (const Numbers& line : session.all("mirrored_array")) {
             const auto at = [&](int place) { return static_cast<int64_t>(line.at(place)); };
@@ -408,7 +410,7 @@ private:
                 dump(1000 * cycle);
                 for (int rank = 0; rank < count; ++rank) gpus[rank]->rise(cycle, host_of(rank), mirror);
                 dump(1000 * cycle + 500);
-                for (const auto& gpu : gpus) gpu->fall();
+                for (const auto& gpu : gpus) gpu->fall(cycle);
             }
         } else {
             const auto part = [&](int rank) {
@@ -416,7 +418,7 @@ private:
                 Verilated::threadContextp(gpu.context.get());
                 for (uint64_t cycle = now; cycle < now + cycles; ++cycle) {
                     gpu.rise(cycle, host_of(rank), mirror);
-                    gpu.fall();
+                    gpu.fall(cycle);
                 }
             };
             if (team.members() == 1 || cycles * count < SHARED)

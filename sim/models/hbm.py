@@ -1,5 +1,9 @@
 """Model of one HBM2 channel: four bank groups with their near-bank units (the hardware) and a simulated array.
 
+The units of a channel share one ALU here, each has its own in hardware: the column bus carries one command a cycle and
+all units take an UPDATE's data equally long after it, so no two of them begin in the same cycle. It spares three
+quarters of what is most of a channel's logic, for whoever builds and runs the model.
+
 Keeps no timing of its own: the controller must (`sim/models/timing_checker.py` watches it). The array is the
 SystemVerilog module `hbm_array` (`sim/models/hbm_array.sv`); clock gates are `clock_gate` (`sim/models/clock_gate.sv`).
 """
@@ -13,7 +17,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.config import BANK_GROUPS, BANKS, ROW_BITS, Configuration, ConfigurationError
 from hw.messages import Messages, RowCommand
-from hw.near_bank import NearBankParameters
+from hw.near_bank import LATENCY, Alu, NearBankParameters
 from hw.near_bank.bank_group import GROUP_ADDRESS_BITS, BankGroupUnit, check_timing
 from sim.models.clock_gates import ClockGated
 
@@ -37,8 +41,8 @@ class Hbm(wiring.Component):
     `storage_sectors` (2**14 to 2**20) sectors are kept, from address 0; `stray` counts (saturating) the cycles with a
     write beyond them, reads beyond give a hash of the address (see `hbm_array.sv`), which is also the first content.
     Rising edges of `load` and `dump` move the array from and to "<prefix><id>.hex"; prefixes from the plusargs
-    hbm_load, hbm_dump. `unit` makes the near-bank units; with `gated_clocks` they are
-    :class:`sim.models.clock_gates.ClockGated`.
+    hbm_load, hbm_dump. `unit` makes the near-bank units, given the configuration and that they have no ALU of
+    their own; with `gated_clocks` they are :class:`sim.models.clock_gates.ClockGated`.
 
     Raises :class:`ConfigurationError`: see :func:`check_storage`, :func:`hw.near_bank.bank_group.check_timing`.
     """
@@ -48,7 +52,7 @@ class Hbm(wiring.Component):
         config: Configuration,
         storage_sectors: int = 1 << 14,
         gated_clocks: bool = True,
-        unit: Callable[[NearBankParameters], wiring.Component] = BankGroupUnit,
+        unit: Callable[[NearBankParameters, bool], wiring.Component] = BankGroupUnit,
     ):
         check_storage(storage_sectors)
         check_timing(config)
@@ -87,9 +91,10 @@ class Hbm(wiring.Component):
         read_data = Signal(256)
         read_epoch = Signal(self._config.epoch_bits)
         returned = []
-        for group in range(BANK_GROUPS):
-            unit = self._unit(self._config)
-            m.submodules[f"unit_{group}"] = ClockGated(unit) if self._gated_clocks else unit
+        units = [self._unit(self._config, False) for _ in range(BANK_GROUPS)]
+        self._share_alu(m, units)
+        for group, unit in enumerate(units):
+            m.submodules[f"unit_{group}"] = self._gated(unit)
             m.d.comb += [
                 unit.column.eq(self.column),
                 unit.column.valid.eq(self.column.valid & (self.column.bank[:2] == group)),
@@ -131,3 +136,21 @@ class Hbm(wiring.Component):
         with m.If(Cat(stray).any() & ~self.stray.all()):
             m.d.sync += self.stray.eq(self.stray + 1)
         return m
+
+    def _gated(self, block: wiring.Component) -> wiring.Component | ClockGated:
+        return ClockGated(block) if self._gated_clocks else block
+
+    def _share_alu(self, m: Module, units: list[wiring.Component]) -> None:
+        """One ALU for all `units`, and for each a pipeline beside it that tells which results are its own."""
+        alu = Alu()
+        m.submodules.alu = self._gated(alu)
+        m.d.comb += [
+            alu.valid.eq(Cat(unit.alu.valid for unit in units).any()),
+            alu.arriving.eq(self.write_data.data),
+        ]
+        for group, unit in enumerate(units):
+            begun = Signal(LATENCY, name=f"begun_{group}")
+            m.d.sync += begun.eq(Cat(unit.alu.valid, begun))
+            m.d.comb += [unit.alu.result_valid.eq(begun[-1]), unit.alu.result.eq(alu.result)]
+            with m.If(unit.alu.valid):
+                m.d.comb += [alu.operand.eq(unit.alu.operand), alu.old.eq(unit.alu.old)]

@@ -8,8 +8,12 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.config import Configuration
 from hw.messages import Messages
+from hw.primitives.stream_fork import StreamFork
 from sim.models.burst_lanes import BurstGenerator, Gathered, RequestLane, Task
 from sim.models.plan_layout import MAX_SLOTS, Kernel
+
+CHANNELS_OF_A_GENERATOR = 4
+"""One burst a cycle for so many channels: sectors as fast as four channels take them where rows have four sectors."""
 
 
 def kinds(ports: int) -> tuple[str, ...]:
@@ -53,16 +57,21 @@ class MemoryLanes(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
+        side_by_side = max(1, config.channels // CHANNELS_OF_A_GENERATOR)
         generators, lanes, counts = [], [], []
-        for number, kind in enumerate(kinds(self._ports)):
-            m.submodules[f"{kind}_bursts"] = generator = BurstGenerator(config)
-            m.d.comb += [port.eq(kernel) for port, kernel in zip(generator.kernels, self.kernels, strict=True)]
-            connect(m, flipped(self.tasks[number]), generator.tasks)
-            generators.append(generator)
+        for kind, tasks in zip(kinds(self._ports), self.tasks, strict=True):
+            m.submodules[f"{kind}_fork"] = fork = StreamFork(Task, side_by_side)
+            connect(m, flipped(tasks), fork.input)
+            generators.append([BurstGenerator(config, number, side_by_side) for number in range(side_by_side)])
+            for number, generator in enumerate(generators[-1]):
+                m.submodules[f"{kind}_bursts_{number}" if number else f"{kind}_bursts"] = generator
+                m.d.comb += [port.eq(kernel) for port, kernel in zip(generator.kernels, self.kernels, strict=True)]
+                connect(m, fork.outputs[number], generator.tasks)
         for channel in range(config.channels):
             m.submodules[f"lane_{channel}"] = lane = RequestLane(config, self._source_sectors, self._ports)
-            for port, generator in zip((lane.reads, lane.stores, *lane.remote), generators, strict=True):
-                connect(m, generator.bursts[channel], port)
+            place, number = divmod(channel, side_by_side)
+            for port, of_kind in zip((lane.reads, lane.stores, *lane.remote), generators, strict=True):
+                connect(m, of_kind[number].bursts[place], port)
             connect(m, lane.requests, flipped(self.requests[channel]))
             connect(m, flipped(self.responses[channel]), lane.responses)
             lanes.append(lane)

@@ -18,6 +18,8 @@ MAX_SLOTS = 512
 """Workgroups at a time."""
 MAX_WORKGROUPS = 1 << 14
 PLAN_BITS = 320
+SECTOR_COUNT = unsigned(11)
+"""Sectors that a workgroup reads of an operand in a step, or stores in a row, of all channels together."""
 STEP_LINES = 1 << 18
 """Steps of all workgroups of a GEMM."""
 GATES = 1 << 10
@@ -50,6 +52,9 @@ Kernel = data.StructLayout(
         "pitch": unsigned(16),
         "wf_stride": unsigned(24),
         "a_stride": unsigned(24),
+        "prefetched": unsigned(2),
+        "reads": unsigned(10),
+        "units": unsigned(10),
         "beside": unsigned(1),
         "sharing": Sharing,
         "first_wait": unsigned(12),
@@ -61,7 +66,9 @@ steps; with `stepped` the step file says what a step fetches and whom it waits f
 is that of its accesses; `active` raises the node's `kernel_active`; with `after_done` it begins when the node's
 collective is done. It ends when all its stores are taken and `arrive` sectors have come over the link in all. Its tiles
 are cut into WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile; the first
-operands of two steps lie `a_stride` apart, one after another if it is 0. With `beside` the
+operands of two steps lie `a_stride` apart, one after another if it is 0. `prefetched` steps, 0 to 2, are read ahead of
+the one that computes, `reads` sectors of a workgroup are under way at the most (0: no limit), and the workgroups of so
+many `units`, at most three of each, take turns to compute (0: each has a unit of its own). With `beside` the
 kernels after it do not wait for its end, and run on slots of their own or as their `sharing` says; a second one that
 says so waits for the first. Its workgroups wait for gates as lines `first_wait` to `first_wait + waits - 1` of the file
 of waits say."""
@@ -76,11 +83,11 @@ Workgroup = data.StructLayout(
         "lead_cycles": unsigned(20),
         "step_cycles": unsigned(20),
         "wg": unsigned(16),
-        "a_sectors": unsigned(8),
-        "b_sectors": unsigned(8),
-        "a_last": unsigned(8),
-        "b_last": unsigned(8),
-        "row_sectors": unsigned(8),
+        "a_sectors": SECTOR_COUNT,
+        "b_sectors": SECTOR_COUNT,
+        "a_last": SECTOR_COUNT,
+        "b_last": SECTOR_COUNT,
+        "row_sectors": SECTOR_COUNT,
         "last_bytes": unsigned(6),
         "remote": unsigned(1),
         "port": unsigned(4),

@@ -33,15 +33,20 @@ def node_sources(config: Configuration) -> list[str]:
     """Sources in a node, in order. `commit`: a tracked access was committed; `block`: its tiles are complete, the DMA
     lanes have it; `block_sent`: the last flit of a lane's part has left, by lane (in the order of the blocks);
     `launch`: WG-launch event; `doorbell`: a tile was committed by it; `evicted`, `fetched`: how many counters; `fault`:
-    its kind, then bit 4: from a link; `sent`: the first flit of a packet leaves; `sent_end`: its last; `received`: as
-    `sent`, from a link; of ports, their lanes side by side."""
-    channels, links = range(config.channels), range(config.link_lanes)
+    its kind, then bit 4: from a link."""
+    channels = range(config.channels)
     sent = [f"block_sent{lane}" for lane in range(config.lanes)] if config.lanes > 1 else ["block_sent"]
     return [
         *(f"commit{channel}" for channel in channels),
         *("block", *sent, "launch", "doorbell", "evicted", "fetched", "fault"),
-        *(f"{name}{port}" for port in links for name in ("sent", "sent_end", "received")),
     ]
+
+
+def lane_sources(config: Configuration, lane: int) -> list[str]:
+    """Sources around lane `lane` of a node, in order, for each link port (and in it, each lane): `sent`: the first flit
+    of a packet leaves; `sent_end`: its last; `received`: as `sent`, from a link."""
+    ports = (port * config.lanes + lane for port in range(config.links))
+    return [f"{name}{port}" for port in ports for name in ("sent", "sent_end", "received")]
 
 
 def gpu_sources(config: Configuration) -> list[str]:

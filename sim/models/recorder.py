@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Value
 from amaranth.lib import data, stream
 
-from hw.link.wire import FlitKind, header_layout
 from hw.node import Node
 from hw.registers.register_file import RegisterFile
 
@@ -39,7 +38,7 @@ def _tile(payload: data.View, va: Value | None = None) -> Value:
     return Cat(_padded(payload.range, 8), _padded(payload.wf, 4), _padded(payload.wg, 20), _padded(address, 32))
 
 
-def _packet(header: data.View, rank: Value) -> Value:
+def packet_event(header: data.View, rank: Value) -> Value:
     """A :data:`PacketEvent` of a packet's first flit."""
     return Cat(
         _padded(rank, 6),
@@ -60,7 +59,6 @@ class Recorded(Node):
 
     def _counters(self, m, registers, tracker, doorbell, lanes) -> None:
         super()._counters(m, registers, tracker, doorbell, lanes)
-        layout = header_layout(self._config)
         sources: list[tuple[Value, Value]] = []
         for port in tracker.commits:
             sources.append((port.valid & port.ready, _tile(port.payload, port.payload.va)))
@@ -74,12 +72,4 @@ class Recorded(Node):
             (tracker.events.fetches != 0, tracker.events.fetches),
             self._fault,
         ]
-        for port in self.link:
-            for flit in (port.tx, port.rx):
-                moved = flit.valid & flit.ready
-                header = data.View(layout, Value.cast(flit.payload.data)[: layout.size])
-                rank = header.destination if flit is port.tx else header.source
-                sources.append((moved & (flit.payload.kind == FlitKind.HEADER), _packet(header, rank)))
-                if flit is port.tx:
-                    sources.append((moved & flit.payload.last, Const(0, 64)))
         m.submodules.recorder = recorder("node", registers.rank, sources)

@@ -10,11 +10,11 @@ from amaranth.lib import data, wiring
 
 from hw.memory_controller import ControllerParameters
 from hw.memory_controller.controller import MemoryController
-from hw.memory_controller.payload_store import count_ones
 from hw.memory_lane import MemoryLane
 from hw.messages import Access, ColumnCommand, Messages
 from hw.near_bank import BankGroupUnit, NearBankParameters
 from hw.primitives import Queue
+from hw.primitives.count_ones import count_ones
 from sim.models.recorder import Recorded
 
 SEEDED_BUGS = ("count_at_enqueue", "no_first_touch", "dropped_update", "doubled_trigger")
@@ -50,8 +50,8 @@ class FaultyBankGroup(Faulty):
     """A near-bank unit. `no_first_touch`: every UPDATE adds to what is there. `dropped_update`: every
     :data:`DROPPED_UPDATE_PERIOD`-th one is lost."""
 
-    def __init__(self, config: NearBankParameters):
-        super().__init__(BankGroupUnit(config))
+    def __init__(self, config: NearBankParameters, own_alu: bool = True):
+        super().__init__(BankGroupUnit(config, own_alu))
 
     def elaborate(self, platform: object) -> Module:
         m = super().elaborate(platform)

@@ -1,8 +1,9 @@
 """One GPU's compute units as its memory sees them: kernels of workgroups that read, compute and store (T3 section 5).
 
 A workgroup holds one of a fixed number of slots. It works in steps; the reads of a step are issued when the step before
-it begins (double buffering), and a step begins when the one before it is over, its own reads are back, and those other
-workgroups whose fetches it shares through the last-level cache have theirs. After its last step it stores its tile, WF
+it begins (double buffering), or earlier or later (:mod:`sim.models.read_ahead`), and a step begins when the one before
+it is over, its own reads are back, those other workgroups whose fetches it shares through the last-level cache have
+theirs, and no other workgroup computes on its compute unit. After its last step it stores its tile, WF
 tile by WF tile; as soon as the cache has room for the tile its slot takes the next workgroup. So slower memory makes it
 slower, and faster memory does not make it faster than its arithmetic. Which reads go to memory at all was computed
 ahead (:mod:`sim.workloads.last_level_cache`). Reduce-scatter and all-gather kernels are workgroups of one step that
@@ -32,10 +33,11 @@ from sim.models.plan_layout import (
     STEP_LINES,
     Kernel,
     Sharing,
-    Step,
     Workgroup,
 )
+from sim.models.read_ahead import ReadAhead, ReadTask
 from sim.models.recorded_events import recorded_workgroups
+from sim.models.unit_sharing import UnitSharing
 
 PLAN_LINES = 1 << 14
 STORE_BUFFER_BYTES = 4 << 20
@@ -55,14 +57,11 @@ Slot = data.StructLayout(
         "late": unsigned(1),
         "workgroup": unsigned(14),
         "following": unsigned(8),
-        "wait_a": unsigned(14),
-        "wait_b": unsigned(14),
         "deadline": unsigned(32),
-        "moved": unsigned(16),
     }
 )
-"""`workgroup`: number in its kernel; `following`: the step that begins next; `wait_a`, `wait_b`: of that step;
-`deadline`: when it may begin; `late`: it could not; `moved`: sectors asked for so far by this slot."""
+"""`workgroup`: number in its kernel; `following`: the step that begins next; `deadline`: when it may begin; `late`: it
+could not."""
 
 
 class WorkgroupEngine(wiring.Component):
@@ -188,10 +187,10 @@ class WorkgroupEngine(wiring.Component):
             m.d.comb += line.eq(kernel.first + number)
 
         # The step whose reads may be issued now, and what it needs.
-        ahead = Signal(8)
-        step = Signal(Step)
+        m.submodules.ahead = ahead = ReadAhead()
+        step = ahead.step
         step_line = Signal(range(STEP_LINES))
-        m.d.comb += [ahead.eq(Mux(free, 0, old.following + 1)), step_line.eq(number * kernel.steps + ahead)]
+        m.d.comb += step_line.eq(number * kernel.steps + ahead.steps)
         loaded = Signal(32)
         m.submodules.steps = Instance(
             "plan_memory",
@@ -208,28 +207,18 @@ class WorkgroupEngine(wiring.Component):
             m.d.comb += step.eq(loaded)
         with m.Else():
             m.d.comb += [step.fetch_a.eq(1), step.fetch_b.eq(1), step.wait_a.eq(number), step.wait_b.eq(number)]
-        last_ahead = ahead == kernel.steps - 1
-        fetched_a, fetched_b, fetched = Signal(8), Signal(8), Signal(9)
-        m.d.comb += [
-            fetched_a.eq(Mux(step.fetch_a, Mux(last_ahead, workgroup.a_last, workgroup.a_sectors), 0)),
-            fetched_b.eq(Mux(step.fetch_b, Mux(last_ahead, workgroup.b_last, workgroup.b_sectors), 0)),
-            fetched.eq(fetched_a + fetched_b),
-        ]
-
         # How many steps' reads each workgroup has back.
         others = Signal(8), Signal(8)
         progress = Signal()
-        back = Signal()
         shared_back = Signal()
         m.d.comb += [
-            back.eq(done.moved == old.moved),
             shared_back.eq(
                 Cat(
                     (fetched_steps > old.following) | (waited == old.workgroup)
-                    for fetched_steps, waited in zip(others, (old.wait_a, old.wait_b), strict=True)
+                    for fetched_steps, waited in zip(others, (ahead.wait_a, ahead.wait_b), strict=True)
                 ).all()
             ),
-            progress.eq(running & kernel.stepped & (old.state == SlotState.RUN) & back),
+            progress.eq(running & kernel.stepped & (old.state == SlotState.RUN) & ahead.back),
         ]
 
         m.submodules.progress = Instance(
@@ -240,8 +229,8 @@ class WorkgroupEngine(wiring.Component):
             i_write=progress,
             i_write_address=old.workgroup,
             i_write_data=(old.following + 1)[:8],
-            i_read_address_0=old.wait_a,
-            i_read_address_1=old.wait_b,
+            i_read_address_0=ahead.wait_a,
+            i_read_address_1=ahead.wait_b,
             o_read_data_0=others[0],
             o_read_data_1=others[1],
         )
@@ -253,35 +242,42 @@ class WorkgroupEngine(wiring.Component):
             m.submodules[f"{kind}_tasks"] = queue
             m.d.comb += queue.i.payload.eq(task)
             connect(m, queue.o, port)
-        read_a = fetched_a != 0
-        a_stride = Mux(kernel.a_stride == 0, workgroup.a_sectors, kernel.a_stride)
-        a_va, b_va = workgroup.a_va + ahead * a_stride, workgroup.b_va + ahead * workgroup.b_sectors
         m.d.comb += [
             task.slot.eq(slot),
-            task.va.eq(Mux(read_a, a_va, b_va)),
-            task.count.eq(Mux(read_a, fetched_a, fetched_b)),
-            task.second_va.eq(b_va),
-            task.second_count.eq(Mux(read_a, fetched_b, 0)),
+            *(task[name].eq(ahead.task[name]) for name in ReadTask.members),
             task.wg.eq(workgroup.wg),
             task.last_bytes.eq(workgroup.last_bytes),
             task.rows.eq(workgroup.rows),
             task.data.eq(workgroup.data),
             task.side.eq(side),
         ]
-        issue_reads = Signal()
-        with m.If(issue_reads):
-            m.d.comb += [
-                read_tasks.i.valid.eq(fetched != 0),
-                new.moved.eq(old.moved + fetched),
-                new.wait_a.eq(step.wait_a),
-                new.wait_b.eq(step.wait_b),
-            ]
         tile = Signal(12)
         m.d.comb += tile.eq(workgroup.row_sectors * workgroup.rows)
         capacity = STORE_BUFFER_BYTES * self._config.channels // (SECTOR_BYTES * TOTAL_CHANNELS)
         over = Signal()
         elapsed = Signal(32)
-        m.d.comb += [elapsed.eq(now - old.deadline), over.eq(~elapsed[31])]
+        m.submodules.units = units = UnitSharing()
+        begins = Signal()
+        m.d.comb += [
+            elapsed.eq(now - old.deadline),
+            over.eq(~elapsed[31]),
+            ahead.slot.eq(slot),
+            ahead.looking.eq(running & (launch | (old.state == SlotState.RUN))),
+            ahead.launch.eq(launch),
+            ahead.kernel.eq(kernel),
+            ahead.workgroup.eq(workgroup),
+            ahead.following.eq(Mux(free, 0, old.following)),
+            ahead.begins.eq(begins),
+            ahead.over.eq(over),
+            ahead.moved.eq(done.moved),
+            ahead.ready.eq(read_tasks.i.ready),
+            read_tasks.i.valid.eq(ahead.asks),
+            units.slot.eq(slot),
+            units.units.eq(kernel.units),
+            units.earliest.eq(Mux(free | old.late, now, old.deadline)),
+            units.take.eq(launch | begins),
+            units.end.eq(new.deadline),
+        ]
         with m.If(running):
             with m.Switch(old.state):
                 with m.Case(SlotState.FREE):
@@ -295,13 +291,12 @@ class WorkgroupEngine(wiring.Component):
                         m.d.comb += [
                             begun.valid.eq(1),
                             launch.eq(1),
-                            issue_reads.eq(1),
                             slot_write.en.eq(1),
                             new.state.eq(SlotState.RUN),
                             new.late.eq(0),
                             new.workgroup.eq(launched),
                             new.following.eq(0),
-                            new.deadline.eq(now + workgroup.lead_cycles),
+                            new.deadline.eq(units.begin + workgroup.lead_cycles),
                         ]
                 with m.Case(SlotState.RUN):
                     with m.If(over):
@@ -322,11 +317,11 @@ class WorkgroupEngine(wiring.Component):
                                     ),
                                     retire.eq(1),
                                 ]
-                        with m.Elif(back & shared_back):
+                        with m.Elif(ahead.back & shared_back):
                             m.d.comb += [
-                                issue_reads.eq(~last_step_begins(old, kernel)),
+                                begins.eq(1),
                                 new.following.eq(old.following + 1),
-                                new.deadline.eq(Mux(old.late, now, old.deadline) + workgroup.step_cycles),
+                                new.deadline.eq(units.begin + workgroup.step_cycles),
                                 new.late.eq(0),
                             ]
                         with m.Else():
@@ -449,8 +444,3 @@ def _crowded(m: Module, contexts: tuple[KernelContext, KernelContext], side: Sig
         with m.Elif(kernel.sharing == Sharing.OWN):
             m.d.comb += crowded[number].eq(under_way[number] + claimed[1 - number] >= kernel.slots)
     return Mux(side, crowded[1], crowded[0])
-
-
-def last_step_begins(slot: data.View, kernel: data.View) -> Signal:
-    """Whether the step that begins is the last, so that no reads are to be issued."""
-    return slot.following == kernel.steps - 1

@@ -29,6 +29,7 @@ from sim.report.style import (
     legend_above,
     percent,
 )
+from sim.report.t3_charts import fused_all_reduce, policies_by_tolerance, whole_models
 from sim.report.timelines import traffic_over_time
 from sim.workloads.table import WORKLOADS, Workload
 
@@ -393,5 +394,8 @@ CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "flux": flux_overlap,
     "conccl": conccl_percent,
     "uncut": uncut_scaling,
+    "t3": fused_all_reduce,
+    "t3-tolerance": policies_by_tolerance,
+    "t3-end-to-end": whole_models,
 }
 """Name of a chart, also of its PNG file, and what draws it."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome
-from sim.report import conccl, flux, pallas, uncut
+from sim.report import conccl, flux, pallas, t3, uncut
 
 Record = Mapping[str, Any]
 
@@ -27,4 +27,5 @@ SYSTEMS: Mapping[str, System] = {
     "flux": System(flux.points, flux.records, flux.line, flux.table),
     "conccl": System(conccl.points, conccl.records, conccl.line, conccl.table),
     "uncut": System(uncut.points, uncut.records, uncut.line, uncut.table),
+    "t3": System(t3.points, t3.records, t3.line, t3.table),
 }

@@ -1,5 +1,7 @@
 """Builds the simulator of systems of GPUs: one GPU and, around it, the C++ that advances as many as a system has.
 
+Of a node of several lanes one lane is built, and the rest of the GPU; `sim/models/gpu_of_lanes.h` joins them.
+
 What a run has beside the GPU, how many there are and how they are joined, it is told when it starts
 (:mod:`sim.simulator.session`), so that a build serves systems of every size and topology. Nothing of the design is
 exposed to C++ but the two packed ports of `gpu_shell`, so that Verilator can optimize across everything behind them.
@@ -14,10 +16,12 @@ from hw.config import Configuration
 from hw.export.verilog import to_systemverilog
 from sim.models import model_texts
 from sim.models.gpu import Gpu
+from sim.models.gpu_lane import GpuLane
 from sim.simulator.build_folder import BUILDING, LOG, Tell, build_failure, build_folder, recipe, remembered, silent
 from sim.simulator.coverage_hook import MeasuredDesign, installed
-from sim.simulator.gpu_shell import gpu_ports, gpu_shell
+from sim.simulator.gpu_shell import gpu_model, gpu_ports, gpu_shell, lane_shell
 from sim.simulator.machine import build_minutes
+from sim.simulator.pieces import joined
 from sim.simulator.prerequisites import require_waves
 from sim.simulator.public_state import CONTROL_FILE, control_file, with_own_state
 from sim.simulator.sources import digest_of
@@ -33,14 +37,23 @@ FLAGS = [
     "--x-initial",
     "fast",
     "--noassert-case",
+    # A compiler takes more than twice as long for a function of twice the size.
+    "--output-split-cfuncs",
+    "1000",
 ]
-CPP = ["-CFLAGS", "-std=c++20", "-LDFLAGS", "-pthread"]
+CPP = ["-LDFLAGS", "-pthread"]
+MEASURED = 8
+"""Channels up to which the coverage of a node of several lanes is measured, in one model."""
 EXECUTABLE = "Vgpu"
 """File of the simulator in its folder."""
 SYSTEM_SOURCES = ("gpus.cpp", "recorder.cpp")
+LANES_HEADERS = ("gpu_of_lanes.h",)
 SYSTEM_HEADERS = ("bit_errors.h", "bits.h", "digest.h", "host.h", "mirror.h", "tamper.h", "team.h", "wire.h")
 FAULT_HEADERS = ("fault_server.h",)
-MEMORY_SOURCES = ("hbm_array.sv", "clock_gate.sv", "sampler.sv", "read_latency.sv", "recorder.sv")
+LANE_FOLDER, LANE_LIBRARY = "lane", "Vlane"
+"""Of a lane that is a model of its own: folder in that of the simulator, and prefix of what is made there."""
+LANE_SOURCES = ("hbm_array.sv", "clock_gate.sv", "recorder.sv")
+MEMORY_SOURCES = (*LANE_SOURCES, "sampler.sv", "read_latency.sv")
 ARRAY_SOURCES = ("source_array.sv", "seeded_bug.sv")
 DRAM = (("hbm_array", "sectors"),)
 """What of a memory model a campaign of faults looks at: module and variable."""
@@ -60,6 +73,17 @@ def _gpu_sources(gpu: Gpu, measured: MeasuredDesign | None) -> dict[str, str]:
         models += PLAN_SOURCES
         models += ["gathered_checker.sv", "command_log.sv"] if gpu.stores_arrays else []
     return {"gpu.sv": text, "gpu_shell.sv": gpu_shell(gpu)} | model_texts(models) | beside
+
+
+def lanes_apart(config: Configuration) -> bool:
+    """Whether the lanes of a node of `config` are built as models of their own where they can be."""
+    return config.lanes > 1
+
+
+def _lane_sources(lane: GpuLane, logged: bool) -> dict[str, str]:
+    """File name -> SystemVerilog of one lane behind packed ports, `lane_shell`."""
+    models = model_texts([*LANE_SOURCES, *(("command_log.sv",) if logged else ())])
+    return {"lane.sv": to_systemverilog(lane, "lane"), "lane_shell.sv": lane_shell(lane)} | models
 
 
 def _recipe(*settings: object) -> Path:
@@ -129,12 +153,18 @@ def _build_system(
     faults: bool,
     tell: Tell,
 ) -> Path:
-    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans, shared, gated_clocks=not faults)
-    # What a fault makes the hardware do is not to be counted.
     hook = installed()
-    measured = hook.instrument(gpu, "gpu") if hook and not (seeded_bugs or faults) else None
+    # In one model all state has a name, all waves one file, and blocks around a block can be built.
+    apart = lanes_apart(config) and not (seeded_bugs or waves or faults or (hook and config.channels <= MEASURED))
+    gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans, shared, not faults, apart)
+    lane = GpuLane(config, storage_sectors, shared, gpu.logged) if apart else None
+    # What a fault makes the hardware do is not to be counted.
+    measured = hook.instrument(gpu, "gpu") if hook and not (seeded_bugs or faults or apart) else None
     texts = _gpu_sources(gpu, measured) | model_texts([*SYSTEM_SOURCES, *SYSTEM_HEADERS])
-    texts["gpu_ports.h"] = gpu_ports(config, gpu)
+    texts |= {"gpu_ports.h": gpu_ports(config, gpu, lane), "gpu_model.h": gpu_model(gpu)}
+    if lane:
+        texts |= model_texts(LANES_HEADERS)
+        texts |= {f"{LANE_FOLDER}/{name}": text for name, text in _lane_sources(lane, gpu.logged).items()}
     arguments = [*FLAGS, *CPP]
     if waves:
         require_waves()
@@ -143,28 +173,42 @@ def _build_system(
         texts["gpu.sv"] = with_own_state(texts["gpu.sv"])
         texts = {CONTROL_FILE: control_file(texts["gpu.sv"], DRAM)} | texts | model_texts(FAULT_HEADERS)
         arguments = [*(word for word in arguments if word != "--assert"), "-CFLAGS", "-DT3_FAULTS"]
-    parts = not seeded_bugs
     made_from = (sorted(texts.items()), arguments, optimize)
     kind = "waves" if waves else "faults" if faults else "gpu"
     with build_folder(BUILD / "ring" / kind, made_from, [EXECUTABLE]) as (folder, new):
         if new:
             minutes = build_minutes(*(["waves"] if waves else ["runtime", "gpu"]))
             tell(f"{BUILDING} the simulator of preset {config.name}, first time only, {minutes}")
-            _build(folder, texts, arguments, optimize, parts)
+            _build(folder, texts, arguments, optimize)
         if measured:
             measured.save(folder)
     return folder
 
 
-def _build(folder: Path, texts: dict[str, str], arguments: list[str], optimize: str, parts: bool) -> None:
+def _build(folder: Path, texts: dict[str, str], arguments: list[str], optimize: str) -> None:
     """Write `texts` to `folder` and build the simulator of them there."""
-    prepare_environment(optimize, parts)
+    prepare_environment(optimize)
+    lane = folder / LANE_FOLDER
     for name, text in texts.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    sources = [str(folder / name) for name in texts if name.endswith((".vlt", ".sv", ".cpp"))]
-    command = ["verilator", "--cc", "--exe", "--top-module", "gpu_shell", "--prefix", EXECUTABLE, "-Mdir", str(folder)]
-    make = ["make", "-C", str(folder), "-f", f"{EXECUTABLE}.mk", "-j", "2", EXECUTABLE]
-    with (folder / LOG).open("w") as output, shared_runtime(folder, *arguments, headers=not parts) as headers:
-        for step in ([*command, "--timescale", "1ns/1ps", *arguments, *headers, *sources], make):
-            if subprocess.run(step, stdout=output, stderr=output, check=False).returncode:
+    sources = [folder / name for name in texts if name.endswith((".vlt", ".sv", ".cpp"))]
+    with (folder / LOG).open("w") as output, shared_runtime(folder, *arguments, headers=False):
+
+        def step(*command: str) -> None:
+            if subprocess.run(command, stdout=output, stderr=output, check=False).returncode:
                 raise build_failure("the simulator", folder / LOG)
+
+        def model(place: Path, prefix: str, top: str, target: str, *more: str) -> None:
+            own = [str(path) for path in sources if path.parent == place]
+            names = ["--top-module", top, "--prefix", prefix, "-Mdir", str(place)]
+            step("verilator", "--cc", "--timescale", "1ns/1ps", *arguments, *names, *own, *more)
+            makefile = joined(place, prefix, newer=SYSTEM_SOURCES)
+            step("make", "-C", str(place), "-f", makefile.name, "-j", "2", target)
+
+        beside = []
+        if lane.exists():
+            library = f"lib{LANE_LIBRARY}"
+            model(lane, LANE_LIBRARY, "lane_shell", library)
+            beside = [str(lane / f"{library}.a"), "-CFLAGS", f"-I{lane}"]
+        model(folder, EXECUTABLE, "gpu_shell", EXECUTABLE, "--exe", *beside)

@@ -14,6 +14,7 @@ from sim.models.recorded_events import (
     TileEvent,
     WorkgroupEvent,
     gpu_sources,
+    lane_sources,
     node_sources,
 )
 
@@ -47,9 +48,10 @@ def read_recording(folder: Path, prefix: str, rank: int, config: Configuration) 
     """What GPU `rank` wrote in `folder` from the last start of its compute units on; a source that was silent has no
     events."""
     found: Recording = {}
-    parts = {"gpu": gpu_sources(config), "node": node_sources(config)}
-    records = {part: _read(folder / f"{prefix}{rank}.{part}") for part in parts}
-    began = _begin(records["gpu"], config)
+    parts = {f"{rank}.gpu": gpu_sources(config), f"{rank}.node": node_sources(config)}
+    parts |= {f"{rank * config.lanes + lane}.lane": lane_sources(config, lane) for lane in range(config.lanes)}
+    records = {part: _read(folder / f"{prefix}{part}") for part in parts}
+    began = _begin(records[f"{rank}.gpu"], config)
     for part, names in parts.items():
         measured = records[part][records[part]["cycle"] >= began]
         for number, name in enumerate(names):

@@ -31,12 +31,13 @@ def session_text(
     sends it that is wired to the port.
 
     They are advanced on `threads` threads, `quantum` cycles at a time, at most a link's latency, which 0 stands for;
-    one after the other, cycle by cycle, with `waves`.
+    one after the other, cycle by cycle, with `waves`. The lanes of one alone share the threads.
     """
     latency, nodes = config.link_latency, nodes or topology.gpus
     numbers = {
         "gpus": nodes,
         "threads": 1 if waves else min(threads, nodes),
+        "lane_threads": 1 if waves or nodes > 1 else min(threads, config.lanes),
         "quantum": 1 if waves else quantum or latency,
         "epoch": latency,
     }

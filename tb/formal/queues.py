@@ -10,6 +10,7 @@ from amaranth.hdl import unsigned
 from hw.primitives.places import FreeList, Room
 from hw.primitives.queue import Queue
 from hw.primitives.stream_arbiter import StreamArbiter
+from hw.tracker.protected_queue import ProtectedReadyQueue
 from hw.tracker.ready_queue import ReadyQueue
 from tb.formal.bench import Bench, Block, at_most_one, implies
 from tb.formal.proof import proof
@@ -162,20 +163,8 @@ def room(b: Bench) -> None:
     b.cover(taken == 5)
 
 
-@proof(
-    block="ready_queue",
-    claim="order and payload kept, nothing lost or issued twice, until it is cleared, and it tells what a clear drops",
-    scope="4 entries of 4 bits; at most as many payloads at once as there are entries (a block becomes ready once)",
-    engine="pdr",
-    depth=0,
-    bug="fetching stuck at 0: what waited in the memory is dropped",
-    bug_depth=10,
-    cover_depth=16,
-)
-def ready_queue(b: Bench) -> None:
-    m, depth = b.m, 4
-    dut = ReadyQueue(unsigned(4), depth)
-    b.open_block(dut, stuck={"fetching": 0})
+def _check_ready_queue(b: Bench, dut: ReadyQueue | ProtectedReadyQueue, depth: int) -> None:
+    m = b.m
     taken = dut.output.valid & dut.output.ready
     content = Signal(range(depth + 1))
     with m.If(dut.clear):
@@ -186,7 +175,7 @@ def ready_queue(b: Bench) -> None:
     b.claim(implies(dut.output.valid, content != 0))
     b.claim(dut.waiting == (content > taken))
 
-    token = b.any_const(4, "token")
+    token = b.any_const(len(dut.item), "token")
     choose = b.any_seq(1, "choose")
     watching = Signal()
     ahead = Signal(range(depth + 1))
@@ -204,6 +193,69 @@ def ready_queue(b: Bench) -> None:
     b.claim_offers_stay(dut.output, withdrawn=dut.clear)
     b.cover(watching & (ahead == depth - 1))
     b.cover(watching & (ahead == 0) & taken)
+
+
+@proof(
+    block="ready_queue",
+    claim="order and payload kept, nothing lost or issued twice, until it is cleared, and it tells what a clear drops",
+    scope="4 entries of 4 bits; at most as many payloads at once as there are entries (a block becomes ready once)",
+    engine="pdr",
+    depth=0,
+    bug="fetching stuck at 0: what waited in the memory is dropped",
+    bug_depth=10,
+    cover_depth=16,
+)
+def ready_queue(b: Bench) -> None:
+    dut = ReadyQueue(unsigned(4), 4)
+    b.open_block(dut, stuck={"fetching": 0})
+    _check_ready_queue(b, dut, 4)
+
+
+@proof(
+    block="ready_queue",
+    claim="with check bits, whichever bit of what waits is turned: order and payload kept, nothing lost or issued "
+    "twice, until it is cleared, and it tells what a clear drops",
+    scope="4 entries of 1 bit, any one bit of each word and its check bits turned as it begins to wait; at most as "
+    "many payloads at once as there are entries",
+    engine="pdr",
+    depth=0,
+    bug="found stuck at 0: what is wrong is not put right",
+    bug_depth=12,
+    cover_depth=16,
+)
+def protected_ready_queue(b: Bench) -> None:
+    dut = ProtectedReadyQueue(unsigned(1), 4)
+    b.open_block(dut, stuck={"found": 0})
+    b.assume(Cat(dut.flips == 1 << place for place in range(len(dut.flips))).any() | (dut.flips == 0))
+    _check_ready_queue(b, dut, 4)
+    b.claim(~dut.report.lost)
+    b.cover(dut.report.corrected)
+
+
+@proof(
+    block="ready_queue",
+    claim="with check bits, which cost no cycle: it has offered as many payloads as one without, or more, at any time",
+    scope="4 entries of 1 bit, the same pushes, clears and ready of what takes from either, none wrong",
+    engine="pdr",
+    depth=0,
+    bug="beside stuck at 0: all that cannot leave at once goes through the memory",
+    bug_depth=12,
+    cover_depth=16,
+)
+def protected_queue_is_not_behind(b: Bench) -> None:
+    m, depth = b.m, 4
+    plain, checked = ReadyQueue(unsigned(1), depth), ProtectedReadyQueue(unsigned(1), depth)
+    b.block(plain, "plain")
+    b.block(checked, "checked", stuck={"beside": 0})
+    push, clear, ready = (b.any_seq(1, name) for name in ("push", "clear", "ready"))
+    left = {}
+    for name, dut in (("plain", plain), ("checked", checked)):
+        m.d.comb += [dut.push.eq(push), dut.clear.eq(clear), dut.output.ready.eq(ready)]
+        left[name] = Signal(range(depth + 1), name=f"left_{name}")
+        m.d.sync += left[name].eq(Mux(clear, 0, left[name] + push - (dut.output.valid & ready)))
+    b.assume(implies(push, left["plain"] != depth))
+    b.claim(left["checked"] <= left["plain"])
+    b.cover(left["checked"] + 1 < left["plain"])
 
 
 @proof(

@@ -12,14 +12,14 @@ from amaranth.lib import wiring
 from pyosys import libyosys
 
 from hw.export.verilog import run_pass, to_rtlil
-from hw.near_bank import BankGroupUnit
+from hw.near_bank import Alu, BankGroupUnit
 from hw.node import Node
 from sim.errors import SimulationError
 from sim.faults import campaign
 from sim.faults.campaign import Finished, Options, Store, plan, protected, run_all, run_now, wrong_controls
 from sim.faults.injections import CLASSES, LINK_CLASSES, Injection, Space
 from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT
-from sim.faults.places import KINDS, MEMORY
+from sim.faults.places import KINDS, MEMORY, PROTECTED
 from sim.faults.reference import Setup
 from sim.faults.server import Prepared, build, explore
 
@@ -71,12 +71,14 @@ def bits_of(component: wiring.Component) -> tuple[int, int]:
 
 
 def test_all_state_is_found_and_keeps_what_it_is_changed_to() -> None:
-    """As many bits as the netlist has; no variable is a copy of another, which would not matter."""
+    """As many bits as the netlist has, with the ALU that the units share here; no variable is a copy of another, which
+    would not matter."""
     config = ready().setup.config
-    node, unit = bits_of(Node(config)), bits_of(BankGroupUnit(config))
+    node, unit, alu = bits_of(Node(config)), bits_of(BankGroupUnit(config, own_alu=False)), bits_of(Alu())
     found = {kind: sum(item.size for item in ready().space.state[kind]) for kind in KINDS}
-    assert found[MEMORY] == node[1] + UNITS * unit[1]
-    assert sum(found.values()) - found[MEMORY] == node[0] + UNITS * unit[0]
+    memories = found[MEMORY] + found[PROTECTED]
+    assert memories == node[1] + UNITS * unit[1] + alu[1]
+    assert sum(found.values()) - memories == node[0] + UNITS * unit[0] + alu[0]
     assert ready().prepared.copies == ()
 
 
@@ -153,6 +155,20 @@ def test_what_is_finished_does_not_run_again(
     assert {item.injection.text for item in again} == {item.text for item in listed}
     assert {item.text for item in asked} == {item.text for item in more} - {item.text for item in listed}
     assert len(again) == len(results)
+
+
+@pytest.mark.slow
+def test_memories_without_protection_let_faults_through() -> None:
+    """The control: the same memories without check bits and parity, of which an injection names no other thing."""
+    without = Options(settings=(("protection", "links"),))
+    assert PROTECTED not in protected(without)
+    assert not ready(without).space.state[PROTECTED]
+    places = {variable.name.rpartition(".")[0] for variable in ready().space.state[PROTECTED]}
+    same = [item for item in ready(without).space.state[MEMORY] if item.name.rpartition(".")[0] in places]
+    assert same
+    space = replace(ready(without).space, state={MEMORY: same})
+    outcomes = [item.outcome for item in run_now(without, plan(space, {MEMORY: 200}, seed=1))]
+    assert SILENT in outcomes
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Rings of nodes whose memory side stands in lanes: as exact as those of one lane, in every bit and every counter."""
 
+import json
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -8,12 +10,14 @@ from hw.config import ConfigurationError, preset
 from hw.send_table import OffsetHigh, SendWord
 from sim.errors import UsageError
 from sim.experiments.catalogue import shape
-from sim.experiments.experiment import run_experiment
+from sim.experiments.experiment import run_experiment, run_with_output
 from sim.experiments.hardware import configuration
 from sim.experiments.regression import quiet
 from sim.experiments.spec import Spec
+from sim.experiments.timeline import Timeline
 from sim.host.limits import DriverError
 from sim.host.range_entries import send_words
+from sim.simulator import fast_model
 from tb.drivers.payload import unpack
 
 
@@ -21,7 +25,12 @@ def ring(lanes: int, **fields: Any) -> Spec:
     """A ring of nodes with four channels in `lanes` lanes: tiles ragged in both directions, one WF tile to a block,
     so that some blocks have no sector in a lane."""
     usual = {"gpus": 3, "shape": (3 * 45, 200, 0), "tile": (16, 64), "wfs": 8, "dma_block": 1, "alone": False}
-    return shape(preset="quad", settings=(("lanes", lanes),), **{**usual, **fields})
+    return shape(**{"preset": "quad", "settings": (("lanes", lanes),), **usual, **fields})
+
+
+def small(**fields: Any) -> Spec:
+    """The same of nodes with two lanes of a channel each, which are built sooner."""
+    return ring(2, preset="paper", settings=(("channels", 2), ("lanes", 2)), **fields)
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])
@@ -43,6 +52,37 @@ def test_rings_of_four_lanes_in_other_ways(fields: dict[str, Any]) -> None:
     with quiet():
         result = run_experiment(ring(4, **fields))
     assert result["errors"] == []
+
+
+def all_of(spec: Spec, apart: bool) -> tuple[str, bytes]:
+    """Every figure of a run but times, and the data, with lanes that are models of their own or in one model."""
+    with fast_model.changed_hardware(), patch.object(fast_model, "lanes_apart", lambda config: apart), quiet():
+        result, reduced = run_with_output(spec)
+    assert result["errors"] == []
+    assert reduced is not None
+    del result["seconds"], result["kilocycles_per_second"], result["kilocycles_per_processor_second"]
+    return json.dumps(result, sort_keys=True, default=str), reduced.tobytes()
+
+
+@pytest.mark.slow
+def test_lanes_apart_do_the_same_in_every_cycle_as_in_one_model() -> None:
+    spec = small(stalls=10)
+    assert all_of(spec, True) == all_of(spec, False)
+
+
+def test_what_lanes_did_is_one_timeline() -> None:
+    """Every packet that left or came is on the track of its lane of a link."""
+    recorded: list[Timeline] = []
+    with quiet():
+        result, _ = run_with_output(small(), record=lambda timeline, _: recorded.append(timeline))
+    assert result["errors"] == []
+    (timeline,) = recorded
+    for rank in range(3):
+        packets = [mark for port in range(4) for mark in timeline.on(rank, f"link {port} out")]
+        arrived = [mark for port in range(4) for mark in timeline.on(rank, f"link {port} in")]
+        counters = result["counters"][rank]
+        assert len(packets) == counters["link0_sent_packets"] + counters["link1_sent_packets"] > 0
+        assert len(arrived) == counters["link0_received_packets"] + counters["link1_received_packets"]
 
 
 def test_lanes_divide_the_channels() -> None:

@@ -14,13 +14,13 @@ from sim.experiments.kernel_model import KernelWork, sublayer_of
 from sim.experiments.run import Outcome
 from sim.experiments.spec import MACHINE, Spec
 from sim.experiments.variants import VARIANTS
-from sim.workloads.kernel_plans import GemmTimes, all_gather_kernel, gemm_kernel
+from sim.workloads.kernel_plans import GemmTimes, Tolerance, all_gather_kernel, gemm_kernel
 from sim.workloads.recorded_trace import load_trace
 from sim.workloads.sublayer import SubLayer
 
 SMALL = SubLayer(1024, 320, 192, 4)
 """Four chunks of 2 x 3 tiles, the last tile column ragged."""
-TIMES = GemmTimes(400, 300)
+TIMES, PLAIN = GemmTimes(400, 300), Tolerance()
 ANY = sublayer("mega-gpt-2/op/tp8", "t3")
 MCA = replace(ANY, variant=VARIANTS["t3-mca"])
 
@@ -49,9 +49,9 @@ def run(spec: Spec, work: KernelWork) -> tuple[Outcome, Checked]:
     return simulate(of_layer(spec, work.layer), work)
 
 
-def gemm_alone(slots: int, times: GemmTimes) -> tuple[int, Outcome]:
+def gemm_alone(slots: int, times: GemmTimes, tolerance: Tolerance = PLAIN) -> tuple[int, Outcome]:
     """Cycles of SMALL's GEMM alone."""
-    kernel = gemm_kernel(SMALL, ring_reduce_scatter(SMALL.gpus), 0, slots, times, overlapped=False)
+    kernel = gemm_kernel(SMALL, ring_reduce_scatter(SMALL.gpus), 0, slots, times, overlapped=False, tolerance=tolerance)
     spec = replace(ANY, variant=VARIANTS["gemm"])
     outcome, checked = run(spec, KernelWork(SMALL, ((kernel,),), expected_cycles=60_000))
     assert checked.errors == ()

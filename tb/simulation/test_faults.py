@@ -27,7 +27,7 @@ from sim.faults.outcomes import (
     outcome,
     sample_size,
 )
-from sim.faults.places import CONTROL, CSR, DATA, MEMORY, Variable, block_of, kind_of
+from sim.faults.places import CONTROL, CSR, DATA, MEMORY, PROTECTED, Variable, block_of, kind_of
 from sim.faults.reference import counts_corrections, reference_spec
 from sim.faults.summary import failures, summarize, table
 from sim.simulator.public_state import control_file, with_own_state
@@ -48,6 +48,7 @@ def space() -> Space:
         for kind, bits in (("flits", 308), ("messages", 75))
     ]
     state = {
+        PROTECTED: [Variable(f"{NODE}.tracker.bank_0.storage.sets", 42, 16)],
         MEMORY: [Variable(f"{NODE}.tracker.bank_0.storage.entries", 40, 16)],
         CONTROL: [Variable(f"{NODE}.state.armed", 1, 1), Variable(f"{NODE}.lane_0.dma.walk", 90, 1)],
         DATA: [Variable(f"{NODE}.links.egress.held", 308, 1)],
@@ -115,7 +116,7 @@ def test_sample_sizes() -> None:
         (f"{NODE}.lane_0.controller_0.dram_queue.valid", 8, 1, "controller", CONTROL),
         (f"{NODE}.drained", 1, 1, "node", CONTROL),
         (f"{NODE}.lane_3.links.egress.buffer_0.held_0", 308, 1, "links", DATA),
-        ("gpu_shell.gpu.hbm_0.unit_2.alu.add.next_format", 3, 1, "near_bank", DATA),
+        ("gpu_shell.gpu.hbm_0.alu.add.next_format", 3, 1, "near_bank", DATA),
         ("gpu_shell.gpu.hbm_0.unit_2.flight_1", 3, 1, "near_bank", CONTROL),
         (f"{NODE}.registers.watchdog", 32, 1, "registers", CSR),
         (f"{NODE}.registers.total_cycles", 48, 1, "registers", CSR),
@@ -128,6 +129,26 @@ def test_places(name: str, bits: int, words: int, block: str, kind: str) -> None
 
     assert block_of(name) == block
     assert kind_of(Variable(name, bits, words), configuration("paper")) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "protected"),
+    [
+        ("tracker.bank_1.storage.sets", True),
+        ("tracker.bank_0.triggers.blocks.items", True),
+        ("lane_0.links.egress.bank_1.sectors", True),
+        ("lane_1.controller_2.payload_store.write_data_memory", True),
+        ("lane_0.controller_0.payload_store.slots", False),
+        ("lane_0.links.egress.bank_1.packets", False),
+        ("registers.range_table", False),
+    ],
+)
+def test_memories_are_protected_where_the_build_protects_them(name: str, protected: bool) -> None:
+    from sim.experiments.hardware import configuration
+
+    memory = Variable(f"{NODE}.{name}", 40, 16)
+    assert kind_of(memory, configuration("paper", {"protection": "all"})) == (PROTECTED if protected else MEMORY)
+    assert kind_of(memory, configuration("paper")) == MEMORY
 
 
 @pytest.mark.parametrize(

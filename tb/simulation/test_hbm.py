@@ -12,12 +12,13 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import PRESETS, Configuration, ConfigurationError, Timing, preset
 from hw.messages import AluOperation, ColumnCommand, DataType, Messages, RowCommand
+from hw.near_bank import alu
 from hw.near_bank.bank_group import check_timing
 from sim.models import FOLDER as MODELS
 from sim.models.hbm import Hbm, check_storage
 from tb.drivers.column_commands import Command, random_commands
 from tb.golden.sector_store import SectorStore, hashed_sector
-from tb.runner import simulate
+from tb.runner import SimulationError, simulate
 
 SOURCES = [MODELS / name for name in ("hbm_array.sv", "clock_gate.sv")]
 SECTORS = 1 << 14
@@ -206,6 +207,14 @@ def run(configuration: str, testcase: str, gated_clocks: bool = True, plusargs: 
 
 def test_random_traffic():
     run("paper", "random_traffic_matches_golden")
+
+
+@pytest.mark.parametrize("latency", [alu.LATENCY - 1, alu.LATENCY + 1])
+def test_results_reach_their_unit_in_time(monkeypatch, latency):
+    """The units share an ALU: what says whose result it is must not be a cycle off."""
+    monkeypatch.setattr("sim.models.hbm.LATENCY", latency)
+    with pytest.raises(SimulationError):
+        run("paper", "random_traffic_matches_golden")
 
 
 def test_rows_and_strays():

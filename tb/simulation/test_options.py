@@ -19,6 +19,7 @@ import hw.export.exporter
 import hw.synthesis.fpga
 import hw.synthesis.liberty
 import hw.synthesis.measure
+import hw.synthesis.protection
 import hw.synthesis.report
 import sim.benches.dram_trace
 import sim.benches.vectors
@@ -46,6 +47,8 @@ LAYER = {
     "--channels": ["4"],
     "--starvation-limit": ["0"],
     "--tracker-ways": ["4"],
+    "--prefetch": ["0"],
+    "--reads-under-way": ["8"],
     "--seed": ["2"],
     "--set": ["dma_packets=64"],
     "--threads": ["1"],
@@ -91,10 +94,16 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--no-alone": [],
         },
     ),
-    "run layer": (["run", "layer", "t-nlg/op/tp8"], LAYER | {"--tile-order": ["rows"]}),
+    "run layer": (["run", "layer", "t-nlg/op/tp8"], LAYER | {"--tile-order": ["rows"], "--workgroups-per-unit": ["2"]}),
     "run gemm": (
         ["run", "gemm", "--shape", "1024", "256", "64"],
-        LAYER | {"--shape": ["2048", "256", "64"], "--tp": ["4"], "--tile-order": ["rows"]},
+        LAYER
+        | {
+            "--shape": ["2048", "256", "64"],
+            "--tp": ["4"],
+            "--tile-order": ["rows"],
+            "--workgroups-per-unit": ["2"],
+        },
     ),
     "run trace": (TRACE, LAYER | {"--shape": ["512", "256", "64"], "--tp": ["4"]}),
     "run arrays": (
@@ -211,7 +220,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     "faults": (
         ["faults", "--injections", "20"],
         {
-            "--injections": ["30"],
+            "--injections": ["60"],
             "--class": ["memory"],
             "--gpus": ["4"],
             "--seed": ["2"],
@@ -226,7 +235,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     "faults, one injection": (
         ["faults", "--replay", "memory 5 abort 0"],
         {
-            "--injections": ["30"],
+            "--injections": ["60"],
             "--class": ["memory"],
             "--seed": ["2"],
             "--processes": ["3"],
@@ -290,7 +299,12 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--processes": ["3"],
             "--out": ["other"],
             "--record": [],
+            "--protection": [],
         },
+    ),
+    "synth, protection": (
+        ["synth", "--protection"],
+        {"--block": ["tracker"], "--processes": ["3"], "--out": ["other"], "--record": [], "--preset": ["tiny"]},
     ),
     "synth, not placed": (["synth", "--preset", "tiny"], {"--fpga": []}),
 }
@@ -397,6 +411,7 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
         (hw.synthesis.report, "write_summary", lambda *arguments: None),
         (hw.synthesis.report, "write_table", lambda *arguments: None),
         (hw.synthesis.report, "table", lambda summary: []),
+        (hw.synthesis.protection, "table", lambda summary: []),
         (hw.synthesis.report, "changes", lambda *arguments: []),
         (hw.synthesis.fpga, "available", lambda: True),
         (hw.synthesis.liberty, "Library", lambda files: None),

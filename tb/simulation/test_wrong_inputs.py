@@ -97,7 +97,7 @@ INPUTS: list[tuple[Callable[[Path], None], tuple[str, ...], str]] = [
     (nothing, ("faults", "--injections", "0"), "injections must be from 1 to"),
     (nothing, ("faults", "--gpus", "9"), "gpus must be from 2 to 8, got 9"),
     (nothing, ("faults", "--watchdog", BIG), "watchdog must be from 0 to"),
-    (nothing, ("faults", "--class", "memories"), "unknown class 'memories'; allowed: memory"),
+    (nothing, ("faults", "--class", "memories"), "unknown class 'memories'; allowed: protected_memory"),
     (nothing, ("faults", "--replay", "memory"), "--replay takes 'CLASS CYCLE flip|wire|abort ...'"),
     (nothing, (*DRAM, "--generate", "random-read", "--requests", BIG), "requests must be from 1"),
     (nothing, (*DRAM, "--generate", "random-read", "--queue-depth", "65"), "dram_queue_depth must be"),

@@ -29,6 +29,7 @@ evaluation
 synthesis/area
 synthesis/timing
 synthesis/alternatives
+synthesis/protection
 ```
 
 ```{toctree}

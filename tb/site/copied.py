@@ -11,6 +11,7 @@ COPIED = {
     "hw/synthesis/AREA.md": "synthesis/area.md",
     "hw/synthesis/TIMING.md": "synthesis/timing.md",
     "hw/synthesis/ALTERNATIVES.md": "synthesis/alternatives.md",
+    "hw/synthesis/PROTECTION.md": "synthesis/protection.md",
     ".github/CONTRIBUTING.md": "contributing.md",
     ".github/TRAPS.md": "traps.md",
     "examples/README.md": "examples.md",

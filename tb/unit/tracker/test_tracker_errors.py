@@ -15,7 +15,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import Configuration, preset
 from hw.messages import Messages
 from hw.primitives.secded import check_bits
-from hw.protection import WAY_BITS, MemoryReport, MemoryUpset, ProtectedMemory
+from hw.protection import TRACKER_MEMORIES, WAY_BITS, MemoryReport, MemoryUpset, ProtectedMemory
 from hw.tracker.count_stage import GENERATION_BITS
 from hw.tracker.storage import CounterStorage, entry_layout, stored_width
 from hw.tracker.tile_geometry import MAX_WFS
@@ -84,10 +84,10 @@ class Upsetter:
     async def _watch(self) -> None:
         while True:
             await ReadOnly()
-            for number in range(len(ProtectedMemory) * self.config.tracker_banks):
+            for number in range(len(TRACKER_MEMORIES) * self.config.tracker_banks):
                 value = int(getattr(self.dut, f"memory_reports__{number}").value)
                 report = unpack(MemoryReport, value)
-                place = (ProtectedMemory(number % len(ProtectedMemory)), report["address"])
+                place = (TRACKER_MEMORIES[number % len(TRACKER_MEMORIES)], report["address"])
                 if report["corrected"]:
                     self.corrected.append(place)
                 if report["lost"]:
@@ -97,7 +97,7 @@ class Upsetter:
     def place(self) -> Place:
         """Any word, of memories in use."""
         config = self.config
-        memory = random.choice(list(ProtectedMemory))
+        memory = random.choice(TRACKER_MEMORIES)
         if memory is ProtectedMemory.TRIGGERS:
             return memory, random.randrange(config.trigger_blocks)
         if memory is not ProtectedMemory.COUNTERS:

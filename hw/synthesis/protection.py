@@ -1,0 +1,81 @@
+"""What protection costs, mechanism by mechanism: area, memory, longest path, cycles."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..config import PRESETS, Configuration
+from ..protection import ALL, LEVELS, LINKS, NONE
+from .report import Summary
+
+TABLE = Path(__file__).with_name("PROTECTION.md")
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """`name` in `block`, which is built with protection `before` without it, and `after` with it; `cycles`: what it
+    takes of a clean access, and of others."""
+
+    name: str
+    block: str
+    before: str
+    after: str
+    cycles: str
+
+
+MECHANISMS = (
+    Mechanism("CRC of flits and messages, sequence numbers, replay", "link_lane", NONE, LINKS, "none on a clean link"),
+    Mechanism(
+        "check bits of counters, trigger table, ready blocks, spilled counters",
+        "tracker",
+        LINKS,
+        ALL,
+        "none; 3 of a counter that comes back from the backing store",
+    ),
+    Mechanism(
+        "parity of sectors in queues and store of a channel, checked at its DRAM",
+        "memory_controller",
+        LINKS,
+        ALL,
+        "none of the sector; its commit WL cycles later (2), when its data is on the bus",
+    ),
+    Mechanism("parity of sectors made as stores come in", "address_map", LINKS, ALL, "none"),
+    Mechanism("parity of sectors in packet slots, flits, receive buffers", "link_lane", LINKS, ALL, "none"),
+    Mechanism("parity of sectors of remote stores that wait", "store_packetizer", LINKS, ALL, "none"),
+    Mechanism("counts, places, interrupt, scrubbing, self test", "register_file", LINKS, ALL, "none"),
+)
+
+
+def levels() -> dict[str, Configuration]:
+    """Preset `paper` with each level of protection, by a name that can be a folder's."""
+    return {name_of(level): replace(PRESETS["paper"], protection=level) for level in LEVELS}
+
+
+def name_of(level: str) -> str:
+    """Of a configuration of :func:`levels`."""
+    return f"paper-{level}"
+
+
+def blocks() -> list[str]:
+    """Blocks with a mechanism in them."""
+    return list(dict.fromkeys(mechanism.block for mechanism in MECHANISMS))
+
+
+def table(summary: Summary) -> list[str]:
+    """A Markdown table of the mechanisms whose block is in `summary`, a row each."""
+    lines = [
+        "| mechanism | block | gate equivalents | memory bits | FO4 | cycles |",
+        "|---|---|--:|--:|--:|---|",
+    ]
+    for item in MECHANISMS:
+        before = summary[name_of(item.before)].get(item.block)
+        after = summary[name_of(item.after)].get(item.block)
+        if before is None or after is None:
+            continue
+        costs = (
+            f"{old:,} -> {new:,} ({100 * (new - old) / old:+.1f} %)" if old else f"{new:,}"
+            for old, new in ((before[key], after[key]) for key in ("gate_equivalents", "memory_bits"))
+        )
+        path = f"{before['fo4']:.1f} -> {after['fo4']:.1f}"
+        levels_told = f"{item.block}, {item.before} -> {item.after}"
+        lines.append(f"| {item.name} | {levels_told} | {' | '.join(costs)} | {path} | {item.cycles} |")
+    return lines

@@ -1,0 +1,101 @@
+// A GPU whose lanes are models of their own (`Vlane`, compiled once), beside that of all the rest (`Vgpu`); to the outside one model.
+//
+// An edge of the clock reaches all of them before anything moves between them; `sim/models/lane_bus.py` says what then
+// moves when. Words of the lanes' link ports lie behind those of the rest, lane by lane.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "Vgpu.h"
+#include "Vlane.h"
+#include "gpu_ports.h"
+#include "team.h"
+
+class GpuOfLanes {
+public:
+    GpuOfLanes(VerilatedContext* context, const char* name) : context{context}, rest{context, name} {
+        for (int n = 0; n < ports::LANES; ++n) {
+            lanes.push_back(std::make_unique<Vlane>(context, (std::string{name} + ".lane" + std::to_string(n)).c_str()));
+            lanes.back()->number = n;
+        }
+    }
+
+    // From here on `threads`, with the calling one, share the lanes.
+    void share(int threads) {
+        if (threads > 1) team = std::make_unique<Team>(threads);
+    }
+
+    void eval() { clk ? rise() : fall(); }
+
+    void final() {
+        rest.final();
+        for (const auto& lane : lanes) lane->final();
+    }
+
+    uint8_t clk = 0, rst = 0, rank = 0;
+    std::array<uint32_t, ports::REST_INPUTS + ports::LANES * ports::LANE_INPUTS> inputs{};
+    std::array<uint32_t, ports::REST_OUTPUTS + ports::LANES * ports::LANE_OUTPUTS> outputs{};
+
+private:
+    static constexpr size_t BYTES = sizeof(uint32_t);
+
+    void rise() {
+        rest.rank = rank;
+        rest.rst = rst;
+        std::memcpy(rest.inputs.data(), inputs.data(), ports::REST_INPUTS * BYTES);
+        // Gates of clocks look at it before the edge.
+        rest.take_late = 1;
+        rest.eval();
+        rest.take_late = 0;
+        rest.clk = 1;
+        rest.eval();
+        each([this](int n) {
+            Vlane& lane = *lanes[n];
+            const int first = ports::REST_INPUTS + n * ports::LANE_INPUTS;
+            lane.rst = rst;
+            std::memcpy(lane.wires_in.data(), &inputs[first], ports::LANE_INPUTS * BYTES);
+            lane.clk = 1;
+            lane.eval();
+            std::memcpy(rest.early.data() + n * ports::EARLY, lane.early.data(), ports::EARLY * BYTES);
+        });
+    }
+
+    void fall() {
+        rest.clk = 0;
+        rest.eval();
+        each([this](int n) {
+            Vlane& lane = *lanes[n];
+            std::memcpy(lane.down.data(), rest.down.data() + n * ports::DOWN, ports::DOWN * BYTES);
+            lane.clk = 0;
+            lane.eval();
+            std::memcpy(rest.late.data() + n * ports::LATE, lane.late.data(), ports::LATE * BYTES);
+            const int first = ports::REST_OUTPUTS + n * ports::LANE_OUTPUTS;
+            std::memcpy(&outputs[first], lane.wires_out.data(), ports::LANE_OUTPUTS * BYTES);
+        });
+        std::memcpy(outputs.data(), rest.outputs.data(), ports::REST_OUTPUTS * BYTES);
+    }
+
+    template <typename Part>
+    void each(const Part& part) {
+        if (!team)
+            for (int n = 0; n < ports::LANES; ++n) part(n);
+        else
+            team->each(ports::LANES, [&](int n) {
+                Verilated::threadContextp(context);
+                part(n);
+            });
+    }
+
+    VerilatedContext* context;
+    Vgpu rest;
+    std::vector<std::unique_ptr<Vlane>> lanes;
+    std::unique_ptr<Team> team;
+};
+
+using GpuModel = GpuOfLanes;
+inline void share(GpuModel& gpu, int threads) { gpu.share(threads); }

@@ -1,0 +1,107 @@
+"""Fused all-reduce in Q pieces beside reduce-scatter and then all-gather, and other ways to reduce-scatter.
+
+Table 2's sub-layers end in an all-reduce. T3 fuses its reduce-scatter with the GEMM and gathers with a kernel
+afterwards; a chunk that is reduced can go on around the ring at once, by the same tracking and triggering. With Q
+pieces of the output, reduced and gathered one after another, the first are gathered under the GEMM.
+"""
+
+from itertools import product
+
+from sim.experiments.spec import Spec
+from sim.report.t3.record import WORK, Outcomes, Part, Record, cycles_of, named, program, record, result_of, wire_cycles
+
+LAYERS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp8")
+"""A GEMM as long as the link's all-reduce, and one of a third."""
+PIECES = (1, 2, 4)
+SMALL = (2048, 1024, 512)
+"""M, N, K of an all-reduce that eight real nodes run."""
+WAYS = {
+    "one": ("ring-reduce-scatter", "ring"),
+    "both": ("ring-reduce-scatter-both", "ring"),
+}
+"""Once round the ring, as T3 does; half of each chunk each way round."""
+CHUNKS = {"one": 7.0, "both": 3.5, "all-reduce": 14.0}
+"""That the busiest link carries, of eight GPUs."""
+
+
+def sequential(workload: str) -> Spec:
+    """GEMM, reduce-scatter kernel, all-gather kernel, one after the other; the times of the two kernels count."""
+    return named(workload, "sequential", f"t3/all-reduce/{workload}/sequential")
+
+
+def alone(workload: str) -> Spec:
+    """The GEMM as the fused runs have it, without communication."""
+    return program(
+        "gemm-alone", workload, f"t3/all-reduce/{workload}/gemm", choices={"chunks": 8}, policy="round-robin"
+    )
+
+
+def fused(workload: str, pieces: int) -> Spec:
+    """GEMM and all-reduce as one."""
+    return program("ring-all-reduce", workload, f"t3/all-reduce/{workload}/q{pieces}", choices={"pieces": pieces})
+
+
+def small(mode: str) -> Spec:
+    """A small all-reduce in two pieces, on eight real nodes or on one that stands for all."""
+    return program(
+        "ring-all-reduce",
+        LAYERS[0],
+        f"t3/all-reduce/small/{mode}",
+        choices={"pieces": 2},
+        shape=SMALL,
+        mode=mode,
+    )
+
+
+def reduced(workload: str, way: str) -> Spec:
+    """GEMM and reduce-scatter as one."""
+    which, wiring = WAYS[way]
+    order = "interleaved" if way == "both" else "columns"
+    return program(which, workload, f"t3/reduce-scatter/{workload}/{way}", wiring=wiring, tile_order=order)
+
+
+def points() -> list[Spec]:
+    """All that these questions need."""
+    return [
+        *(make(workload) for workload in LAYERS for make in (sequential, alone)),
+        *(fused(*each) for each in product(LAYERS, PIECES)),
+        *(reduced(*each) for each in product(LAYERS, WAYS)),
+        *(small(mode) for mode in ("mirrored", "ring")),
+    ]
+
+
+def records(outcomes: Outcomes) -> list[Record]:
+    """Of each fused run `ours`: `speedup` over all three in turn, `over_t3`, over T3's reduce-scatter as one with the
+    GEMM and then the all-gather, and `over_bound`, its time over the longer of GEMM and link. The same GEMM is in all
+    of them; kernels that communicate are those of Sequential. Of ways to reduce-scatter `speedup` over GEMM and kernel
+    in turn, and `over_bound`."""
+    found: list[Record] = []
+    for workload in LAYERS:
+        turn, gemm = result_of(outcomes, sequential(workload)), cycles_of(outcomes, alone(workload))
+        if turn is None or gemm is None:
+            continue
+        rs, ag = turn["rs_cycles"], turn["ag_cycles"]
+        parts = {"gemm_cycles": gemm, "rs_cycles": rs, "ag_cycles": ag}
+        bounds = {name: max(gemm, wire_cycles(WORK[workload], chunks)) for name, chunks in CHUNKS.items()}
+        scattered = cycles_of(outcomes, reduced(workload, "one"))
+        for pieces in PIECES:
+            spec = fused(workload, pieces)
+            taken = cycles_of(outcomes, spec)
+            if taken is not None:
+                ours = {"speedup": (gemm + rs + ag) / taken, "over_bound": taken / bounds["all-reduce"]}
+                if scattered is not None:
+                    ours["over_t3"] = (scattered + ag) / taken
+                found.append(record(spec.name, taken, ours, **parts, pieces=pieces))
+        for way in WAYS:
+            spec = reduced(workload, way)
+            taken = cycles_of(outcomes, spec)
+            if taken is not None:
+                ours = {"speedup": (gemm + rs) / taken, "over_bound": taken / bounds[way]}
+                found.append(record(spec.name, taken, ours, **parts, way=way))
+    one, nodes = (cycles_of(outcomes, small(mode)) for mode in ("mirrored", "ring"))
+    if one is not None and nodes is not None:
+        found.append(record(small("ring").name, nodes, {"over_mirrored": nodes / one}))
+    return found
+
+
+PART = Part(points, records)

@@ -1,0 +1,86 @@
+"""Charts of the section on T3's own open questions."""
+
+import math
+
+from matplotlib.figure import Figure
+
+from sim.report import metrics
+from sim.report.evaluation import Evaluation
+from sim.report.style import BLUE, GREEN, GREY, PALE, SKY, figure, grouped_bars, legend_above
+from sim.report.t3 import all_reduce, end_to_end, tolerance
+
+DRAWN = tolerance.LAYERS[0]
+COLOURS = {"t3": SKY, "t3-mca": BLUE, "t3-paced": GREEN, metrics.IDEAL: GREY}
+LABELS = {"t3": "T3", "t3-mca": "T3-MCA", "t3-paced": "T3-paced", metrics.IDEAL: "ideal overlap"}
+
+
+def fused_all_reduce(evaluation: Evaluation) -> Figure | None:
+    """Speedup over GEMM, reduce-scatter and all-gather in turn: of T3 and then its all-gather, and of one all-reduce in
+    Q pieces."""
+    records = {record["point"]: record for record in evaluation.systems()["t3"]}
+    layers = [
+        layer
+        for layer in all_reduce.LAYERS
+        if all(all_reduce.fused(layer, q).name in records for q in all_reduce.PIECES)
+    ]
+    if not layers:
+        return None
+    drawing, (axis,) = figure(3.8)
+
+    def of(pieces: int) -> list[float]:
+        return [records[all_reduce.fused(layer, pieces).name]["ours"]["speedup"] for layer in layers]
+
+    ours = [records[all_reduce.fused(layer, 1).name]["ours"] for layer in layers]
+    then = [each["speedup"] / each.get("over_t3", math.nan) for each in ours]
+    series = {"T3, then all-gather": then} | {f"fused, Q = {pieces}": of(pieces) for pieces in all_reduce.PIECES}
+    positions = list(range(len(layers)))
+    grouped_bars(axis, positions, series, (GREY, SKY, BLUE, GREEN))
+    axis.set_xticks(positions, layers)
+    axis.axhline(1.0, color="#555555", linewidth=0.8)
+    axis.set_ylabel("speedup over all three in turn")
+    legend_above(axis, 4)
+    return drawing
+
+
+def policies_by_tolerance(evaluation: Evaluation) -> Figure | None:
+    """Speedups of the policies on T-NLG FC-2 by how its GEMM reads; the paper's geomeans as lines."""
+    records = [
+        record for record in evaluation.systems()["t3"] if record["point"].endswith(DRAWN) and "reading" in record
+    ]
+    if not records:
+        return None
+    drawing, (axis,) = figure(4.2)
+    positions = list(range(len(records)))
+    series = {LABELS[name]: [record["ours"][name] for record in records] for name in COLOURS}
+    grouped_bars(axis, positions, series, tuple(COLOURS.values()))
+    for name, value in tolerance.PUBLISHED.items():
+        axis.axhline(value, color=COLOURS[name], linewidth=0.9, linestyle="--")
+    names = [record["point"].removeprefix("t3/tolerance/").removesuffix(f"/{DRAWN}") for record in records]
+    axis.set_xticks(positions, [name.replace("-tile", "\ntile").replace("-compute", "\ncompute") for name in names])
+    axis.tick_params(axis="x", labelsize=7)
+    axis.set_ylim(bottom=0.9)
+    axis.set_ylabel("speedup over Sequential")
+    legend_above(axis, 4)
+    return drawing
+
+
+def whole_models(evaluation: Evaluation) -> Figure | None:
+    """Greatest and mean speedup of training and of prompts, the paper's and ours."""
+    records = {record["point"]: record for record in evaluation.systems()["t3"]}
+    places = [f"{phase} {what}" for phase in end_to_end.PHASES for what in ("maximum", "geomean")]
+    found = [records.get(f"t3/end-to-end/{place.replace(' ', '/')}") for place in places]
+    there = [record for record in found if record is not None]
+    if len(there) < len(places):
+        return None
+    drawing, (axis,) = figure(3.6)
+    series = {}
+    for variant in ("t3", "t3-mca"):
+        series[f"paper, {LABELS[variant]}"] = [record["published"][variant] for record in there]
+        series[f"here at the most, {LABELS[variant]}"] = [record["ours"][variant] for record in there]
+    positions = list(range(len(places)))
+    grouped_bars(axis, positions, series, (PALE, SKY, GREY, BLUE))
+    axis.set_xticks(positions, places)
+    axis.set_ylim(bottom=0.95)
+    axis.set_ylabel("speedup of the whole")
+    legend_above(axis, 4)
+    return drawing

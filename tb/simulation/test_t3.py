@@ -1,0 +1,198 @@
+"""T3's own open questions in the report: their points, what is computed from them, and how they are shown."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("distributed", reason="needs the packages of the extra [report]")
+pytest.importorskip("matplotlib", reason="needs the packages of the extra [report]")
+
+from sim.collectives.check import check, check_alike
+from sim.collectives.known import program
+from sim.experiments.job import program_of
+from sim.experiments.program_model import node_of, tilings_of
+from sim.experiments.results import Result
+from sim.experiments.spec import PROGRAM, Spec
+from sim.experiments.sweep import Outcome
+from sim.report import metrics, t3
+from sim.report.evaluation import Evaluation
+from sim.report.page import Run, write_report
+from sim.report.plan import needed_points
+from sim.report.t3 import all_reduce, end_to_end, tolerance
+from tb.drivers import point_double
+
+Outcomes = dict[Spec, Outcome]
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Outcomes:
+    return {point: Outcome(point, point_double.analytic(point)) for point in needed_points(["t3"])}
+
+
+def with_figures(outcomes: Outcomes, spec: Spec, **figures: Any) -> Outcomes:
+    """The same, `spec` with other figures."""
+    result: Result | None = outcomes[spec].result
+    assert result is not None
+    return outcomes | {spec: Outcome(spec, result | figures)}
+
+
+def record(outcomes: Outcomes, name: str) -> dict[str, Any]:
+    return next(item for item in t3.records(outcomes) if item["point"] == name)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+def test_an_all_reduce_in_pieces_is_alike_on_all_ranks(pieces: int) -> None:
+    made = program("ring-all-reduce", 8, pieces=pieces)
+    check(made)
+    check_alike(made)
+    # Within its piece a chunk is followed by that of the next rank, the last one by the first.
+    output = made.array("output")
+    assert [output.further(chunk, 1) for chunk in range(8)] == [1, 2, 3, 4, 5, 6, 7, 0]
+    assert output.further(8 * pieces - 1, 1) == 8 * (pieces - 1)
+
+
+@pytest.mark.parametrize("name", ["ring-reduce-scatter-both", "ring-all-gather-both"])
+def test_halves_of_a_chunk_turn_together(name: str) -> None:
+    made = program(name, 4)
+    check_alike(made)
+    (array,) = made.arrays
+    assert [array.further(chunk, 1) for chunk in range(8)] == [2, 3, 4, 5, 6, 7, 0, 1]
+    assert [array.further(array.further(chunk, 3), -3) for chunk in range(8)] == list(range(8))
+
+
+def test_one_build_serves_all_programs() -> None:
+    found = {
+        node_of(point, program_of(point), tilings_of(point, program_of(point)))
+        for point in t3.points()
+        if point.compute == PROGRAM
+    }
+    assert len(found) == 1
+
+
+def test_names_are_of_the_section_and_none_stands_twice() -> None:
+    names = [point.name for point in t3.points()]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("t3/") for name in names)
+
+
+def test_a_fused_all_reduce_is_over_all_three_in_turn(outcomes: Outcomes) -> None:
+    workload = "t-nlg/fc-2/tp8"
+    found = with_figures(outcomes, all_reduce.sequential(workload), rs_cycles=800_000, ag_cycles=700_000)
+    found = with_figures(found, all_reduce.reduced(workload, "one"), cycles=1_700_000)
+    found = with_figures(found, all_reduce.alone(workload), cycles=1_500_000)
+    found = with_figures(found, all_reduce.fused(workload, 4), cycles=2_000_000)
+    ours = record(found, "t3/all-reduce/t-nlg/fc-2/tp8/q4")["ours"]
+    # 14 chunks of 8192 x 4256 FP16 numbers over 8 at 75 GB/s are 1,627,040 cycles.
+    assert ours == pytest.approx({"speedup": 1.5, "over_t3": 1.2, "over_bound": 2_000_000 / 1_627_040}, rel=1e-5)
+
+
+def test_other_ways_are_over_gemm_and_reduce_scatter_in_turn(outcomes: Outcomes) -> None:
+    workload = "t-nlg/op/tp8"
+    found = with_figures(outcomes, all_reduce.sequential(workload), rs_cycles=700_000)
+    found = with_figures(found, all_reduce.alone(workload), cycles=500_000)
+    found = with_figures(found, all_reduce.reduced(workload, "both"), cycles=600_000)
+    ours = record(found, "t3/reduce-scatter/t-nlg/op/tp8/both")["ours"]
+    assert ours == pytest.approx({"speedup": 2.0, "over_bound": 1.2})
+
+
+def test_eight_real_nodes_are_compared_with_one(outcomes: Outcomes) -> None:
+    found = with_figures(outcomes, all_reduce.small("mirrored"), cycles=1000)
+    found = with_figures(found, all_reduce.small("ring"), cycles=1010)
+    assert record(found, all_reduce.small("ring").name)["ours"] == {"over_mirrored": 1.01}
+
+
+def test_tolerance_is_over_a_sequential_that_reads_alike(outcomes: Outcomes) -> None:
+    reading = tolerance.READINGS[0]
+    found = outcomes
+    for workload in tolerance.LAYERS:
+        found = with_figures(
+            found,
+            tolerance.run(workload, "sequential", reading),
+            cycles=3000,
+            gemm_cycles=1100,
+            rs_cycles=1000,
+            ag_cycles=900,
+            analytic_gemm_cycles=1000,
+        )
+        for variant, cycles in {"t3": 2500, "t3-mca": 2400, "t3-paced": 2000}.items():
+            found = with_figures(found, tolerance.run(workload, variant, reading), cycles=cycles, gemm_cycles=1210)
+    item = record(found, f"t3/tolerance/{reading.name}/t-nlg/op/tp8")
+    assert item["ours"] == pytest.approx(
+        {
+            "t3": 1.2,
+            "t3-mca": 1.25,
+            "t3-paced": 1.5,
+            "ideal": 1.5,
+            "gemm_longer": 0.1,
+            "gemm_slower_t3": 0.1,
+            "gemm_slower_t3-mca": 0.1,
+            "gemm_slower_t3-paced": 0.1,
+        }
+    )
+    assert item["published"] == {"t3": 1.20, "t3-mca": 1.30, "ideal": 1.35}
+
+
+def test_readings_have_names_of_what_they_change() -> None:
+    assert tolerance.Reading().name == "as-elsewhere"
+    assert tolerance.Reading(prefetch=0, reads_under_way=8).name == "prefetch-0-reads-under-way-8"
+    assert len({reading.name for reading in tolerance.READINGS}) == len(tolerance.READINGS)
+    spec = tolerance.run("t-nlg/op/tp8", "t3", tolerance.Reading(workgroups_per_unit=2))
+    assert (spec.prefetch, spec.reads_under_way, spec.workgroups_per_unit) == (1, 0, 2)
+
+
+def test_a_model_gains_what_the_share_of_communication_leaves(outcomes: Outcomes) -> None:
+    """By hand: half of a sub-layer is communication and that is 43 % of all, so sub-layers are 86 %; at 1.25 of their
+    speed the whole takes 1 - 0.86 + 0.86 / 1.25."""
+    found = outcomes
+    for layer in ("op", "fc-2"):
+        found = with_figures(
+            found, end_to_end.run("t-nlg", layer, 8, "sequential"), cycles=2000, rs_cycles=500, ag_cycles=500
+        )
+        found = with_figures(found, end_to_end.run("t-nlg", layer, 8, "t3-mca"), cycles=1600)
+    ours = record(found, "t3/end-to-end/prompt/t-nlg/tp8")["ours"]
+    assert ours["sub_layers"] == pytest.approx(0.86)
+    assert ours["t3-mca"] == pytest.approx(1 / (0.14 + 0.86 / 1.25))
+    assert record(found, "t3/end-to-end/training/geomean")["published"] == {"t3": 1.07, "t3-mca": 1.10}
+    every = [
+        record(found, f"t3/end-to-end/prompt/{model}/tp{degree}")["ours"]["t3"]
+        for model in end_to_end.MODELS
+        for degree in end_to_end.DEGREES
+    ]
+    assert record(found, "t3/end-to-end/prompt/maximum")["ours"]["t3"] == max(every)
+    assert record(found, "t3/end-to-end/prompt/geomean")["ours"]["t3"] == pytest.approx(metrics.geomean(every))
+
+
+def test_points_without_what_they_are_compared_with_have_no_record(outcomes: Outcomes) -> None:
+    gone = {
+        *(all_reduce.alone(workload) for workload in all_reduce.LAYERS),
+        all_reduce.small("ring"),
+        *(tolerance.run(workload, "t3", reading) for reading in tolerance.READINGS for workload in tolerance.LAYERS),
+        *(end_to_end.run(model, "op", degree, "sequential") for model in end_to_end.MODELS for degree in (8, 16)),
+    }
+    assert t3.records({spec: outcome for spec, outcome in outcomes.items() if spec not in gone}) == []
+
+
+def test_the_report_has_a_section_and_a_table(outcomes: Outcomes, tmp_path: Path) -> None:
+    write_report(tmp_path, Evaluation(outcomes), Run("0123", len(outcomes), 0.0))
+    for name in ("t3", "t3-tolerance", "t3-end-to-end"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    found = summary["systems"]["t3"]
+    assert all({"point", "ours", "published", "real"} <= set(item) for item in found)
+    text = (tmp_path / "results.md").read_text()
+    assert "| all-reduce/t-nlg/fc-2/tp8/q4 |" in text
+    assert "speedup" in t3.line(found[0])
+
+
+def test_reading_is_refused_where_no_gemm_of_full_size_reads() -> None:
+    from sim.errors import UsageError
+
+    with pytest.raises(UsageError, match="prefetch is of full-size kernels only"):
+        replace(all_reduce.fused(all_reduce.LAYERS[0], 1), prefetch=0)
+    with pytest.raises(UsageError, match="prefetch must be a whole number from 0 to 2, got 3"):
+        replace(all_reduce.sequential(all_reduce.LAYERS[0]), prefetch=3)
+    with pytest.raises(UsageError, match="workgroups-per-unit must be at most 2 with 200 compute units, got 3"):
+        replace(all_reduce.sequential(all_reduce.LAYERS[0]), compute_units=200, workgroups_per_unit=3)
