@@ -38,13 +38,14 @@ def chosen(kind: str, names: Sequence[str], allowed: Sequence[str], default: Seq
     return list(dict.fromkeys(names)) or list(default)
 
 
-def check_threads(threads: int, gpus: int, waves: bool = False) -> None:
+def check_threads(threads: int, gpus: int, waves: bool = False, lanes: int = 1) -> None:
     """Raise :class:`UsageError` unless that many threads (0: as many as there are cores) have something to do where
-    `gpus` are simulated; `waves` are written by one."""
+    `gpus` are simulated, or one of so many `lanes`; `waves` are written by one."""
     if waves and threads > 1:
         raise UsageError("--threads has no effect here: waves are written cycle by cycle, by one thread")
-    if not 0 <= threads <= gpus:
-        raise UsageError(f"threads must be from 0 to {gpus}, one for each GPU that is simulated, got {threads}")
+    most, part = (lanes, "lane of the one GPU") if gpus == 1 < lanes else (gpus, "GPU")
+    if not 0 <= threads <= most:
+        raise UsageError(f"threads must be from 0 to {most}, one for each {part} that is simulated, got {threads}")
 
 
 def check_processes(processes: int, most: int = 64) -> None:

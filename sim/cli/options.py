@@ -78,7 +78,7 @@ Variant = Annotated[str, _named("What runs and who reduces", list(VARIANTS))]
 Mode = Annotated[str, _named("One node, its neighbour's traffic mirrored, or all nodes and their data", MODES)]
 LinkBandwidth = Annotated[float, typer.Option(help="Of a link, per direction, of the whole GPU.", metavar="GB/S")]
 ComputeUnits = Annotated[int, typer.Option(help="CUs: workgroups at a time.", metavar="COUNT")]
-Channels = Annotated[int, typer.Option(help="Channels simulated, of 32: 1, 2 or 4.", metavar="COUNT")]
+Channels = Annotated[int, typer.Option(help="Channels simulated, of 32: 1, 2, 4, 8, 16 or 32.", metavar="COUNT")]
 TrackerWays = Annotated[int, typer.Option(help="Ways of the Tracker's 256 sets: 1, 2, 4, 8 or 16.", metavar="COUNT")]
 TileOrder = Annotated[str, _named("Tiles as a library orders them, or row by row", TILE_ORDERS)]
 Prefetch = Annotated[

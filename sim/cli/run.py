@@ -14,9 +14,9 @@ from sim.cli.recorded import NOT_RECORDED, Recorded, check_distinct
 from sim.cli.rows import figure_lines, format_row, header
 from sim.cli.sweep import STORE
 from sim.cli.terminal import keep_results, leave, refuse, said_on_command_line, show_errors, stages
-from sim.errors import check_threads
+from sim.errors import UsageError, check_threads
 from sim.experiments import catalogue
-from sim.experiments.spec import ARRAY, PROGRAM, SHARING, TOPOLOGIES, Spec, label
+from sim.experiments.spec import ARRAY, ONE_MODEL_CHANNELS, PROGRAM, SHARING, TOPOLOGIES, Spec, label
 from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
 from sim.files import check_writable, keep
 from sim.simulator.prerequisites import require_simulator, require_waves
@@ -64,7 +64,12 @@ def execute(
     are further files that the command will write, `recorded` those of its timeline. With
     `baseline`, what it is compared with is run too if that was not done before. GPUs are advanced on so many `threads`
     (0: on all cores)."""
-    check_threads(threads, 1 if spec.mirrored else spec.gpus, waves is not None)
+    check_threads(threads, 1 if spec.mirrored else spec.gpus, waves is not None, spec.hardware.lanes)
+    if waves is not None and spec.hardware.channels > ONE_MODEL_CHANNELS:
+        raise UsageError(
+            f"waves are of at most {ONE_MODEL_CHANNELS} channels, this GPU has {spec.hardware.channels}: say, for "
+            "example, --set channels=4 --set lanes=2"
+        )
     require_simulator()
     check_distinct(results, waves, *others, *recorded.files)
     for path in (results, *others, *recorded.files):

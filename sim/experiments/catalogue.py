@@ -161,8 +161,8 @@ def own(shape: tuple[int, int, int], tp: int, variant: str | Variant = "t3-mca",
         compute=TRACE if trace else KERNELS,
         **{"mode": "mirrored", **fields},
     )
-    # A shape that cannot be cut is refused now.
-    assert SubLayer(*spec.shape, spec.gpus, spec.gpu.channels).tiling
+    # A shape that cannot be cut is refused now, and so is what no node can be.
+    assert SubLayer(*spec.shape, spec.gpus, spec.gpu.channels).tiling and spec.hardware
     return spec
 
 

@@ -21,6 +21,8 @@ way round, and gates that open one launch event early."""
 NOT_SET = ("timing", "name", "gpus")
 """Fields of a configuration that are no setting: they follow from the run."""
 
+LANE_CHANNELS = 4
+"""Of a lane of a node for kernels of full size, if it has so many."""
 PACKETS = {"dma_packets": 96, "store_packets": 72, "link_receive_packets": 64}
 """Packet buffers (256 B) of one channel's share of a node, for links of 75 GB/s. The stores of a stage of 80 workgroups
 take the whole DRAM for 2.6 us, during which a link sends 24 packets per channel: so much the DMA engine has to have
@@ -77,15 +79,18 @@ def configuration(name: str, settings: dict[str, Any] | None = None, **changes: 
 def full_size(
     preset_name: str, settings: dict[str, Any], channels: int, link_bandwidth: float, tracker_ways: int
 ) -> Configuration:
-    """A node for kernels of full size: more room for fetches of evicted counters, their backing store spread over all
-    channels of the GPU, and :data:`PACKETS` in proportion to channels and links."""
+    """A node for kernels of full size, in lanes of :data:`LANE_CHANNELS`: more room for fetches of evicted counters,
+    their backing store spread over all channels of the GPU, and :data:`PACKETS` in proportion to links and the channels
+    of a lane."""
     links = 1 if link_bandwidth <= 75 else 2
-    shares = {"dma_packets": links, "store_packets": min(4, channels * links)}
+    lanes = max(1, channels // LANE_CHANNELS)
+    shares = {"dma_packets": links, "store_packets": min(4, channels // lanes * links)}
     shares["link_receive_packets"] = shares["store_packets"]
     return configuration(
         preset_name,
         settings,
         channels=channels,
+        lanes=lanes,
         link_bandwidth=link_bandwidth,
         tracker_ways=tracker_ways,
         tracker_mshrs=16,

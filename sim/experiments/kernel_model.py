@@ -15,7 +15,7 @@ from hw.messages import Access, TrafficClass
 from hw.messages import Mapping as RangeMapping
 from sim.collectives.compiler import needs
 from sim.collectives.ring_all_gather import ring_all_gather
-from sim.experiments.hardware import full_size, with_room
+from sim.experiments.hardware import with_room
 from sim.experiments.job import EPOCH, Build, Job, arrays_at, compiled_ring, program_of, results_of
 from sim.experiments.spec import Spec
 from sim.experiments.variants import ALL_GATHER, GEMM, NEAR_MEMORY, POLICIES, REDUCE_SCATTER, THRESHOLDS
@@ -55,7 +55,6 @@ LONG = 500_000
 DIRECT_TILE_ROWS = 1 << 15
 STORAGE_SECTORS = 1 << 19
 """Sectors of a channel's model, enough for all of Table 2, so that one build serves them."""
-INPUT_SECTORS = 1 << 23
 PLAIN_RANGES = 4
 """Ranges beside the collective's: operands, backing store, gathered output, and the window to the neighbour's."""
 MANY_UNITS, FAST_LINK = 120, 120.0
@@ -88,7 +87,7 @@ class KernelWork:
 
 def sublayer_of(spec: Spec) -> SubLayer:
     """Geometry of the GEMM on its channel slice."""
-    return SubLayer(*spec.shape, spec.gpus, spec.gpu.channels)
+    return SubLayer(*spec.shape, spec.gpus, spec.gpu.channels, spec.hardware.tracker_banks)
 
 
 def wire_cycles(spec: Spec, layer: SubLayer) -> float:
@@ -143,8 +142,7 @@ def _gemm(spec: Spec, layer: SubLayer, rank: int, slots: int) -> KernelPlan:
 def node_of(spec: Spec, layer: SubLayer) -> Configuration:
     """The hardware, with the ranges and trigger-table entries that the sub-layer needs; for plain memory a few ranges
     do."""
-    machine = spec.gpu
-    config = full_size(spec.preset, dict(spec.settings), machine.channels, machine.link_bandwidth, machine.tracker_ways)
+    config = spec.hardware
     if not spec.variant.overlapped:
         return replace(config, gpus=8, ranges=16)
     program = program_of(spec)
@@ -221,7 +219,7 @@ def _plain_memory(spec: Spec, config: Configuration, layer: SubLayer, rank: int)
         register_write(config, "epoch", epoch=EPOCH),
         register_write(config, "expected_blocks", expected_blocks=0),
         *_plain(config, 0, ARRAY_BASE, memory.array),
-        *_plain(config, 1, memory.inputs, INPUT_SECTORS),
+        *_plain(config, 1, memory.inputs, memory.operands),
         *_plain(config, 2, memory.staging, memory.array),
         *_window(
             config, 3, memory.staging_window, memory.array, memory.staging, TrafficClass.RS, Access.STORE, peer, port
@@ -238,7 +236,7 @@ def _setup(spec: Spec, config: Configuration, layer: SubLayer, ranks: int) -> li
     """Register writes that program each rank."""
     memory = layer.memory
     if spec.variant.overlapped:
-        inputs = (memory.inputs, INPUT_SECTORS)
+        inputs = (memory.inputs, memory.operands)
         nodes = compiled_ring(spec, config, layer.tiling, ranks, inputs, memory.backing_base)
         programs = [list(node.writes) for node in nodes]
         free = len(nodes[0].ranges) + 2
@@ -288,7 +286,7 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
             "doorbells": False,
             "phases": phases,
             "mirrored_arrays": (
-                (ARRAY_BASE, layer.tiling.sectors, layer.gpus, 0, layer.workgroups),
+                (ARRAY_BASE, layer.tiling.sectors, layer.gpus, 0, layer.workgroup_stride),
                 (memory.gathered, layer.tiling.sectors, layer.gpus, 0, 0),
             ),
         },

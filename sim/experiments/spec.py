@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from hw.config import PRESETS
+from hw.config import PRESETS, Configuration
 from sim.collectives.known import PROGRAMS
 from sim.collectives.program import Sharing
 from sim.errors import UsageError
-from sim.experiments.hardware import EARLY_GATE, WRONG_ORDER, Settings, configuration
+from sim.experiments.hardware import EARLY_GATE, WRONG_ORDER, Settings, configuration, full_size
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS, Variant, generated
 from sim.host.limits import DriverError
 from sim.host.tiling import Tiling
@@ -52,10 +52,11 @@ some of the GEMM's, from which it keeps away; some of the GEMM's, which came fir
 SCHEDULES = ("staggered", "sweep")
 """How workgroups run: `staggered` in stages of 80 (one a CU), or `sweep`, a whole chunk in one stage, so that all its
 WF tiles are live at once. Either way the chunks follow in the ring's staggered order."""
-CHANNELS = (1, 2, 4)
-"""Of full-size kernels."""
-MOST_CHANNELS = 8
-"""Of any GPU that is simulated: Verilator takes 8 GB and minutes for one of 32, before any of its C++ is compiled."""
+ONE_MODEL_CHANNELS = 8
+"""Of a GPU whose waves are written, or that has a seeded bug: it is one model, and for one of 32 channels Verilator
+takes 8 GB and minutes, before any of its C++ is compiled."""
+PRESET_OF = {1: "paper", 2: "quad", 4: "quad", 8: "gpu", 16: "gpu", 32: "gpu"}
+"""By channels of full-size kernels, the preset of which they are so many."""
 TILE_ORDERS = ("tuned", "rows")
 """Of a GEMM's tiles within a chunk: as a library tunes it (:mod:`sim.workloads.tile_order`), or row by row whatever it
 reads."""
@@ -312,11 +313,10 @@ class Spec:
         object.__setattr__(self, "bit_errors", float(self.bit_errors))
         _range("late-rank", self.late_rank, 0, self.gpus - 1)
         _range("late-cycles", self.late_cycles, 0, (1 << 31) - 1)
-        channels = configuration(self.preset, dict(self.settings), gpus=self.gpus).channels
-        if channels > MOST_CHANNELS:
+        if self.hardware.channels > ONE_MODEL_CHANNELS and self.bug in SEEDED_BUGS:
             raise UsageError(
-                f"channels must be at most {MOST_CHANNELS} in what is simulated, preset {self.preset} has {channels}: "
-                "say, for example, --set channels=4 --set lanes=2"
+                f"bug {self.bug} is of at most {ONE_MODEL_CHANNELS} channels, preset {self.preset} has "
+                f"{self.hardware.channels}: say, for example, --set channels=4 --set lanes=2"
             )
 
     def _check_kernels(self) -> None:
@@ -328,8 +328,8 @@ class Spec:
         for name, value in MACHINE.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        _choice("channels", self.channels, CHANNELS)
-        preset = "paper" if self.channels == 1 else "quad"
+        _choice("channels", self.channels, tuple(PRESET_OF))
+        preset = PRESET_OF[self.channels]
         if self.preset not in ("", preset):
             raise UsageError(f"preset follows from channels ({self.channels}: {preset}), got {self.preset!r}")
         object.__setattr__(self, "preset", preset)
@@ -365,6 +365,15 @@ class Spec:
         """What full-size kernels alone have."""
         assert self.compute in (KERNELS, TRACE)
         return Gpu(*(getattr(self, name) for name in Gpu._fields))
+
+    @property
+    def hardware(self) -> Configuration:
+        """What a node is, but for what its program takes of it. Raises :class:`sim.errors.UsageError` for settings that
+        are no node's."""
+        settings = dict(self.settings)
+        if self.compute in (ARRAY, PROGRAM):
+            return configuration(self.preset, settings, gpus=self.gpus)
+        return full_size(self.preset, settings, self.gpu.channels, self.gpu.link_bandwidth, self.gpu.tracker_ways)
 
     @property
     def mirrored(self) -> bool:

@@ -182,7 +182,7 @@ class Gpu(wiring.Component):
             m.d.comb += [
                 gemm.node_done.eq(node.done),
                 *(port.eq(room) for port, room in zip(gemm.remote_room, node.remote_room, strict=True)),
-                gemm.arrival.eq(Cat(report.arrival for report in reports).any()),
+                gemm.arrivals.eq(sum(report.arrivals for report in reports)),
                 gemm.link_busy.eq(self.status.link_busy[0]),
                 self.status.spans.eq(gemm.spans),
                 self.status.waiting.eq(gemm.waiting),

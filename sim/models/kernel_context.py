@@ -17,7 +17,7 @@ Surroundings = data.StructLayout(
     {
         "now": unsigned(32),
         "started": unsigned(32),
-        "arrived": unsigned(24),
+        "arrived": unsigned(26),
         "link_busy": unsigned(32),
         "node_done": unsigned(1),
     }

@@ -20,14 +20,14 @@ from sim.models.timing_checker import TimingChecker
 
 def lane_report(links: int) -> data.StructLayout:
     """What is seen around a lane of a node with that many link ports: `violation` of a rule of the DRAM's timing,
-    `rule`; `stray`: a write outside the modelled DRAM; `arrival`: a sector came over a link; `link_busy`: busy cycles
+    `rule`; `stray`: a write outside the modelled DRAM; `arrivals`: sectors came over links; `link_busy`: busy cycles
     of each outgoing link."""
     return data.StructLayout(
         {
             "violation": unsigned(1),
             "rule": unsigned(8),
             "stray": unsigned(1),
-            "arrival": unsigned(1),
+            "arrivals": range(links + 1),
             "link_busy": data.ArrayLayout(unsigned(32), links),
         }
     )
@@ -103,7 +103,7 @@ class LaneSurroundings(wiring.PureInterface):
                 self.report.link_busy[index].eq(link.busy_cycles),
             ]
         arrivals = [flit.valid & (flit.flit.kind == FlitKind.DATA) for flit in self.link_in]
-        m.d.comb += self.report.arrival.eq(Cat(arrivals).any())
+        m.d.comb += self.report.arrivals.eq(sum(arrivals))
         self._recorder(m)
 
     def _channel(self, m: Module, channel: int) -> None:

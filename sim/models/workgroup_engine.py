@@ -66,7 +66,8 @@ could not."""
 
 class WorkgroupEngine(wiring.Component):
     """Ports: `rank`; `remote_room` of the node; `start`: run the plan, once after a reset; `node_done`: the node's
-    collective is done; `arrival`: a sector came over the link; `link_busy`: busy cycles of the link so far; `launches`
+    collective is done; `arrivals`: sectors came over the link, one a port and
+    lane; `link_busy`: busy cycles of the link so far; `launches`
     of the node; `active`: a kernel that says so runs; `busy`; `error`: a read was refused; `spans`; `waiting`: for
     which gate; `gathered`, by channel: see :class:`sim.models.burst_lanes.RequestLane`, as for `source_sectors`;
     `requests`/`responses` per channel.
@@ -91,7 +92,7 @@ class WorkgroupEngine(wiring.Component):
                 "remote_room": In(config.links).array(config.channels),
                 "start": In(1),
                 "node_done": In(1),
-                "arrival": In(1),
+                "arrivals": In(range(config.link_lanes + 1)),
                 "link_busy": In(32),
                 "launches": In(stream.Signature(messages.launch_event)),
                 "active": Out(1),
@@ -108,8 +109,8 @@ class WorkgroupEngine(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         now = Signal(32)
-        arrived = Signal(24)
-        m.d.sync += [now.eq(now + 1), arrived.eq(arrived + self.arrival)]
+        arrived = Signal(26)
+        m.d.sync += [now.eq(now + 1), arrived.eq(arrived + self.arrivals)]
 
         line = Signal(range(PLAN_LINES))
         plan = Signal(PLAN_BITS)

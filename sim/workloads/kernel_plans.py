@@ -135,7 +135,7 @@ def gemm_kernel(
             "not_before": times.not_before,
             "lead_cycles": times.lead_cycles,
             "step_cycles": times.step_cycles,
-            "wg": chunk * layer.workgroups + order.tile,
+            "wg": chunk * layer.workgroup_stride + order.tile,
             "a_sectors": a_whole,
             "a_last": a_last,
             "b_sectors": b_sectors,

@@ -2,7 +2,7 @@
 
 A slice of S of the 32 channels sees S/32 of every tile's sectors, and everything else as the whole GPU has it: the
 same workgroups and wavefronts, so the same Tracker entries, triggers and DMA blocks. A WF tile of 16 rows of 8 sectors
-becomes one of S rows of 4 sectors.
+becomes one of S rows of 4 sectors; of the whole GPU it is what it is.
 """
 
 import math
@@ -20,7 +20,7 @@ STEP_DEPTH = 64
 """K of one step of a workgroup."""
 ELEMENT_BYTES = 2
 SLICED_COLUMNS = 64
-"""Columns of a tile in a slice: 4 sectors. Rows are scaled by what is left of S/32."""
+"""Columns of a tile in a slice that is not the whole GPU: 4 sectors. Rows are scaled by what is left of S/32."""
 INPUTS, WINDOWS = 1 << 24, 3 << 23
 """Distance in sectors a channel, from the output on, of the operands and of the windows through which stores reach the
 neighbour; a channel holds twice as much as what lies before the operands."""
@@ -33,6 +33,8 @@ class SubLayer:
     A chunk is m / gpus rows; when that is not a whole number of rows of tiles, it is a rectangle of tiles, as nearly
     square as they can be cut, and the output is stored chunk after chunk. Raises :class:`sim.errors.UsageError` when
     that does not come out even.
+
+    A node of `tracker_banks` numbers the tiles of a chunk from a multiple of them on.
     """
 
     m: int
@@ -40,6 +42,7 @@ class SubLayer:
     k: int
     gpus: int
     channels: int = 1
+    tracker_banks: int = 1
 
     def __post_init__(self) -> None:
         if self.m % TILE:
@@ -66,18 +69,25 @@ class SubLayer:
     def tiling(self) -> Tiling:
         """One chunk in the slice. With more than one channel the pitch is an odd number of interleave units, so that
         the rows of a tile spread over the channels, as address hashing has it on a GPU."""
-        rows = self.m // self.gpus * self.split * self.channels // 16
-        columns = self.n // self.split * SLICED_COLUMNS // TILE
+        wide = TILE if self.channels == TOTAL_CHANNELS else SLICED_COLUMNS
+        high = TILE * TILE * self.channels // (wide * TOTAL_CHANNELS)
+        rows = self.m // self.gpus * self.split * high // TILE
+        columns = self.n // self.split * wide // TILE
         sectors = math.ceil(columns * ELEMENT_BYTES / SECTOR_BYTES)
         if self.channels > 1:
             units = math.ceil(sectors / INTERLEAVE_SECTORS)
             sectors = (units | 1) * INTERLEAVE_SECTORS
-        return Tiling(rows, columns, 8 * self.channels, SLICED_COLUMNS, WFS, ELEMENT_BYTES, sectors)
+        return Tiling(rows, columns, high, wide, WFS, ELEMENT_BYTES, sectors)
 
     @property
     def workgroups(self) -> int:
         """Workgroups of a chunk."""
         return self.tiling.workgroups
+
+    @property
+    def workgroup_stride(self) -> int:
+        """Distance of the numbers of the first tiles of two chunks."""
+        return -(-self.workgroups // self.tracker_banks) * self.tracker_banks
 
     @property
     def chunk_sectors(self) -> int:
@@ -101,7 +111,7 @@ class SubLayer:
         """Where everything lies."""
         align = INTERLEAVE_SECTORS * TOTAL_CHANNELS
         array = -(-self.gpus * self.tiling.sectors // align) * align
-        backing = -(-self.gpus * self.workgroups * WFS // 2 // align) * align
+        backing = -(-self.gpus * self.workgroup_stride * WFS // 2 // align) * align
         return Memory(array=array, backing=backing, channels=self.channels)
 
 
@@ -135,6 +145,11 @@ class Memory:
     @property
     def inputs(self) -> int:
         return ARRAY_BASE + self.channels * INPUTS
+
+    @property
+    def operands(self) -> int:
+        """Sectors of them."""
+        return self.channels * (WINDOWS - INPUTS)
 
     @property
     def gather_window(self) -> int:

@@ -88,7 +88,7 @@ def test_grid_runs_recorded_gemms_that_come_along_and_the_users_own(tmp_path: Pa
         (["variant=t3"], "the grid needs values for workload"),
         (["workload=mine", "shape=8x8", "trace=x.npz"], "field shape takes MxNxKxTP, four whole numbers; got '8x8'"),
         (["workload=mine", "shape=8x8x8x2", "trace=x.npz:k"], "trace x.npz does not exist or is not a file"),
-        ([ONE, "channels=3"], "channels must be one of 1, 2, 4; got 3"),
+        ([ONE, "channels=3"], "channels must be one of 1, 2, 4, 8, 16, 32; got 3"),
         (["workload=gpt-5/*", "variant=t3"], "workload 'gpt-5/*' matches none of those `t3rtl list` shows, nor"),
         ([ONE, "variant=t4"], "variant must be one of gemm, sequential, t3"),
         ([ONE, "variant=t3", "mode=star"], "mode must be one of mirrored, ring"),
