@@ -427,6 +427,11 @@ class Messages:
         )
 
     @cached_property
+    def spill_tag(self) -> Shape:
+        """Which buffer of which bank of the Tracker waits for a counter."""
+        return unsigned(max(1, (self.config.spill_tags - 1).bit_length()))
+
+    @cached_property
     def spill_request(self) -> data.StructLayout:
         """Move one counter to (`write`) or from the backing store; `index` is {wg, wf}.
 
@@ -434,7 +439,7 @@ class Messages:
         return data.StructLayout(
             {
                 "write": unsigned(1),
-                "tag": unsigned(6),
+                "tag": self.spill_tag,
                 "index": unsigned(self.config.wg_bits + self.config.wf_bits),
                 "record": self.spill_record,
             }
@@ -458,7 +463,7 @@ class Messages:
     @cached_property
     def spill_response(self) -> data.StructLayout:
         """Answer to a fetch; no ready, the MSHR waits for it."""
-        return data.StructLayout({"valid": unsigned(1), "tag": unsigned(6), "record": self.spill_record})
+        return data.StructLayout({"valid": unsigned(1), "tag": self.spill_tag, "record": self.spill_record})
 
     @cached_property
     def row_command(self) -> data.StructLayout:

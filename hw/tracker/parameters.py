@@ -51,6 +51,11 @@ class TrackerParameters(ChannelParameters, BackingStoreParameters):
             )
 
     @property
+    def spill_tags(self) -> int:
+        """Counters of all banks that may be on their way back at once."""
+        return self.tracker_mshrs * self.tracker_banks
+
+    @property
     def block_bits(self) -> int:
         """Width of a trigger-table index."""
         return (self.trigger_blocks - 1).bit_length()

@@ -12,7 +12,6 @@ from ..primitives.queue import Queue
 from ..primitives.stream_arbiter import StreamArbiter
 from .parameters import SpillParameters
 
-TAGS = 64
 INTERLEAVE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
 RECORD_BYTES = 16
 
@@ -55,7 +54,7 @@ class SpillPort(wiring.Component):
         messages = Messages(config)
         held = Signal(messages.spill_request)
         held_valid = Signal()
-        halves = Signal(TAGS)
+        halves = Signal(config.spill_tags)
         request = self.requests.payload
         refused = Signal()
         """What is held is beyond the table."""
@@ -114,16 +113,17 @@ class SpillPort(wiring.Component):
             with m.If(port.valid & port.ready):
                 m.d.sync += held_valid.eq(0)
 
-        answer = data.StructLayout({"tag": unsigned(6), "record": messages.spill_record})
+        answer = data.StructLayout({"tag": messages.spill_tag, "record": messages.spill_record})
         answers = []
         for number in range(config.channels):
             item = self.returns[number]
             found = Signal(answer, name=f"answer_{number}")
             valid = Signal(name=f"valid_{number}")
             half = Signal(8 * RECORD_BYTES, name=f"half_{number}")
+            second = halves.bit_select(item.id[: len(held.tag)], 1)
             m.d.comb += [
                 valid.eq(item.valid & (item.source == Source.SPILL)),
-                half.eq(item.data[:SECTOR_WIDTH].word_select(halves.bit_select(item.id[:6], 1), 8 * RECORD_BYTES)),
+                half.eq(item.data[:SECTOR_WIDTH].word_select(second, 8 * RECORD_BYTES)),
                 found.tag.eq(item.id),
                 found.record.eq(half),
             ]
@@ -138,7 +138,7 @@ class SpillPort(wiring.Component):
             return m
         m.submodules.merge = merge = StreamArbiter(answer, len(answers))
         for number, (valid, found) in enumerate(answers):
-            queue = Queue(answer, config.tracker_mshrs * config.tracker_banks)
+            queue = Queue(answer, config.spill_tags)
             m.submodules[f"answers_{number}"] = queue
             m.d.comb += [queue.i.valid.eq(valid), queue.i.payload.eq(found)]
             connect(m, queue.o, merge.inputs[number])

@@ -26,7 +26,7 @@ class FarBackingStore(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         messages = Messages(self._config)
-        answer = data.StructLayout({"tag": unsigned(6), "record": messages.spill_record})
+        answer = data.StructLayout({"tag": messages.spill_tag, "record": messages.spill_record})
         m.submodules.delay = delay = DelayLine(answer, LATENCY, LATENCY + 2)
         request = self.port.request.request
         record = Signal(messages.spill_record)

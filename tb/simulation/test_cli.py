@@ -82,8 +82,14 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["run", "shape", "--shape", "0", "256", "64"], "shape M must be"),
         (["run", "shape", "--preset", "huge"], "preset must be one of paper, quad, gpu, wide, tiny; got 'huge'"),
         (["run", "shape", "--preset", "gpu", "--waves", "gpu.fst"], "waves are of at most 8 channels, this GPU has 32"),
-        (["run", "shape", "--preset", "gpu", "--bug", "count_at_enqueue"], "bug count_at_enqueue is of at most 8 channels"),
-        (["run", "t-nlg/fc-2/tp8", "--channels", "32", "--threads", "9"], "threads must be from 0 to 8, one for each lane"),
+        (
+            ["run", "shape", "--preset", "gpu", "--bug", "count_at_enqueue"],
+            "bug count_at_enqueue is of at most 8 channels",
+        ),
+        (
+            ["run", "t-nlg/fc-2/tp8", "--channels", "32", "--threads", "9"],
+            "threads must be from 0 to 8, one for each lane",
+        ),
         (["run", "t-nlg/fc-2/tp8", "--set", "channels=4"], "channels is no setting of a full-size run"),
         (["run", "shape", "--policy", "fifo"], "policy must be one of round-robin, compute-first, mca"),
         (["run", "shape", "--threshold", "7"], "threshold must be one of 5, 10, 30, none, auto"),

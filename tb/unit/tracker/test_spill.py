@@ -13,14 +13,14 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from hw.config import Configuration, preset
 from hw.geometry import CHANNEL_SECTOR_BITS
 from hw.messages import Access, Fault, Messages, Source, TrafficClass
-from hw.tracker.spill import TAGS, SpillPort
+from hw.tracker.spill import SpillPort
 from sim.errors import SimulationError
 from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_spill
 from tb.runner import simulate
 
-CONFIGS = {1: preset("paper"), 4: preset("quad", tracker_banks=2)}
+CONFIGS = {1: preset("paper"), 4: preset("quad", tracker_banks=8, tracker_mshrs=16)}
 VA_BITS = 43
 INDICES = [0, 1, 2, 3, 14, 15, 16, 17, 250, 251, 4096, 4097, (1 << 19) - 2, (1 << 19) - 1]
 
@@ -118,8 +118,6 @@ async def last_write_is_fetched(dut):
             await RisingEdge(dut.clk)
 
     cocotb.start_soon(answers())
-    # One channel answers at once, so no tag waits for another; of several, no more than there are MSHRs.
-    most = TAGS if config.channels == 1 else config.tracker_mshrs * config.tracker_banks
     sent = 0
     for number in range(4500):
         if number in (1500, 3000):
@@ -134,11 +132,11 @@ async def last_write_is_fetched(dut):
         index = random.choice(INDICES)
         va = (base + (index >> 1)) % (1 << VA_BITS)
         channels[(va >> 3) % config.channels].expected.append(va)
-        if random.random() < 0.5 or len(outstanding) == most:
+        if random.random() < 0.5 or len(outstanding) == config.spill_tags:
             golden[index] = random.getrandbits(128)
             values = {"write": 1, "index": index, "record": layouts.spill_record.from_bits(golden[index])}
         else:
-            tag = random.choice([tag for tag in range(TAGS) if tag not in outstanding])
+            tag = random.choice([tag for tag in range(config.spill_tags) if tag not in outstanding])
             outstanding[tag] = golden.get(index, 0)
             values = {"write": 0, "index": index, "tag": tag}
             sent += 1
@@ -180,7 +178,7 @@ async def nothing_is_reached_beyond_the_table(dut):
 
     cocotb.start_soon(listen())
     reached = {True: 0, False: 0}
-    for _ in range(60):
+    for _ in range(1200 // config.spill_tags):
         length = random.choice([0, 1, 2, 8, random.randrange(1 << 18), 1 << 18])
         base = random.choice([random.getrandbits(VA_BITS), (1 << VA_BITS) - random.randrange(1, 1 << 19)])
         base = random.choice([base, base // channel * channel + channel - random.randrange(1, 20)])
@@ -193,7 +191,7 @@ async def nothing_is_reached_beyond_the_table(dut):
         fits = last < (1 << VA_BITS) - 1 and (
             not window >> 31 or base // channel == last // channel == window & ~(1 << 31)
         )
-        for number in range(20):
+        for number in range(config.spill_tags):
             index = min(random.choice([*INDICES, 2 * length + random.randrange(-4, 4)]) % (1 << 19), (1 << 19) - 1)
             inside = fits and index >> 1 < length
             reached[inside] += 1

@@ -285,11 +285,13 @@ QUAD = {"name": "quad", "ranges": 8, "tracker_sets": 16, "tracker_ways": 2, "tra
 PAPER = {"name": "paper"}
 UNTAGGED = {"name": "paper", "ranges": 8, "tracker_sets": 512, "tracker_tags": False, "trigger_blocks": 1024}
 OVERFLOWING = {"overflow": True}
+MOST_FETCHES = {"tracker_banks": 8, "tracker_mshrs": 16}
 CASES = {
     "small": {"config": SMALL, "stalls": 20, "tiles": 300, "spread": 150, "actions": ["dma", "both"]},
     "small_no_stalls": {"config": SMALL, "stalls": 0, "tiles": 300, "spread": 60, "actions": ["both", "launch"]},
     "tiny": {"config": TINY, "stalls": 30, "tiles": 80, "spread": 40, "actions": ["launch", "dma"]},
     "four_banks": {"config": QUAD, "stalls": 20, "tiles": 400, "spread": 200},
+    "most_fetches": {"config": QUAD | MOST_FETCHES, "stalls": 20, "tiles": 400, "spread": 200},
     "merging": {"config": QUAD | {"commit_merge_depth": 2}, "stalls": 20, "tiles": 400, "spread": 200},
 }
 
