@@ -1,7 +1,7 @@
 """The backing store of the Tracker's counters: a table in memory, two 16-byte records to a sector (DECISIONS 4)."""
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import Value, unsigned
+from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect
 

@@ -31,7 +31,7 @@ def report(
         list[str] | None,
         typer.Option(
             help="Only these points; repeatable: layers, link-150, 2x-cus, tp32, sweeps, ring, slices, recorded, "
-            "pallas, flux, conccl, uncut, t3.",
+            "pallas, flux, conccl, uncut, t3; or whole-gpu, which takes hours.",
             metavar="NAME",
         ),
     ] = None,

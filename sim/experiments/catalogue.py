@@ -162,7 +162,8 @@ def own(shape: tuple[int, int, int], tp: int, variant: str | Variant = "t3-mca",
         **{"mode": "mirrored", **fields},
     )
     # A shape that cannot be cut is refused now, and so is what no node can be.
-    assert SubLayer(*spec.shape, spec.gpus, spec.gpu.channels).tiling and spec.hardware
+    assert SubLayer(*spec.shape, spec.gpus, spec.gpu.channels).tiling
+    assert spec.hardware
     return spec
 
 

@@ -1,7 +1,6 @@
 """The Tracker's backing store as far as it lies in channels that a slice does not have."""
 
 from amaranth import ClockSignal, Const, Instance, Module, Signal
-from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hw.config import TOTAL_CHANNELS
 from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome
 from sim.experiments.variants import VARIANTS
@@ -109,10 +110,12 @@ class Evaluation:
         }
 
     def agreements(self) -> list[dict[str, Any]]:
-        """N nodes against one mirrored node, and slices of four channels against one, ratio by ratio."""
+        """N nodes against one mirrored node, and slices of four channels and the whole GPU against one channel, ratio
+        by ratio."""
         pairs: list[tuple[str, str, dict[str, Any], dict[str, Any]]]
         pairs = [("N nodes, mirrored node", name, {"mode": "ring"}, {"mode": "mirrored"}) for name in RING_LAYERS]
         pairs += [("S = 4, S = 1", name, {"channels": 4}, {"channels": 1}) for name in SLICE_LAYERS]
+        pairs += [("S = 32, S = 1", name, {"channels": TOTAL_CHANNELS}, {"channels": 1}) for name in MAIN_LAYERS]
         rows = []
         for kind, workload, one, other in pairs:
             first, second = (_ratios(self.layer(PAPER, workload, **fields)) for fields in (one, other))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from hw.config import TOTAL_CHANNELS
 from sim.errors import UsageError
 from sim.experiments.catalogue import layer, recorded
 from sim.experiments.grid import specs
@@ -55,6 +56,8 @@ COMPARED = ("sequential", "t3", "t3-mca", "t3-paced")
 RECORDED_LAYERS = tuple(recorded())
 """GEMMs recorded on a real GPU, in whose order and times workgroups run instead."""
 SECTIONS = ("layers", "link-150", "2x-cus", "tp32", "sweeps", "ring", "slices", "recorded", *SYSTEMS)
+WHOLE_GPU = "whole-gpu"
+"""A section that is run only when it is asked for: each of its points takes minutes."""
 
 
 def section_points(section: str) -> list[Spec]:
@@ -78,11 +81,13 @@ def section_points(section: str) -> list[Spec]:
             return specs({"workload": RING_LAYERS, "variant": COMPARED, **plain, "mode": ["mirrored", "ring"]})
         case "slices":
             return specs({"workload": SLICE_LAYERS, "variant": COMPARED, **plain, "channels": [1, 4]})
+        case "whole-gpu":
+            return specs({"workload": MAIN_LAYERS, "variant": COMPARED, **plain, "channels": [TOTAL_CHANNELS]})
         case "recorded":
             return specs({"workload": RECORDED_LAYERS, "variant": ["t3-mca"], **plain})
         case system if system in SYSTEMS:
             return SYSTEMS[system].points()
-    raise UsageError(f"section must be one of {', '.join(SECTIONS)}; got {section!r}")
+    raise UsageError(f"section must be one of {', '.join((*SECTIONS, WHOLE_GPU))}; got {section!r}")
 
 
 def needed_points(sections: Sequence[str] = SECTIONS, only: Sequence[str] = ()) -> list[Spec]:

@@ -169,6 +169,13 @@ def test_counter_that_misses_its_closed_form_is_counted() -> None:
     assert [[item["counter"] for item in row["off"]] for row in rows] == [["rs_read"], ["rs_read"]]
 
 
+def test_the_whole_gpu_is_compared_with_one_channel() -> None:
+    points = needed_points(["whole-gpu", "layers"], only=["t-nlg/fc-2/tp8"])
+    rows = evaluated(point_double.analytic, points).agreements()
+    assert {(row["compared"], row["workload"]) for row in rows} == {("S = 32, S = 1", "t-nlg/fc-2/tp8")}
+    assert not {point for point in needed_points() if point.channels == 32}
+
+
 def test_report_needs_every_configuration_of_every_sub_layer_on_both_links() -> None:
     points = set(needed_points())
     for machine in (PAPER, LINK_150):
@@ -177,7 +184,7 @@ def test_report_needs_every_configuration_of_every_sub_layer_on_both_links() -> 
     assert {PAPER.spec(work, "t3-mca") for work in LARGE_LAYERS} <= points
     assert len(needed_points()) == len(points)
     assert {point.name for point in needed_points(only=["T-NLG/FC-?/tp8"])} == {"t-nlg/fc-1/tp8", "t-nlg/fc-2/tp8"}
-    with pytest.raises(UsageError, match=f"section must be one of {', '.join(SECTIONS)}; got 'all'"):
+    with pytest.raises(UsageError, match=f"section must be one of {', '.join(SECTIONS)}, whole-gpu; got 'all'"):
         needed_points(["all"])
 
 
