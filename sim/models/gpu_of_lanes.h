@@ -44,7 +44,12 @@ public:
 private:
     static constexpr size_t BYTES = sizeof(uint32_t);
 
+    // Nothing moves between the rest and the lanes before all of them have seen the edge. The rest takes longest, so it comes first.
     void rise() {
+        each(1 + ports::LANES, [this](int part) { part == 0 ? rise_rest() : rise_lane(part - 1); });
+    }
+
+    void rise_rest() {
         rest.rank = rank;
         rest.rst = rst;
         std::memcpy(rest.inputs.data(), inputs.data(), ports::REST_INPUTS * BYTES);
@@ -54,21 +59,23 @@ private:
         rest.take_late = 0;
         rest.clk = 1;
         rest.eval();
-        each([this](int n) {
-            Vlane& lane = *lanes[n];
-            const int first = ports::REST_INPUTS + n * ports::LANE_INPUTS;
-            lane.rst = rst;
-            std::memcpy(lane.wires_in.data(), &inputs[first], ports::LANE_INPUTS * BYTES);
-            lane.clk = 1;
-            lane.eval();
-            std::memcpy(rest.early.data() + n * ports::EARLY, lane.early.data(), ports::EARLY * BYTES);
-        });
+    }
+
+    void rise_lane(int n) {
+        Vlane& lane = *lanes[n];
+        const int first = ports::REST_INPUTS + n * ports::LANE_INPUTS;
+        lane.rst = rst;
+        std::memcpy(lane.wires_in.data(), &inputs[first], ports::LANE_INPUTS * BYTES);
+        lane.clk = 1;
+        lane.eval();
     }
 
     void fall() {
+        for (int n = 0; n < ports::LANES; ++n)
+            std::memcpy(rest.early.data() + n * ports::EARLY, lanes[n]->early.data(), ports::EARLY * BYTES);
         rest.clk = 0;
         rest.eval();
-        each([this](int n) {
+        each(ports::LANES, [this](int n) {
             Vlane& lane = *lanes[n];
             std::memcpy(lane.down.data(), rest.down.data() + n * ports::DOWN, ports::DOWN * BYTES);
             lane.clk = 0;
@@ -81,11 +88,11 @@ private:
     }
 
     template <typename Part>
-    void each(const Part& part) {
+    void each(int parts, const Part& part) {
         if (!team)
-            for (int n = 0; n < ports::LANES; ++n) part(n);
+            for (int n = 0; n < parts; ++n) part(n);
         else
-            team->each(ports::LANES, [&](int n) {
+            team->each(parts, [&](int n) {
                 Verilated::threadContextp(context);
                 part(n);
             });

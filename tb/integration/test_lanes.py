@@ -9,7 +9,7 @@ import pytest
 from hw.config import ConfigurationError, preset
 from hw.send_table import OffsetHigh, SendWord
 from sim.errors import UsageError
-from sim.experiments.catalogue import shape
+from sim.experiments.catalogue import own, shape
 from sim.experiments.experiment import run_experiment, run_with_output
 from sim.experiments.hardware import configuration
 from sim.experiments.regression import quiet
@@ -112,3 +112,16 @@ def test_a_send_stays_in_its_lane() -> None:
         with pytest.raises(DriverError, match=rf"multiple of 32 sectors.*lanes=2\); got {offset}"):
             send_words(config, peer=1, offset=offset)
     send_words(preset("quad"), peer=1, offset=8)
+
+
+def test_lanes_on_threads_do_the_same() -> None:
+    """One GPU of two lanes at full size, alone on one thread and shared by two."""
+    spec = own((512, 256, 128), tp=4, variant="t3-mca", channels=2, settings=(("lanes", 2),))
+    found = []
+    for threads in (1, 2):
+        with quiet():
+            result = run_experiment(spec, threads=threads)
+        assert result["errors"] == []
+        del result["seconds"], result["kilocycles_per_second"], result["kilocycles_per_processor_second"]
+        found.append(result)
+    assert found[0] == found[1]
