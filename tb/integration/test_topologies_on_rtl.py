@@ -76,7 +76,7 @@ def test_all_links_of_a_switch_of_eight_are_busy(name: str) -> None:
     there = [round(100 * status["link_busy"][0] / cycles, 1) for status in outcome.ranks]
     back = [round(100 * busy / cycles, 1) for busy in outcome.switch_busy[0]]
     print(f"{name}: {cycles:,} cycles; busy percent to the switch {there}, from it {back}")
-    assert min(*there, *back) >= 90
+    assert min(*there, *back) >= 95
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_chunks_in_one_order_crowd_at_one_output() -> None:
         cycles[naive] = max(status["done_cycles"] for status in outcome.ranks)
         shares = [round(100 * busy / cycles[naive], 1) for busy in outcome.switch_busy[0]]
         print(f"naive {naive}: {cycles[naive]:,} cycles, links from the switch busy {shares} %")
-    assert cycles[True] > 1.3 * cycles[False]
+    assert cycles[True] > 2 * cycles[False]
 
 
 @pytest.mark.slow
