@@ -16,7 +16,6 @@ from sim.errors import UsageError
 from sim.experiments.catalogue import recorded
 from sim.experiments.hardware import configuration, parse_settings
 from sim.experiments.spec import DTYPES, OPERATIONS
-from sim.experiments.spec import TOPOLOGIES as SIMULATED
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS
 from sim.files import cannot_write, check_folder
 from sim.simulator.prerequisites import require_simulator
@@ -144,7 +143,6 @@ def show_list(
                     "variants": list(VARIANTS),
                     "collectives": collectives,
                     "topologies": {name: known.summary for name, known in TOPOLOGIES.items()},
-                    "simulated_topologies": list(SIMULATED),
                     "machines": known_machines,
                 },
                 indent=1,
@@ -166,9 +164,9 @@ def show_list(
     for name, known in PROGRAMS.items():
         table.add_row(name, known.summary, ", ".join(known.topologies))
     console.print(table)
-    table = Table("topology", "links of a GPU", "simulated", title="Topologies")
+    table = Table("topology", "links of a GPU", title="Topologies")
     for name, wired in TOPOLOGIES.items():
-        table.add_row(name, wired.summary, "yes" if name in SIMULATED else "no")
+        table.add_row(name, wired.summary)
     console.print(table)
     columns = ("units", "TFLOP/s", "DRAM TB/s", "cycle ns", "links GB/s", "GEMM off")
     table = Table(Column("machine", no_wrap=True), *columns, title="Machines (sim/workloads/data/machines.toml)")

@@ -18,7 +18,6 @@ from sim.experiments.spec import KERNELS, PROGRAM, TOPOLOGIES, TRACE, Spec
 from sim.experiments.tensors import load_tensors
 from sim.experiments.user_arrays import RANKS, load_inputs, padding
 from sim.experiments.variants import VARIANTS, Variant, generated
-from sim.topologies.known import TOPOLOGIES as KNOWN_TOPOLOGIES
 from sim.topologies.known import topology
 from sim.workloads.machines import machine
 from sim.workloads.recorded_trace import H200_TRACES, shipped_traces
@@ -66,8 +65,6 @@ def collective(
     """Collective `which` as a program, on topology `wiring`; `choices` are options of the program, other `fields` of
     the spec. Of a `machine` shape and tile (that of the machine, if there is none) are those of the whole GPU. What
     cannot be simulated is refused, with what can be."""
-    if wiring in KNOWN_TOPOLOGIES and wiring not in TOPOLOGIES:
-        raise UsageError(f"the {wiring} cannot be simulated, only {' and '.join(TOPOLOGIES)} can")
     if fields.get("machine"):
         sides = {"shape": fields.get("shape", Spec.shape), "gemm_shape": fields.get("gemm_shape", ())}
         fields |= _slice(fields["machine"], sides, fields.get("tile"))

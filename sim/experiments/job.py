@@ -16,8 +16,8 @@ from sim.experiments.hardware import WRONG_ORDER
 from sim.experiments.spec import DIRECTIONS, SHARING, Spec
 from sim.host.address_space import ARRAY_BASE
 from sim.host.tiling import Tiling
+from sim.topologies.known import Wiring
 from sim.topologies.ring import ring
-from sim.topologies.topology import Topology
 
 EPOCH = 1
 
@@ -36,7 +36,7 @@ class Build:
     seeded_bugs: bool = False
     optimize: str = "-O1"
     plans: bool = False
-    topology: Topology | None = None
+    topology: Wiring | None = None
 
 
 class Held(NamedTuple):
@@ -117,7 +117,7 @@ def compiled(
     spec: Spec,
     program: Program,
     config: Configuration,
-    wiring: Topology,
+    wiring: Wiring,
     places: Mapping[str, Placement],
     ranks: int,
     inputs: tuple[int, int],

@@ -34,7 +34,6 @@ from sim.host.register_writes import arbiter_writes, register_write
 from sim.host.tiling import Tiling
 from sim.simulator.memory_image import scatter_channels, to_sectors, write_hex, write_hex_at
 from sim.topologies.known import topology
-from sim.topologies.topology import Topology
 from sim.workloads.kernel_plans import KernelPlan, plan_texts
 from sim.workloads.machines import machine as known_machine
 from sim.workloads.program_plans import Laid, Operands, gate_text, gates_of, program_kernel
@@ -322,9 +321,10 @@ def input_sectors(spec: Spec) -> int:
     return max(INPUT_SECTORS, 4 << larger.bit_length()) if spec.machine else INPUT_SECTORS
 
 
-def _busy_ports(nodes: Sequence[NodeProgram]) -> int:
-    """Ports by which a rank sends, at the most."""
-    return max(1, *(len({send.peer for item in node.ranges for send in item.region.sends}) for node in nodes))
+def _busy_ports(nodes: Sequence[NodeProgram], links: int) -> int:
+    """Ports by which a rank sends, of `links` it has: one for each peer, but on a switch."""
+    peers = (len({send.peer for item in node.ranges for send in item.region.sends}) for node in nodes)
+    return min(links, max(1, *peers))
 
 
 def program_job(spec: Spec, work: ProgramWork) -> Job:
@@ -335,8 +335,6 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     span = span_of(work.laid, program)
     backing = ARRAY_BASE + -(-span // 8) * 8
     wiring = topology(spec.topology, gpus)
-    if not isinstance(wiring, Topology):
-        raise UsageError(f"the {spec.topology} cannot be simulated")
     ranks = compiled(spec, program, config, wiring, places, nodes, (INPUT_BASE, input_sectors(spec)), backing)
     setup = [[*rank.writes, register_write(config, "control", clear_counters=1)] for rank in ranks]
     before = [
@@ -345,7 +343,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             POLICIES[spec.variant.policy],
             THRESHOLDS[spec.variant.threshold],
             spec.starvation_limit,
-            ports=_busy_ports(ranks),
+            ports=_busy_ports(ranks, config.links),
         ),
         register_write(config, "interrupt_enable", fault=1),
     ]

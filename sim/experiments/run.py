@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sim.errors import SimulationError
 from sim.experiments.job import Job
 from sim.simulator.build_folder import silent
 from sim.simulator.command_log import read_log
@@ -25,6 +26,7 @@ from sim.simulator.session import SESSION, session_text
 from sim.simulator.session_result import read_result
 from sim.simulator.wave_view import write_view
 from sim.topologies.ring import ring
+from sim.topologies.switch import Switch
 
 Progress = Callable[[str], None]
 """Is told what is being done."""
@@ -56,7 +58,8 @@ class Outcome:
     `logs[r]`: its column commands (:func:`sim.simulator.command_log.read_log`), None when they were not wanted;
     `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator;
     `recordings`: of every rank, when it was asked for; `flipped_bits`: bits that arrived wrong on links;
-    `read_latencies`: reads of the compute units of all ranks by the cycles they took."""
+    `read_latencies`: reads of the compute units of all ranks by the cycles they took; `switch_busy`: by lane of a
+    switch, cycles in which each link from it moved bytes."""
 
     ranks: list[dict[str, Any]]
     samples: np.ndarray
@@ -69,6 +72,7 @@ class Outcome:
     recordings: tuple[Recording, ...] = ()
     flipped_bits: int = 0
     read_latencies: Mapping[int, int] = field(default_factory=dict)
+    switch_busy: tuple[tuple[int, ...], ...] = ()
 
 
 def run_job(
@@ -90,6 +94,7 @@ def run_job(
         build.seeded_bugs,
         build.plans,
         shared=build.topology is not None and build.topology.shared,
+        switch_gpus=build.nodes if isinstance(build.topology, Switch) else 0,
         waves=waves is not None,
         optimize=build.optimize,
         tell=progress,
@@ -109,6 +114,8 @@ def run_job(
         simulated = time.perf_counter()
         progress("reading the result")
         result = read_result(folder, build.config)
+        if result["switch_stray"]:
+            raise SimulationError("a packet came to the switch that was for no GPU")
         if result["finished"]:
             record_coverage(model, folder)
         samples = read_samples(folder, 0)
@@ -138,6 +145,7 @@ def run_job(
         *(result["ranks"], samples, result["finished"], reduced, alone, seconds, model, logs, recordings),
         flipped_bits=result["flipped_bits"],
         read_latencies=latencies,
+        switch_busy=tuple(map(tuple, result["switch_busy"])),
     )
 
 

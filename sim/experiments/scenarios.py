@@ -1,9 +1,9 @@
 """The end-to-end scenarios of `t3rtl regress` (`make sim`): each the smallest run that still shows its point.
 
 Every result is compared with the golden ring reduce-scatter in every bit and every counter with its closed form
-(:mod:`sim.experiments.check`). What differs in the hardware costs a build of the GPU, so there are only five: presets
+(:mod:`sim.experiments.check`). What differs in the hardware costs a build of the GPU, so there are only six: presets
 `paper` (up to 8 GPUs), `tiny`, `quad`, and `wide` (16 GPUs, and a Tracker overflow with more blocks than `paper` has
-places for); and `paper` with compute units that run plans, for all other programs.
+places for); and `paper` with compute units that run plans, for all other programs, and with one link to a switch.
 
 Shapes: M, N, K with M / gpus rows to a chunk. K is chosen such that the GEMM and the reduce-scatter take about equally
 long where the figures of overlap are wanted, and 0 (no compute time) where only the reduction is.
@@ -160,6 +160,7 @@ _PROGRAM_RUNS = (
     _program("all-to-all", 3, 20, dtype="fp32"),
     _program("all-to-all-dma", 3, 20),
     _program("all-to-all-dma", 2, 20, depth=32, independent=True, label="-conccl"),
+    _program("direct-all-gather-gemm", 3, 20, 40, 40, choices=FINE, dtype="int32", wiring="switch", label="-switch"),
 )
 
 SCENARIOS: tuple[Spec, ...] = (

@@ -19,14 +19,17 @@ from sim.host.limits import DriverError
 from sim.host.tiling import Tiling
 from sim.models.plan_layout import MAX_SLOTS
 from sim.models.seeded_bugs import SEEDED_BUGS
+from sim.topologies.known import TOPOLOGIES as KNOWN_TOPOLOGIES
 from sim.workloads.machines import machine
 from sim.workloads.program_plans import TILE_ORDERS as PROGRAM_ORDERS
 
 COLLECTIVES = tuple(PROGRAMS)
 ARRAY_COLLECTIVES = ("ring-reduce-scatter", "ring-all-gather", "ring-all-reduce")
 """Those of compute model array; the first one is the only one of full-size kernels."""
-TOPOLOGIES = ("ring", "ring-one-way", "mesh", "ideal-switch")
-"""Those that can be simulated; all but the first one with compute model program."""
+TOPOLOGIES = tuple(KNOWN_TOPOLOGIES)
+"""All but the first one are of compute model program."""
+SWITCH = "switch"
+"""The one on which a node alone cannot stand for all."""
 ARRAY, KERNELS, TRACE, PROGRAM = "array", "kernels", "trace", "program"
 COMPUTE_MODELS = (ARRAY, KERNELS, TRACE, PROGRAM)
 """Where a GPU's stores come from: `array`, a generator that stores a real array in the GEMM's order; `kernels`, GEMM
@@ -246,6 +249,8 @@ class Spec:
         self._check_stores((EARLY_GATE,))
         if self.mirrored and self.inputs:
             raise UsageError("mode must be ring with inputs: those of a mirrored node are the same on all ranks")
+        if self.mirrored and self.topology == SWITCH:
+            raise UsageError(f"mode must be ring on topology {SWITCH}: its outputs are shared by different ranks")
         known = PROGRAMS[self.collective].options
         for name, default in {"op": "add", "initial": "first-touch", "direction": "cw"}.items():
             option = {"initial": "first_touch"}.get(name, name)

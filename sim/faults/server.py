@@ -22,6 +22,7 @@ from sim.simulator.build_folder import Tell, silent
 from sim.simulator.fast_model import EXECUTABLE, build_system
 from sim.simulator.session import SESSION, wires
 from sim.topologies.ring import ring
+from sim.topologies.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,10 @@ def explore(setup: Setup, model: Path) -> Prepared:
 
 def _answered(setup: Setup) -> dict[tuple[int, int], tuple[int, int]]:
     """By output of flits, the output of the messages that come back for them."""
-    wiring = setup.job.build.topology or ring(setup.spec.gpus, setup.config.links)
+    built = setup.job.build.topology
+    joined = built if isinstance(built, Topology) else ring(setup.spec.gpus, setup.config.links)
     found = {}
-    for line in wires(wiring, 1, wiring.gpus):
+    for line in wires(joined, 1, joined.gpus):
         kind, gpu, port, sender, output, _ = line.split()
         if kind != FLITS:
             found[int(gpu), int(port)] = int(sender), int(output)

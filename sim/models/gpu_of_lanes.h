@@ -16,6 +16,16 @@
 #include "gpu_ports.h"
 #include "team.h"
 
+// The bits of a packed port, which Verilator keeps in words, or in an integer where they are at most 64.
+template <std::size_t WORDS>
+char* bits_of(VlWide<WORDS>& port) {
+    return reinterpret_cast<char*>(port.data());
+}
+template <typename Integer>
+char* bits_of(Integer& port) {
+    return reinterpret_cast<char*>(&port);
+}
+
 class GpuOfLanes {
 public:
     GpuOfLanes(VerilatedContext* context, const char* name) : context{context}, rest{context, name} {
@@ -44,7 +54,8 @@ public:
 private:
     static constexpr size_t BYTES = sizeof(uint32_t);
 
-    // Nothing moves between the rest and the lanes before all of them have seen the edge. The rest takes longest, so it comes first.
+    // Nothing moves between the rest and the lanes before all of them have seen the edge. The rest takes longest, so it
+    // comes first.
     void rise() {
         each(1 + ports::LANES, [this](int part) { part == 0 ? rise_rest() : rise_lane(part - 1); });
     }
@@ -52,7 +63,7 @@ private:
     void rise_rest() {
         rest.rank = rank;
         rest.rst = rst;
-        std::memcpy(rest.inputs.data(), inputs.data(), ports::REST_INPUTS * BYTES);
+        std::memcpy(bits_of(rest.inputs), inputs.data(), ports::REST_INPUTS * BYTES);
         // Gates of clocks look at it before the edge.
         rest.take_late = 1;
         rest.eval();
@@ -65,26 +76,26 @@ private:
         Vlane& lane = *lanes[n];
         const int first = ports::REST_INPUTS + n * ports::LANE_INPUTS;
         lane.rst = rst;
-        std::memcpy(lane.wires_in.data(), &inputs[first], ports::LANE_INPUTS * BYTES);
+        std::memcpy(bits_of(lane.wires_in), &inputs[first], ports::LANE_INPUTS * BYTES);
         lane.clk = 1;
         lane.eval();
     }
 
     void fall() {
         for (int n = 0; n < ports::LANES; ++n)
-            std::memcpy(rest.early.data() + n * ports::EARLY, lanes[n]->early.data(), ports::EARLY * BYTES);
+            std::memcpy(bits_of(rest.early) + n * ports::EARLY * BYTES, bits_of(lanes[n]->early), ports::EARLY * BYTES);
         rest.clk = 0;
         rest.eval();
         each(ports::LANES, [this](int n) {
             Vlane& lane = *lanes[n];
-            std::memcpy(lane.down.data(), rest.down.data() + n * ports::DOWN, ports::DOWN * BYTES);
+            std::memcpy(bits_of(lane.down), bits_of(rest.down) + n * ports::DOWN * BYTES, ports::DOWN * BYTES);
             lane.clk = 0;
             lane.eval();
-            std::memcpy(rest.late.data() + n * ports::LATE, lane.late.data(), ports::LATE * BYTES);
+            std::memcpy(bits_of(rest.late) + n * ports::LATE * BYTES, bits_of(lane.late), ports::LATE * BYTES);
             const int first = ports::REST_OUTPUTS + n * ports::LANE_OUTPUTS;
-            std::memcpy(&outputs[first], lane.wires_out.data(), ports::LANE_OUTPUTS * BYTES);
+            std::memcpy(&outputs[first], bits_of(lane.wires_out), ports::LANE_OUTPUTS * BYTES);
         });
-        std::memcpy(outputs.data(), rest.outputs.data(), ports::REST_OUTPUTS * BYTES);
+        std::memcpy(outputs.data(), bits_of(rest.outputs), ports::REST_OUTPUTS * BYTES);
     }
 
     template <typename Part>

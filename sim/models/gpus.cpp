@@ -8,7 +8,9 @@
 //
 // Called as `gpus SESSION PLUSARGS...` in the folder of the run. SESSION has a line "NAME NUMBERS..." for each of:
 //   gpus, threads, lane_threads (of each GPU), quantum, epoch    fill, alone, stall, timeout, late_cycles, doorbells    phase_NAME: its first command
-//   flits, messages: receiving GPU, its port, sending GPU, its port, cycles from output to input
+//   switch_planes: lanes of the switch between the GPUs (`switch_plane.h`), if there is one
+//   flits, messages: receiving GPU, its port, sending GPU, its port, cycles from output to input; lanes of a switch have
+//     the numbers behind the last GPU, and a port for each of them
 //   bit_errors: how many of 10^12 bits on wires are wrong, seed
 //   fault_campaign: of a model built for one (`fault_server.h`)
 //   mirrored: receiving GPU, its port whose flits are rewritten (`mirror.h`), rank that they then come from
@@ -35,10 +37,12 @@
 #include "gpu_ports.h"
 #include "host.h"
 #include "mirror.h"
+#include "switch_model.h"
 #include "tamper.h"
 #include "team.h"
 #include "verilated.h"
 #include "wire.h"
+#include "wire_ends.h"
 #if VM_TRACE
 #include "verilated_fst_c.h"
 #endif
@@ -74,25 +78,7 @@ struct Session {
     }
 };
 
-// A port of a GPU by which words leave, so many bits behind the one that says whether there are any; the wire that begins
-// there, its errors, and what is done to it on purpose, or null.
-struct Output {
-    int first, bits;
-    Wire* wire;
-    BitErrors errors;
-    Tamper* tamper = nullptr;
-};
-
-// A port of a GPU by which words of a wire come in.
-struct Input {
-    int first, words;
-    Wire* wire;
-    // Rank that flits are rewritten to come from; 0 where they are left as they are.
-    int64_t mirrored = 0;
-    bool filled = false;
-};
-
-class Gpu {
+class Gpu : public WireEnds {
 public:
     Gpu(int rank, std::shared_ptr<VerilatedContext> shared)
         : context{std::move(shared)}, model{context.get(), ("gpu" + std::to_string(rank)).c_str()} {
@@ -103,10 +89,16 @@ public:
     }
 
     // A model that goes looks for what it has in the context of the thread.
-    ~Gpu() { Verilated::threadContextp(context.get()); }
+    ~Gpu() override { Verilated::threadContextp(context.get()); }
 
     Gpu(const Gpu&) = delete;
     Gpu& operator=(const Gpu&) = delete;
+
+    Field place(bool flits, bool enters, uint64_t port) const override {
+        const auto& fields = flits ? enters ? ports::LINK_IN : ports::LINK_OUT
+                                   : enters ? ports::MESSAGES_IN : ports::MESSAGES_OUT;
+        return fields[port];
+    }
 
     uint32_t* inputs() { return model.inputs.data(); }
     const uint32_t* outputs() const { return model.outputs.data(); }
@@ -157,17 +149,7 @@ public:
 
     // The rising edge of the clock in cycle `now`. The host's request is what it drove before it.
     void rise(uint64_t now, Host* host, const Mirror& mirror) {
-        for (Input& input : arriving) {
-            uint32_t* const place = inputs() + input.first;
-            if (const uint32_t* const words = input.wire->due(now)) {
-                std::copy(words, words + input.words, place);
-                if (input.mirrored) mirror.rewrite(place, input.mirrored);
-                input.filled = true;
-            } else if (input.filled) {
-                std::fill(place, place + input.words, 0);
-                input.filled = false;
-            }
-        }
+        take_in(now, inputs(), mirror);
         if (host) {
             if (!host->idle()) drive(host->request());
             host->step(answer());
@@ -181,20 +163,11 @@ public:
         model.clk = 0;
         model.eval();
         trouble |= bad();
-        for (Output& output : leaving) {
-            const uint32_t* const words = outputs() + output.first;
-            const bool sends = words[0] & 1;
-            if (output.tamper)
-                output.tamper->send(now, sends ? words : nullptr, *output.wire);
-            else if (sends)
-                output.errors.damage(output.wire->send(now, words), 1, output.bits);
-        }
+        send_out(now, outputs());
     }
 
     std::shared_ptr<VerilatedContext> context;
     GpuModel model;
-    std::vector<Input> arriving;
-    std::vector<Output> leaving;
     // Whether something was bad in any cycle since this was last cleared.
     bool trouble = false;
 };
@@ -219,9 +192,16 @@ public:
         // Waves of all are one file, which takes one context; otherwise threads have nothing in common.
         std::shared_ptr<VerilatedContext> common;
         if (waves_wanted()) common = new_context(argc, argv);
-        team.each(static_cast<int>(gpus.size()), [&](int rank) {
+        const auto& switched = session.all("switch_planes");
+        planes.resize(switched.empty() ? 0 : switched.at(0).at(0));
+        team.each(static_cast<int>(gpus.size() + planes.size()), [&](int number) {
             const auto context = common ? common : new_context(argc, argv);
             Verilated::threadContextp(context.get());
+            const int rank = number, plane = number - static_cast<int>(gpus.size());
+            if (plane >= 0) {
+                planes[plane] = std::make_unique<SwitchPlane>(plane, static_cast<int>(gpus.size()), context);
+                return;
+            }
             gpus[rank] = std::make_unique<Gpu>(rank, context);
             share(gpus[rank]->model, static_cast<int>(session.number("lane_threads")));
         });
@@ -232,8 +212,8 @@ public:
         const Numbers& errors = session.all("bit_errors").at(0);
         rate = static_cast<double>(errors.at(0)) * 1e-12;
         seed = errors.at(1);
-        join("flits", ports::LINK_IN, ports::LINK_OUT, FLIT_WORDS);
-        join("messages", ports::MESSAGES_IN, ports::MESSAGES_OUT, MESSAGE_WORDS);
+        join("flits", FLIT_WORDS);
+        join("messages", MESSAGE_WORDS);
         for (const Numbers& end : session.all("mirrored"))
             for (Input& input : gpus.at(end.at(0))->arriving)
                 if (input.first == ports::LINK_IN[end.at(1)].low / 32) input.mirrored = static_cast<int64_t>(end.at(2));
@@ -243,6 +223,10 @@ public:
             Verilated::threadContextp(gpus[rank]->context.get());
             gpus[rank]->model.eval();
         });
+        for (const auto& plane : planes) {
+            Verilated::threadContextp(plane->context.get());
+            plane->settle();
+        }
     }
 
     ~System() {
@@ -250,6 +234,7 @@ public:
             Verilated::threadContextp(gpu->context.get());
             gpu->model.final();
         }
+        for (const auto& plane : planes) plane->final();
 #if VM_TRACE
         if (waves) waves->close();
 #endif
@@ -263,6 +248,7 @@ public:
     void reset() {
         advance(5);
         for (const auto& gpu : gpus) gpu->model.rst = 0;
+        for (const auto& plane : planes) plane->end_reset();
         advance(2);
     }
 
@@ -292,6 +278,7 @@ public:
 
     void set_stall(uint64_t probability) {
         set(ports::STALL, probability);
+        for (const auto& plane : planes) plane->set_stall(probability);
         host.set_stall(static_cast<uint32_t>(probability));
     }
 
@@ -302,7 +289,8 @@ public:
         return std::none_of(gpus.begin(), gpus.end(), [](const auto& gpu) { return gpu->is(ports::BUSY); });
     }
     bool trouble() const {
-        return host.refused() || std::any_of(gpus.begin(), gpus.end(), [](const auto& gpu) { return gpu->trouble; });
+        return host.refused() || stray() ||
+               std::any_of(gpus.begin(), gpus.end(), [](const auto& gpu) { return gpu->trouble; });
     }
     void forget_trouble() {
         for (const auto& gpu : gpus) gpu->trouble = gpu->bad();
@@ -345,7 +333,25 @@ public:
         uint64_t sum = 0;
         for (const auto& gpu : gpus)
             for (const Output& output : gpu->leaving) sum += output.errors.flipped;
+        for (const auto& plane : planes)
+            for (const Output& output : plane->leaving) sum += output.errors.flipped;
         return sum;
+    }
+
+    // A packet came to the switch that was for nobody.
+    bool stray() const {
+        return std::any_of(planes.begin(), planes.end(), [](const auto& plane) { return plane->stray(); });
+    }
+
+    // By lane of the switch, cycles in which each link from it moved bytes.
+    std::string switch_busy() const {
+        std::string list;
+        for (const auto& plane : planes) {
+            std::string row;
+            for (const uint64_t cycles : plane->busy()) row += (row.empty() ? "" : ", ") + std::to_string(cycles);
+            list += (list.empty() ? "[" : ", [") + row + "]";
+        }
+        return "[" + list + "]";
     }
 
     std::string statuses() const {
@@ -363,13 +369,20 @@ private:
         return context;
     }
 
-    void join(const std::string& kind, const Field* inputs, const Field* outputs, int words) {
+    // A GPU, or behind the last of them a lane of the switch.
+    WireEnds& ends(uint64_t number) {
+        if (number < gpus.size()) return *gpus[number];
+        return *planes.at(number - gpus.size());
+    }
+
+    void join(const std::string& kind, int words) {
+        const bool flits = kind == "flits";
         for (const Numbers& line : session.all(kind)) {
-            Gpu &receiver = *gpus.at(line.at(0)), &sender = *gpus.at(line.at(2));
+            WireEnds &receiver = ends(line.at(0)), &sender = ends(line.at(2));
             if (line.at(4) < quantum) throw std::runtime_error("a quantum is longer than the delay of a wire");
             Wire* const wire = wires.emplace_back(std::make_unique<Wire>(line.at(4), words)).get();
-            receiver.arriving.push_back({inputs[line.at(1)].low / 32, words, wire});
-            const Field port = outputs[line.at(3)];
+            receiver.arriving.push_back({receiver.place(flits, true, line.at(1)).low / 32, words, wire});
+            const Field port = sender.place(flits, false, line.at(3));
             sender.leaving.push_back({port.low / 32, port.width - 1, wire, BitErrors{rate, seed << 32 | wires.size()}});
         }
     }
@@ -382,6 +395,7 @@ private:
         gpus[0]->context->traceEverOn(true);
         waves = std::make_unique<VerilatedFstC>();
         for (const auto& gpu : gpus) gpu->model.trace(waves.get(), 99);
+        for (const auto& plane : planes) plane->trace(waves.get());
         waves->set_time_unit("1ns");
         waves->set_time_resolution("1ps");
         waves->open("dump.fst");
@@ -404,25 +418,36 @@ private:
             worked_on = target;
         }
         const auto host_of = [&](int rank) { return rank == target ? &host : nullptr; };
-        const int count = static_cast<int>(gpus.size());
+        const int ranks = static_cast<int>(gpus.size()), count = ranks + static_cast<int>(planes.size());
         if (waves_wanted()) {
             for (uint64_t cycle = now; cycle < now + cycles; ++cycle) {
                 dump(1000 * cycle);
-                for (int rank = 0; rank < count; ++rank) gpus[rank]->rise(cycle, host_of(rank), mirror);
+                for (int rank = 0; rank < ranks; ++rank) gpus[rank]->rise(cycle, host_of(rank), mirror);
+                for (const auto& plane : planes) plane->rise(cycle);
                 dump(1000 * cycle + 500);
                 for (const auto& gpu : gpus) gpu->fall(cycle);
+                for (const auto& plane : planes) plane->fall(cycle);
             }
         } else {
-            const auto part = [&](int rank) {
-                Gpu& gpu = *gpus[rank];
+            const auto part = [&](int number) {
+                if (number >= ranks) {
+                    SwitchPlane& plane = *planes[number - ranks];
+                    Verilated::threadContextp(plane.context.get());
+                    for (uint64_t cycle = now; cycle < now + cycles; ++cycle) {
+                        plane.rise(cycle);
+                        plane.fall(cycle);
+                    }
+                    return;
+                }
+                Gpu& gpu = *gpus[number];
                 Verilated::threadContextp(gpu.context.get());
                 for (uint64_t cycle = now; cycle < now + cycles; ++cycle) {
-                    gpu.rise(cycle, host_of(rank), mirror);
+                    gpu.rise(cycle, host_of(number), mirror);
                     gpu.fall(cycle);
                 }
             };
             if (team.members() == 1 || cycles * count < SHARED)
-                for (int rank = 0; rank < count; ++rank) part(rank);
+                for (int number = 0; number < count; ++number) part(number);
             else
                 team.each(count, part);
         }
@@ -439,6 +464,7 @@ private:
     double rate = 0;
     uint64_t seed = 0;
     std::vector<std::unique_ptr<Gpu>> gpus;
+    std::vector<std::unique_ptr<SwitchPlane>> planes;
     std::vector<std::unique_ptr<Wire>> wires;
 #if VM_TRACE
     std::unique_ptr<VerilatedFstC> waves;
@@ -500,7 +526,8 @@ void run(System& system, const Session& session) {
     system.advance(5);
     std::ofstream result{"result.json"};
     result << "{\"finished\": " << (finished ? "true" : "false") << ", \"alone\": " << alone << ", \"ranks\": " << ranks
-           << ", \"flipped_bits\": " << system.flipped() << ", \"seconds\": {\"program\": " << programmed - started << ", \"simulate\": " << simulated - programmed
+           << ", \"flipped_bits\": " << system.flipped() << ", \"switch_busy\": " << system.switch_busy()
+           << ", \"switch_stray\": " << (system.stray() ? "true" : "false") << ", \"seconds\": {\"program\": " << programmed - started << ", \"simulate\": " << simulated - programmed
            << ", \"read\": " << wall() - simulated << "}, \"processor_seconds\": " << processor() - worked << "}\n";
     if (!result.flush()) throw std::runtime_error("result.json cannot be written");
 }

@@ -7,15 +7,16 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from hw.config import SECTOR_BYTES, Configuration
+from hw.link.parameters import LinkParameters
 from hw.link.wire import FlitKind, flit_layout, message_layout
 
 FRACTION_BITS = 16
 """Bits after the point of the bandwidth in bytes a cycle."""
 
 
-def sent_flit(config: Configuration) -> data.StructLayout:
+def sent_flit(parameters: LinkParameters) -> data.StructLayout:
     """A flit on its way, if there is one."""
-    return data.StructLayout({"valid": unsigned(1), "flit": flit_layout(config)})
+    return data.StructLayout({"valid": unsigned(1), "flit": flit_layout(parameters)})
 
 
 class DelayLine(wiring.Component):

@@ -1,6 +1,7 @@
 """Builds the simulator of systems of GPUs: one GPU and, around it, the C++ that advances as many as a system has.
 
-Of a node of several lanes one lane is built, and the rest of the GPU; `sim/models/gpu_of_lanes.h` joins them.
+Of a node of several lanes one lane is built, and the rest of the GPU; `sim/models/gpu_of_lanes.h` joins them. A switch
+is a model beside the GPUs'.
 
 What a run has beside the GPU, how many there are and how they are joined, it is told when it starts
 (:mod:`sim.simulator.session`), so that a build serves systems of every size and topology. Nothing of the design is
@@ -17,6 +18,7 @@ from hw.export.verilog import to_systemverilog
 from sim.models import model_texts
 from sim.models.gpu import Gpu
 from sim.models.gpu_lane import GpuLane
+from sim.models.switch import Switch
 from sim.simulator.build_folder import BUILDING, LOG, Tell, build_failure, build_folder, recipe, remembered, silent
 from sim.simulator.coverage_hook import MeasuredDesign, installed
 from sim.simulator.gpu_shell import gpu_model, gpu_ports, gpu_shell, lane_shell
@@ -25,6 +27,7 @@ from sim.simulator.pieces import joined
 from sim.simulator.prerequisites import require_waves
 from sim.simulator.public_state import CONTROL_FILE, control_file, with_own_state
 from sim.simulator.sources import digest_of
+from sim.simulator.switch_shell import switch_model, switch_ports, switch_sources
 from sim.simulator.verilator import BUILD, prepare_environment, shared_runtime
 
 FLAGS = [
@@ -48,10 +51,24 @@ EXECUTABLE = "Vgpu"
 """File of the simulator in its folder."""
 SYSTEM_SOURCES = ("gpus.cpp", "recorder.cpp")
 LANES_HEADERS = ("gpu_of_lanes.h",)
-SYSTEM_HEADERS = ("bit_errors.h", "bits.h", "digest.h", "host.h", "mirror.h", "tamper.h", "team.h", "wire.h")
+SYSTEM_HEADERS = (
+    "bit_errors.h",
+    "bits.h",
+    "digest.h",
+    "host.h",
+    "mirror.h",
+    "tamper.h",
+    "team.h",
+    "wire.h",
+    "wire_ends.h",
+)
 FAULT_HEADERS = ("fault_server.h",)
 LANE_FOLDER, LANE_LIBRARY = "lane", "Vlane"
 """Of a lane that is a model of its own: folder in that of the simulator, and prefix of what is made there."""
+SWITCH_FOLDER, SWITCH_LIBRARY = "switch", "Vswitch"
+"""The same of a switch."""
+SWITCH_PORTS = (4, 8, 16, 32)
+"""Of the switches that are built; ports that no GPU is joined to are silent."""
 LANE_SOURCES = ("hbm_array.sv", "clock_gate.sv", "recorder.sv")
 MEMORY_SOURCES = (*LANE_SOURCES, "sampler.sv", "read_latency.sv")
 ARRAY_SOURCES = ("source_array.sv", "seeded_bug.sv")
@@ -123,6 +140,7 @@ def build_system(
     optimize: str = "-O1",
     tell: Tell = silent,
     faults: bool = False,
+    switch_gpus: int = 0,
 ) -> Path:
     """The folder of the simulator, :data:`EXECUTABLE`, of systems of GPUs of `config`, built unless it is there.
 
@@ -130,14 +148,16 @@ def build_system(
     them, and is slower. `optimize` is the C++ compiler's option: -O2 takes twice as long as -O1 and gains a tenth of
     speed, which only kernels of full size make up for. `tell` hears of a build, and how long it will take. With
     `faults` it serves campaigns of them (`sim/models/fault_server.h`): all state can be seen, no clock is gated, so
-    that a block in which a bit flips cannot sleep over it, and no assertion of a design ends a run.
+    that a block in which a bit flips cannot sleep over it, and no assertion of a design ends a run. With `switch_gpus`
+    there is a switch for so many GPUs, or somewhat more.
 
     Raises :class:`sim.errors.MachineError` when Verilator or the C++ compiler fails.
     """
     if seeded_bugs:
         # It runs only until it is seen to fail.
         optimize = "-O0"
-    settings = (config, storage_sectors, source_sectors, seeded_bugs, plans, shared, waves, optimize, faults)
+    switch = next(size for size in SWITCH_PORTS if size >= switch_gpus) if switch_gpus else 0
+    settings = (config, storage_sectors, source_sectors, seeded_bugs, plans, shared, waves, optimize, faults, switch)
     return _remembered(_recipe(*settings, installed() is not None), lambda: _build_system(*settings, tell))
 
 
@@ -151,6 +171,7 @@ def _build_system(
     waves: bool,
     optimize: str,
     faults: bool,
+    switch_size: int,
     tell: Tell,
 ) -> Path:
     hook = installed()
@@ -162,6 +183,12 @@ def _build_system(
     measured = hook.instrument(gpu, "gpu") if hook and not (seeded_bugs or faults or apart) else None
     texts = _gpu_sources(gpu, measured) | model_texts([*SYSTEM_SOURCES, *SYSTEM_HEADERS])
     texts |= {"gpu_ports.h": gpu_ports(config, gpu, lane), "gpu_model.h": gpu_model(gpu)}
+    switch = Switch(config, switch_size) if switch_size else None
+    texts["switch_model.h"] = switch_model(switch)
+    texts |= model_texts(["switch_plane.h" if switch else "no_switch.h"])
+    if switch:
+        texts["switch_ports.h"] = switch_ports(switch)
+        texts |= {f"{SWITCH_FOLDER}/{name}": text for name, text in switch_sources(config, switch).items()}
     if lane:
         texts |= model_texts(LANES_HEADERS)
         texts |= {f"{LANE_FOLDER}/{name}": text for name, text in _lane_sources(lane, gpu.logged).items()}
@@ -188,7 +215,6 @@ def _build_system(
 def _build(folder: Path, texts: dict[str, str], arguments: list[str], optimize: str) -> None:
     """Write `texts` to `folder` and build the simulator of them there."""
     prepare_environment(optimize)
-    lane = folder / LANE_FOLDER
     for name, text in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
@@ -207,8 +233,9 @@ def _build(folder: Path, texts: dict[str, str], arguments: list[str], optimize: 
             step("make", "-C", str(place), "-f", makefile.name, "-j", "2", target)
 
         beside = []
-        if lane.exists():
-            library = f"lib{LANE_LIBRARY}"
-            model(lane, LANE_LIBRARY, "lane_shell", library)
-            beside = [str(lane / f"{library}.a"), "-CFLAGS", f"-I{lane}"]
+        for name, prefix in ((LANE_FOLDER, LANE_LIBRARY), (SWITCH_FOLDER, SWITCH_LIBRARY)):
+            place = folder / name
+            if place.exists():
+                model(place, prefix, f"{name}_shell", f"lib{prefix}")
+                beside += [str(place / f"lib{prefix}.a"), "-CFLAGS", f"-I{place}"]
         model(folder, EXECUTABLE, "gpu_shell", EXECUTABLE, "--exe", *beside)

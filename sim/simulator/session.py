@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hw.config import Configuration
+from sim.topologies.known import Wiring
+from sim.topologies.switch import Switch
 from sim.topologies.topology import Topology
 
 SESSION = "session.txt"
@@ -11,12 +13,12 @@ SESSION = "session.txt"
 NOT_NUMBERS = ("phases", "bit_errors", "mirrored_arrays")
 """Of a session, what is no line of its own."""
 CROSSING = 1
-"""Cycles from one GPU to the next beside a link's latency: inputs of a GPU are registered."""
+"""Cycles from one GPU to the next, or to a switch, beside a link's latency: inputs of a GPU are registered."""
 
 
 def session_text(
     config: Configuration,
-    topology: Topology,
+    topology: Wiring,
     session: Mapping[str, Any],
     threads: int,
     quantum: int = 0,
@@ -31,14 +33,18 @@ def session_text(
     sends it that is wired to the port.
 
     They are advanced on `threads` threads, `quantum` cycles at a time, at most a link's latency, which 0 stands for;
-    one after the other, cycle by cycle, with `waves`. The lanes of one alone share the threads.
+    one after the other, cycle by cycle, with `waves`. The lanes of one alone share the threads. On a switch each of the
+    two links on the way has half of the latency (:func:`switch_latencies`), which then is the longest quantum.
     """
     latency, nodes = config.link_latency, nodes or topology.gpus
+    switched = isinstance(topology, Switch)
+    planes = config.lanes if switched else 0
+    longest = max(1, min(switch_latencies(latency))) if switched else latency
     numbers = {
         "gpus": nodes,
-        "threads": 1 if waves else min(threads, nodes),
+        "threads": 1 if waves else min(threads, nodes + planes),
         "lane_threads": 1 if waves or nodes > 1 else min(threads, config.lanes),
-        "quantum": 1 if waves else quantum or latency,
+        "quantum": 1 if waves else quantum or longest,
         "epoch": latency,
     }
     numbers |= {name: int(value) for name, value in session.items() if name not in NOT_NUMBERS}
@@ -46,7 +52,11 @@ def session_text(
     lines = [f"{name} {value}" for name, value in numbers.items()]
     rate, seed = session.get("bit_errors", (0.0, 0))
     lines.append(f"bit_errors {round(rate * 1e12)} {seed}")
-    lines += wires(topology, latency + CROSSING, nodes, config.lanes)
+    if isinstance(topology, Switch):
+        lines.append(f"switch_planes {planes}")
+        lines += switch_wires(topology, latency, config.lanes)
+    else:
+        lines += wires(topology, latency + CROSSING, nodes, config.lanes)
     if nodes < topology.gpus:
         senders = (topology.source(0, port) for port in range(topology.ports))
         lines += [
@@ -72,4 +82,21 @@ def wires(topology: Topology, delay: int, nodes: int, lanes: int = 1) -> list[st
                     f"{kind} {rank} {port * lanes + lane} {peer} {other.port * lanes + lane} {delay}"
                     for lane in range(lanes)
                 ]
+    return lines
+
+
+def switch_latencies(latency: int) -> tuple[int, int]:
+    """Cycles of the link from a GPU to the switch and of the one from the switch, of a latency of both together."""
+    return latency - latency // 2, latency // 2
+
+
+def switch_wires(switch: Switch, latency: int, lanes: int = 1) -> list[str]:
+    """The same for the wires between GPUs and a switch, each of whose lanes has a number behind those of the GPUs."""
+    there, back = (half + CROSSING for half in switch_latencies(latency))
+    lines = []
+    for rank in range(switch.gpus):
+        for lane in range(lanes):
+            plane = switch.gpus + lane
+            for kind in ("flits", "messages"):
+                lines += [f"{kind} {plane} {rank} {rank} {lane} {there}", f"{kind} {rank} {lane} {plane} {rank} {back}"]
     return lines

@@ -14,7 +14,8 @@ from sim.models.gpu import gpu_status
 def read_result(folder: Path, config: Configuration) -> dict[str, Any]:
     """What the simulator left in `folder`: `ranks` by name (:func:`sim.models.gpu.gpu_status`), each
     with the `registers` that the simulation's host read; `alone`, cycles of each GEMM by itself; `finished`; `seconds`
-    by stage, and `processor_seconds`: what all stages took of the processor."""
+    by stage, and `processor_seconds`: what all stages took of the processor; `switch_busy`: by lane of a switch, busy
+    cycles of each link from it; `switch_stray`: a packet came to it that was for nobody."""
     result: dict[str, Any] = json.loads((folder / "result.json").read_text())
     layout = gpu_status(config.links, config.channels)
     result["alone"] = [plain(layout.from_bits(int(bits, 16)))["gemm_cycles"] for bits in result["alone"]]

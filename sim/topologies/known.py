@@ -8,14 +8,17 @@ from sim.errors import UsageError
 from sim.topologies.mesh import ideal_switch, mesh
 from sim.topologies.ring import ring
 from sim.topologies.switch import Switch
-from sim.topologies.topology import Routes
+from sim.topologies.topology import Topology
+
+Wiring = Topology | Switch
+"""How GPUs are joined: by links between them, or each by a link to a switch."""
 
 
 @dataclass(frozen=True)
 class Known:
     """How a topology of so many GPUs is made, and `summary`, a line about it."""
 
-    make: Callable[[int], Routes]
+    make: Callable[[int], Wiring]
     summary: str
 
 
@@ -28,7 +31,7 @@ TOPOLOGIES: Mapping[str, Known] = {
 }
 
 
-def topology(name: str, gpus: int) -> Routes:
+def topology(name: str, gpus: int) -> Wiring:
     """The topology called `name` for `gpus` GPUs. Raises :class:`UsageError` when there is none."""
     if name not in TOPOLOGIES:
         raise UsageError(f"topology must be one of {', '.join(TOPOLOGIES)}; got {name!r}")

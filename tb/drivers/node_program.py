@@ -14,8 +14,7 @@ from sim.collectives.program import Part, Program
 from sim.host.range_entries import range_words
 from sim.host.register_writes import Write, doorbell_writes, range_writes, retire_writes
 from sim.host.tiling import Tiling
-from sim.topologies.ring import ring
-from sim.topologies.topology import Topology
+from sim.topologies.known import Wiring
 from tb.drivers.node_ring import ARRAY, RingBench
 from tb.drivers.payload import pack
 
@@ -29,9 +28,8 @@ class ProgramBench(RingBench):
     """The host and the compute units of `dut`, a ring without `topology`, for `program`, whose chunks have `tiling`;
     arrays lie one after another. A chunk's data is an array of (rows, columns)."""
 
-    def __init__(self, dut, config: Configuration, program: Program, tiling: Tiling, topology: Topology | None = None):
-        super().__init__(dut, config, program.gpus, tiling)
-        self.topology = topology or ring(self.gpus, config.links)
+    def __init__(self, dut, config: Configuration, program: Program, tiling: Tiling, topology: Wiring | None = None):
+        super().__init__(dut, config, program.gpus, tiling, topology)
         self.use(program)
 
     def use(self, program: Program) -> None:

@@ -3,6 +3,7 @@ collective shows."""
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cocotb
@@ -14,6 +15,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, Combine, ReadOnly, RisingEdge
 
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
+from hw.link.port_sender import LinkTimers
 from hw.messages import Access, Messages, TrafficClass
 from hw.node import Node
 from hw.registers.map import find_register
@@ -23,11 +25,14 @@ from sim.collectives.compiler import Placement, compile_program, workgroup_strid
 from sim.golden.ring import ring_reduce_scatter
 from sim.host.register_writes import Write, register_write
 from sim.host.tiling import Tiling
-from sim.models.link import LinkModel, sent_flit
+from sim.models.link import DelayLine, LinkModel, sent_flit
 from sim.models.shared_bandwidth import SharedBandwidth
 from sim.models.stalls import Stalls
+from sim.models.switch import Switch as SwitchModel
+from sim.simulator.session import switch_latencies
+from sim.topologies.known import Wiring
 from sim.topologies.ring import ring
-from sim.topologies.topology import Topology
+from sim.topologies.switch import Switch
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource
 from tb.drivers.tagged_dram import TaggedDram
@@ -35,8 +40,9 @@ from tb.drivers.tagged_dram import TaggedDram
 ARRAY = 64
 """First sector of the array on every node; the plain memory that tests read lies below."""
 
-LINK_DEAD = 2000
-"""Cycles without a message after which a port takes its peer for dead."""
+LINK_RETRY, LINK_DEAD = 1000, 2000
+"""Cycles without an acknowledgement after which a port sends again, and without a message after which it takes its peer
+for dead."""
 
 
 class _Port(NamedTuple):
@@ -48,14 +54,15 @@ class _Port(NamedTuple):
 
 
 class NodeRing(wiring.Component):
-    """`gpus` nodes, each with its DRAM, joined as `topology` says: in a ring without.
+    """`gpus` nodes, each with its DRAM, joined as `topology` says: in a ring without. A switch has half of a link's
+    latency before it and half behind it.
 
     Ports, per node: `axi_<n>_*`; `compute_<n>`, `responses_<n>`, arrays over its channels; `done`, `irq`, a bit each;
     `resets`: of one node alone; `silent`: nothing that it says comes to the others any more, and nothing to it;
     `stall`: probability / 256 that a link takes nothing in a cycle.
     """
 
-    def __init__(self, config: Configuration, gpus: int, node: type[Node] = Node, topology: Topology | None = None):
+    def __init__(self, config: Configuration, gpus: int, node: type[Node] = Node, topology: Wiring | None = None):
         self._config, self._gpus, self._node = config, gpus, node
         self._topology = topology or ring(gpus, config.links)
         messages = Messages(config)
@@ -91,6 +98,9 @@ class NodeRing(wiring.Component):
         m.submodules.stalls = stalls = Stalls(gpus * config.links)
         m.d.comb += [stalls.probability.eq(self.stall), stalls.seed.eq(1)]
         ports = [self._ports(m, rank, node) for rank, node in enumerate(nodes)]
+        if isinstance(self._topology, Switch):
+            self._switched(m, [only for (only,) in ports], stalls)
+            return m
         for rank in range(gpus):
             for port, end in enumerate(self._topology.sends):
                 m.submodules[f"link_{rank}_{port}"] = link = LinkModel(config)
@@ -108,6 +118,39 @@ class NodeRing(wiring.Component):
                     here.port.tx_messages.valid.eq(link.tx_messages.valid & ~silent),
                 ]
         return m
+
+    def _switched(self, m: Module, ports: list[_Port], stalls: Stalls) -> None:
+        """Join the nodes, which have one port each, by a switch."""
+        there, back = (max(1, half) for half in switch_latencies(self._config.link_latency))
+        m.submodules.switch = switch = SwitchModel(self._config, self._gpus)
+        m.d.comb += [switch.present.eq(-1), switch.timers.eq(self._switch_timers()), switch.stall.eq(self.stall)]
+        for rank, node in enumerate(ports):
+            m.submodules[f"to_switch_{rank}"] = link = LinkModel(replace(self._config, link_latency=there))
+            m.submodules[f"flits_{rank}"] = flits = DelayLine(switch.link_out[rank].flit.shape(), back, back + 2)
+            messages = switch.messages_in[rank]
+            m.submodules[f"states_{rank}"] = states = DelayLine(messages.state.shape(), back, back + 2)
+            heard = ~self.silent[rank]
+            connect(m, node.tx, link.tx)
+            m.d.comb += [
+                link.stall.eq(stalls.stop[rank]),
+                switch.link_in[rank].valid.eq(link.rx.valid & heard),
+                switch.link_in[rank].flit.eq(link.rx.payload),
+                link.rx.ready.eq(1),
+                link.rx_messages.eq(switch.messages_out[rank]),
+                node.port.tx_messages.eq(link.tx_messages),
+                node.port.tx_messages.valid.eq(link.tx_messages.valid & heard),
+                flits.valid.eq(switch.link_out[rank].valid),
+                flits.payload.eq(switch.link_out[rank].flit),
+                node.arrived.valid.eq(flits.out_valid & heard),
+                node.arrived.flit.eq(flits.out_payload),
+                states.valid.eq(node.port.rx_messages.valid),
+                states.payload.eq(node.port.rx_messages.state),
+                messages.valid.eq(states.out_valid & heard),
+                messages.state.eq(states.out_payload),
+            ]
+
+    def _switch_timers(self) -> Any:
+        return LinkTimers.const({"silence": 2 * self._config.link_latency, "retry": LINK_RETRY, "dead": LINK_DEAD})
 
     def _ports(self, m: Module, rank: int, node: Node) -> list[_Port]:
         """The link ports of a node, behind what they share."""
@@ -128,9 +171,11 @@ class NodeRing(wiring.Component):
 
 
 class RingBench:
-    """The host and the compute units of a :class:`NodeRing`, one chunk of `tiling` per rank, of type INT32."""
+    """The host and the compute units of a :class:`NodeRing` joined as `topology`, one chunk of `tiling` per rank, of
+    type INT32."""
 
-    def __init__(self, dut, config: Configuration, gpus: int, tiling: Tiling):
+    def __init__(self, dut, config: Configuration, gpus: int, tiling: Tiling, topology: Wiring | None = None):
+        self.topology = topology or ring(gpus, config.links)
         self.dut, self.config, self.gpus, self.tiling = dut, config, gpus, tiling
         self.messages = Messages(config)
         self.ranks = range(gpus)
@@ -237,7 +282,7 @@ class RingBench:
         node = compile_program(
             programs.ring_reduce_scatter(self.gpus, dtype="int32"),
             self.config,
-            ring(self.gpus, self.config.links),
+            self.topology,
             rank,
             {"output": Placement(ARRAY, self.tiling)},
             epoch=epoch,
@@ -252,7 +297,7 @@ class RingBench:
         settings = {
             "arbiter": {"refresh": 0},
             "link_silence": {"link_silence": 2 * latency},
-            "link_retry": {"link_retry": 1000},
+            "link_retry": {"link_retry": LINK_RETRY},
             "link_dead": {"link_dead": LINK_DEAD},
         }
         return [register_write(self.config, register, **values) for register, values in settings.items()]

@@ -16,7 +16,7 @@ from sim.errors import SimulationError
 from sim.host.register_writes import register_write
 from tb.drivers.node_ring import LINK_DEAD, NodeRing, RingBench
 from tb.drivers.tagged_dram import SOURCE
-from tb.integration.test_epochs import BOUND, LONGEST, RINGS, begin, node_ring, rounds, started
+from tb.integration.test_epochs import BOUND, LONGEST, RINGS, SMALL, begin, node_ring, rounds, started
 from tb.runner import simulate
 
 WATCHDOG = 700
@@ -214,6 +214,11 @@ def test_aborts_at_length(ring, case):
     run(node_ring(*RINGS[ring]), "node_ring", ring, case, 4 * CASES[case])
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_aborts_pass_a_switch(case):
+    run(node_ring(*RINGS["switched"]), "node_ring", "switched", case, -(-CASES[case] // 3))
+
+
 SLICES = 30
 
 
@@ -235,4 +240,4 @@ class KeepsQuiet(Node):
 def test_a_node_that_tells_nobody_is_noticed():
     case = "an_abort_on_one_gpu_ends_the_epoch_on_all"
     with pytest.raises(SimulationError):
-        run(NodeRing(*RINGS["small"], KeepsQuiet), "quiet_ring", "small", case, 1)
+        run(NodeRing(SMALL, 3, KeepsQuiet), "quiet_ring", "small", case, 1)

@@ -44,6 +44,15 @@ def test_a_mesh_with_bad_links_gathers_what_was_sent() -> None:
     assert result["link_errors"]["replays"] > 0
 
 
+def test_both_links_on_the_way_through_a_switch_may_be_bad() -> None:
+    """What a link damages is sent again by the GPU before it, or by the switch."""
+    result = outcome(collective("direct-all-reduce", 3, wiring="switch", shape=(60, 40, 0), bit_errors=5e-5, **WHOLE))
+    assert result["passed"], result["errors"]
+    seen = result["link_errors"]
+    # Those on the way to the switch are not counted by a GPU.
+    assert 0 < seen["damaged"] < seen["flipped_bits"] and seen["replays"] > 0
+
+
 def test_without_protection_the_errors_are_seen_in_the_result() -> None:
     """The control: were it right without, the errors would be none."""
     result = outcome(ring(1e-4, settings=(("protection", "none"),)))

@@ -20,7 +20,6 @@ from sim.collectives.known import PROGRAMS
 from sim.collectives.program import Part, Program, ProgramError
 from sim.host.tiling import Tiling
 from sim.topologies.known import topology
-from sim.topologies.topology import Topology
 from tb.drivers.node_program import ProgramBench
 from tb.drivers.node_ring import NodeRing
 from tb.drivers.stream import stalls
@@ -53,18 +52,11 @@ def served(wiring: str, gpus: int) -> list[Program]:
     return found
 
 
-def joined_as(wiring: str, gpus: int) -> Topology:
-    """The topology, which is made of wires alone."""
-    joined = topology(wiring, gpus)
-    assert isinstance(joined, Topology)
-    return joined
-
-
 class BackToBack(ProgramBench):
     """Runs one program after another."""
 
     def __init__(self, dut, wiring: str, gpus: int):
-        joined = joined_as(wiring, gpus)
+        joined = topology(wiring, gpus)
         self.programs = served(wiring, gpus)
         super().__init__(dut, smallest(joined.ports), self.programs[0], TILING, joined)
         self.epoch = 0
@@ -186,7 +178,7 @@ async def every_ordered_pair(dut):
 
 def nodes(wiring: str, gpus: int, node: type[Node] = Node) -> NodeRing:
     """The design."""
-    joined = joined_as(wiring, gpus)
+    joined = topology(wiring, gpus)
     return NodeRing(smallest(joined.ports), gpus, node, joined)
 
 
@@ -197,11 +189,11 @@ def run(wiring: str, gpus: int, case: str, epochs: int = 0, node: type[Node] = N
     simulate(design, "nodes", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
 
 
-WIRINGS = ["ring", "ring-one-way", "mesh", "ideal-switch"]
+WIRINGS = ["ring", "ring-one-way", "mesh", "ideal-switch", "switch"]
 IN_ORDER, PAIRS = "programs_in_random_order", "every_ordered_pair"
 
 
-@pytest.mark.parametrize("wiring", ["ring", "mesh", "ideal-switch"])
+@pytest.mark.parametrize("wiring", ["ring", "mesh", "ideal-switch", "switch"])
 def test_programs_follow_one_another_without_a_stop(wiring):
     run(wiring, 3, IN_ORDER)
 

@@ -3,6 +3,7 @@
 import os
 import random
 from functools import cache
+from typing import Any
 from unittest.mock import patch
 
 import cocotb
@@ -16,6 +17,7 @@ from hw.memory_clear import MemoryClear
 from hw.node import Node
 from sim.host.register_writes import register_write
 from sim.host.tiling import Tiling
+from sim.topologies.switch import Switch
 from tb.drivers.node_ring import NodeRing, RingBench
 from tb.drivers.tagged_dram import SOURCE
 from tb.runner import SimulationError, simulate
@@ -64,7 +66,12 @@ LANES = Configuration(
     ranges=4,
     timing=Timing(refresh=False),
 )
-RINGS = {"small": (SMALL, 3), "lanes": (LANES, 2)}
+RINGS: dict[str, tuple[Any, ...]] = {
+    "small": (SMALL, 3),
+    "lanes": (LANES, 2),
+    "switched": (SMALL, 3, Node, Switch(3)),
+}
+"""Arguments of :class:`NodeRing`."""
 TILING = Tiling(rows=8, columns=64, tile_rows=8, tile_columns=32, wfs=2, dtype_bytes=4)
 """Two WG tiles of two WF tiles a chunk, 4 rows of 4 sectors each."""
 LONGEST = 900
@@ -82,8 +89,8 @@ def rounds() -> int:
 
 async def started(dut) -> RingBench:
     """A programmed ring, nothing armed."""
-    config, gpus = RINGS[os.environ["RING"]]
-    bench = RingBench(dut, config, gpus, TILING)
+    config, gpus, *joined = RINGS[os.environ["RING"]]
+    bench = RingBench(dut, config, gpus, TILING, *joined[1:])
     await bench.reset()
     await bench.all_ranks(bench.program)
     return bench
@@ -258,4 +265,4 @@ class ClearsNoRecords(MemoryClear):
 def test_records_from_before_a_reset_are_noticed():
     case = "memory_keeps_nothing_for_the_epoch_after_a_reset"
     with pytest.raises(SimulationError):
-        run(NodeRing(*RINGS["small"], TrustsRecords), "trusting_ring", "small", case, CASES[case])
+        run(NodeRing(SMALL, 3, TrustsRecords), "trusting_ring", "small", case, CASES[case])

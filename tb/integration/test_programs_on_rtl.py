@@ -315,8 +315,8 @@ def test_calls_on_a_users_arrays_are_their_definitions(name: str, tmp_path: Path
         (
             (3, 6),
             "all-reduce",
-            ["--topology", "switch"],
-            "the switch cannot be simulated, only ring and ring-one-way and mesh and ideal-switch can",
+            ["--topology", "star"],
+            "topology must be one of ring, ring-one-way, mesh, ideal-switch",
         ),
     ],
 )
@@ -338,17 +338,18 @@ def test_what_cannot_be_simulated_is_refused_with_what_can() -> None:
     for name, gpus, wiring, sentence in (
         ("direct-all-gather", 4, "ring", r"has no link there; the ring serves ring-reduce-scatter, .*broadcast-chain$"),
         ("ring-reduce-scatter-both", 4, "ring-one-way", "the ring-one-way serves ring-reduce-scatter, split-k"),
-        ("direct-all-gather", 4, "switch", "the switch cannot be simulated, only ring and ring-one-way and mesh and"),
         (
             "direct-all-gather",
             4,
             "torus",
-            "topology must be one of ring, ring-one-way, mesh, ideal-switch; got 'torus'",
+            "topology must be one of ring, ring-one-way, mesh, ideal-switch, switch; got 'torus'",
         ),
         ("ring-all-gather", 1, "ring", "gpus must be a whole number from 2 to 32, got 1"),
     ):
         with pytest.raises(UsageError, match=sentence):
             collective(name, gpus, wiring=wiring, shape=(96, 40, 16))
+    with pytest.raises(UsageError, match="mode must be ring on topology switch"):
+        collective("direct-all-gather", 4, wiring="switch", shape=(96, 40, 0), mode="mirrored")
     with pytest.raises(UsageError, match="shape M must be a multiple of the 3 chunks of a, got 100"):
         work_of(collective("ring-all-gather-gemm", 3, shape=(100, 40, 16)))
     with pytest.raises(UsageError, match="shape K must be at least 1"):

@@ -49,12 +49,18 @@ def plain(item: Any) -> str:
     return str(item.tolist() if isinstance(item, np.ndarray) else item)
 
 
-@pytest.mark.parametrize("name", ["ring", "mesh"])
+@pytest.mark.parametrize("name", ["ring", "mesh", "switch"])
 def test_threads_and_quantum_make_no_difference(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A ring with all phases and stalls; a mesh with doorbells, on links that keep state messages in flight."""
-    spec = RING if name == "ring" else collective("all-to-all", 4, "mca", "auto", "mesh", {}, shape=(64, 64, 0))
+    """A ring with all phases and stalls; a mesh with doorbells, on links that keep state messages in flight; a switch,
+    each of whose links has half of the latency, with stalls and bit errors."""
+    spec, hops = RING, 1
+    if name != "ring":
+        spec = collective("all-to-all", 4, "mca", "auto", name, {}, shape=(64, 64, 0))
+    if name == "switch":
+        spec, hops = replace(spec, stalls=10, bit_errors=1e-6), 2
     expected = all_of(spec, monkeypatch, 1, 0)
-    for threads, quantum in WAYS:
+    for threads, whole in WAYS:
+        quantum = -(-whole // hops)
         assert all_of(spec, monkeypatch, threads, quantum) == expected, (threads, quantum)
 
 

@@ -10,9 +10,10 @@ from sim.collectives.known import PROGRAMS
 from sim.experiments.catalogue import collective
 from sim.experiments.experiment import simulate, work_of
 from sim.experiments.run import Outcome
-from sim.experiments.spec import TOPOLOGIES, Spec
+from sim.experiments.spec import Spec
 
 RAGGED: dict[str, Any] = {"tile": (16, 32), "wfs": 4}
+WHOLE: dict[str, Any] = {**RAGGED, "dtype": "int32"}
 OPTIONS: dict[str, dict[str, Any]] = {
     "ring-all-reduce": {"choices": {"pieces": 2}, "dtype": "int32"},
     "direct-all-reduce": {"dtype": "int32"},
@@ -25,14 +26,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "direct-all-gather-gemm": {"choices": {"fine": True}},
 }
 """What is chosen where the defaults would leave something out, or give sums of floats an order."""
-QUICK = {("ring", 3), ("mesh", 3), ("mesh", 4), ("ideal-switch", 3)}
+QUICK = {("ring", 3), ("mesh", 3), ("mesh", 4), ("ideal-switch", 3), ("switch", 3)}
 """What is tried in quick tests: GPUs with two and three ports."""
 
 
 def served() -> Iterator[Any]:
     """Program, topology and GPUs; those that are not quick are marked."""
     for name, known in PROGRAMS.items():
-        for wiring in (wiring for wiring in known.topologies if wiring in TOPOLOGIES):
+        for wiring in known.topologies:
             for gpus in (2, 3, 4, 8):
                 marks: Any = [] if (wiring, gpus) in QUICK else pytest.mark.slow
                 yield pytest.param(name, wiring, gpus, marks=marks)
@@ -51,6 +52,53 @@ def run(spec: Spec) -> Outcome:
 def test_every_program_is_right_on_every_topology(name: str, wiring: str, gpus: int) -> None:
     """Chunks ragged in both directions."""
     run(collective(name, gpus, wiring=wiring, shape=(gpus * 20, 40, 16), **RAGGED | OPTIONS.get(name, {})))
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "compute-first", "mca", "paced"])
+def test_a_switch_serves_every_policy_with_pauses(policy: str) -> None:
+    """Links to the switch and from it stand at random."""
+    run(collective("direct-all-reduce", 3, policy, wiring="switch", shape=(60, 40, 16), stalls=20, **WHOLE))
+
+
+def test_each_lane_of_a_node_has_a_switch_of_its_own() -> None:
+    """Two lanes of one channel each: packets stay in theirs."""
+    settings = (("channels", 2), ("lanes", 2))
+    outcome = run(collective("direct-all-gather", 3, wiring="switch", shape=(96, 128, 0), settings=settings, **WHOLE))
+    assert len(outcome.switch_busy) == 2 and min(min(lane) for lane in outcome.switch_busy) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["direct-all-gather", "all-to-all-dma"])
+def test_all_links_of_a_switch_of_eight_are_busy(name: str) -> None:
+    """Every GPU has one link to the switch and one from it, over each of which seven eighths of an array go."""
+    outcome = run(collective(name, 8, wiring="switch", shape=(8 * 128, 128, 0), tile=(32, 128)))
+    cycles = max(status["done_cycles"] for status in outcome.ranks)
+    there = [round(100 * status["link_busy"][0] / cycles, 1) for status in outcome.ranks]
+    back = [round(100 * busy / cycles, 1) for busy in outcome.switch_busy[0]]
+    print(f"{name}: {cycles:,} cycles; busy percent to the switch {there}, from it {back}")
+    assert min(*there, *back) >= 95
+
+
+@pytest.mark.slow
+def test_chunks_in_one_order_crowd_at_one_output() -> None:
+    """Stores of a reduce-scatter to one owner after another, the same for all ranks at once, wait at the owner's link;
+    shifted by the rank they use all links (FLUX, arXiv 2406.06858, figure 7)."""
+    cycles = {}
+    for naive in (True, False):
+        spec = collective(
+            "direct-reduce-scatter",
+            8,
+            wiring="switch",
+            shape=(8 * 128, 256, 0),
+            dtype="int32",
+            tile=(16, 32),
+            choices={"shifted": not naive},
+        )
+        outcome = run(spec)
+        cycles[naive] = max(status["done_cycles"] for status in outcome.ranks)
+        shares = [round(100 * busy / cycles[naive], 1) for busy in outcome.switch_busy[0]]
+        print(f"naive {naive}: {cycles[naive]:,} cycles, links from the switch busy {shares} %")
+    assert cycles[True] > 2 * cycles[False]
 
 
 @pytest.mark.slow

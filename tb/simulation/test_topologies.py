@@ -3,6 +3,7 @@
 import pytest
 
 from sim.errors import UsageError
+from sim.simulator.session import CROSSING, switch_latencies, switch_wires
 from sim.topologies.known import TOPOLOGIES, topology
 from sim.topologies.mesh import ideal_switch, mesh
 from sim.topologies.ring import ring
@@ -62,6 +63,20 @@ def test_a_switch_is_reached_by_one_port() -> None:
     switch = Switch(4)
     assert [switch.port(1, peer) for peer in range(5)] == [0, None, 0, 0, None]
     assert (switch.ports, switch.gpus) == (1, 4)
+
+
+def test_every_gpu_has_wires_to_the_switch_and_back() -> None:
+    """Of each kind and lane one each way; both halves of the latency, and a cycle at each end, add up to the way."""
+    wires = [line.split() for line in switch_wires(Switch(3), latency=7, lanes=2)]
+    assert len(wires) == 3 * 2 * 2 * 2 and len({tuple(wire[:3]) for wire in wires}) == len(wires)
+    for kind in ("flits", "messages"):
+        for rank in "012":
+            for lane in "01":
+                plane = str(3 + int(lane))
+                there = [kind, plane, rank, rank, lane, str(4 + CROSSING)]
+                back = [kind, rank, lane, plane, rank, str(3 + CROSSING)]
+                assert there in wires and back in wires
+    assert switch_latencies(1) == (1, 0)
 
 
 @pytest.mark.parametrize(
