@@ -160,6 +160,12 @@ class MessageParameters(Parameters):
     dma_packets: int = between(48, 1, 512)
 
     @property
+    def spill_tags(self) -> int:
+        """Counters that may be on their way back from the backing store at once; without a Tracker there are none,
+        and a tag has a bit."""
+        return 1
+
+    @property
     def checks_sectors(self) -> bool:
         """Whether a sector has a parity with it."""
         return False

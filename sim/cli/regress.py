@@ -9,10 +9,11 @@ from rich.progress import Progress
 
 from sim.cli import options
 from sim.cli.rows import format_row, header, summary
-from sim.cli.terminal import complain, counted_columns, errors, keep_results, leave, say, show_errors, stages
+from sim.cli.terminal import complain, counted_columns, errors, keep_results, leave, refuse, say, show_errors, stages
 from sim.errors import UsageError, check_processes, check_threads
 from sim.experiments.catalogue import shape as experiment
 from sim.experiments.results import Result, exit_code
+from sim.experiments.spec import Spec
 from sim.files import check_writable
 from sim.simulator.machine import processors
 from sim.simulator.prerequisites import require_simulator
@@ -65,23 +66,30 @@ def regress(
 
 
 def bench(
+    context: typer.Context,
     gpus: options.Gpus = 4,
     shape: options.Shape = (4096, 512, 128),
     preset: options.Preset = "paper",
     minimum: Annotated[float, typer.Option(help="Fail below this speed, kcycles/s.", metavar="SPEED")] = 0.0,
     repeat: Annotated[int, typer.Option(help="Runs; the fastest counts.", metavar="COUNT")] = 3,
     threads: options.Threads = 0,
+    profile: Annotated[bool, typer.Option("--profile", help="Where the time goes, by part, instead.")] = False,
     out: options.Results = Path("build/bench/results.json"),
 ) -> None:
     """Measure simulation speed: thousands of cycles of the whole ring a second, of wall time and of processor time,
     with all data on.
 
-    Example: t3rtl bench --gpus 4 --threads 2 --minimum 100
+    Examples: t3rtl bench --gpus 4 --threads 2 --minimum 100, t3rtl bench --profile
     """
     if not 1 <= repeat <= 100:
         raise UsageError(f"repeat must be from 1 to 100, got {repeat}")
     spec = experiment(name=f"bench-{gpus}", gpus=gpus, shape=shape, preset=preset)
     check_threads(threads, gpus)
+    if profile:
+        refuse(context, "one profiled run on one thread leaves no result", "minimum", "repeat", "threads", "out")
+        require_simulator()
+        _profile(spec)
+        return
     require_simulator()
     check_writable(out)
     from sim.experiments.regression import run_all
@@ -104,3 +112,17 @@ def bench(
         complain(f"slower than {minimum:g} kcycles/s")
     keep_results(out, [best])
     leave(exit_code(results) or int(speed < minimum))
+
+
+def _profile(spec: Spec) -> None:
+    """Say what share of one thread's time each part of `spec` takes, and how fast it would be alone."""
+    from sim.experiments.experiment import simulate
+    from sim.experiments.regression import quiet
+
+    with stages("bench") as progress, quiet():
+        outcome, _ = simulate(spec, progress=progress, profiled=True)
+    cycles, total = max(status["done_cycles"] for status in outcome.ranks), sum(outcome.profile.values())
+    typer.echo(f"{spec.gpus} GPUs, preset {spec.preset}: {cycles:,} cycles in {total:.2f} s of processor time")
+    for part, seconds in outcome.profile.items():
+        share, speed = 100 * seconds / total, cycles / seconds / 1000
+        typer.echo(f"{part:<45} {seconds:7.2f} s {share:6.1f} % {speed:12,.0f} kcycles/s")

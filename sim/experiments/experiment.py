@@ -48,11 +48,13 @@ def job_of(spec: Spec, work: Work) -> Job:
     return array_job(spec, work) if isinstance(work, ArrayWork) else kernel_job(spec, work)
 
 
-def simulate(spec: Spec, work: Work | None = None, progress: Progress = silent) -> tuple[Outcome, Checked]:
-    """Run and check `spec`, with `work` instead of its own if that is given."""
+def simulate(
+    spec: Spec, work: Work | None = None, progress: Progress = silent, profiled: bool = False
+) -> tuple[Outcome, Checked]:
+    """Run and check `spec`, with `work` instead of its own if that is given, `profiled` if that is wanted."""
     work = work or work_of(spec)
     job = job_of(spec, work)
-    outcome = run_job(job, progress)
+    outcome = run_job(job, progress, profiled=profiled)
     return outcome, check(spec, work, job.build.config, outcome)
 
 

@@ -19,6 +19,7 @@ from sim.simulator.fast_model import build_system
 from sim.simulator.machine import processors
 from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
 from sim.simulator.process import record_coverage, run_simulator
+from sim.simulator.profile import histogram_environment, seconds_by_part
 from sim.simulator.read_latencies import read_latencies
 from sim.simulator.recording import Recording, begin_of, read_recording
 from sim.simulator.samples import read_samples
@@ -59,7 +60,8 @@ class Outcome:
     `alone_cycles`: the longest GEMM by itself, 0 when it was not run alone; `model`: folder of the simulator;
     `recordings`: of every rank, when it was asked for; `flipped_bits`: bits that arrived wrong on links;
     `read_latencies`: reads of the compute units of all ranks by the cycles they took; `switch_busy`: by lane of a
-    switch, cycles in which each link from it moved bytes."""
+    switch, cycles in which each link from it moved bytes; `profile`: processor seconds by part of what was simulated,
+    when that was asked for."""
 
     ranks: list[dict[str, Any]]
     samples: np.ndarray
@@ -73,14 +75,21 @@ class Outcome:
     flipped_bits: int = 0
     read_latencies: Mapping[int, int] = field(default_factory=dict)
     switch_busy: tuple[tuple[int, ...], ...] = ()
+    profile: Mapping[str, float] = field(default_factory=dict)
 
 
 def run_job(
-    job: Job, progress: Progress = silent, waves: Path | None = None, recorded: bool = False, threads: int = 1
+    job: Job,
+    progress: Progress = silent,
+    waves: Path | None = None,
+    recorded: bool = False,
+    threads: int = 1,
+    profiled: bool = False,
 ) -> Outcome:
     """Build what has to be built and run `job` on so many `threads` (0: as there are cores), at most one for each GPU;
     with `waves`, an FST file of all signals is left there, by one thread; when it is to be `recorded`, what happened is
-    read too. Nothing but the time that it takes depends on `threads`.
+    read too. Nothing but the time that it takes depends on `threads`. When it is `profiled`, it is found out what takes
+    the simulator's time.
 
     Raises :class:`sim.errors.SimulationError` when the simulator fails, :class:`sim.errors.MachineError` when the
     machine does.
@@ -98,6 +107,7 @@ def run_job(
         waves=waves is not None,
         optimize=build.optimize,
         tell=progress,
+        profiled=profiled,
     )
     built, worked = time.perf_counter(), processor_seconds()
     remove_stale(model / "runs")
@@ -110,7 +120,7 @@ def run_job(
             arguments.append(f"+timeline={folder / RECORDED}")
         progress("simulating")
         started = time.perf_counter()
-        run_simulator(model, folder, arguments)
+        run_simulator(model, folder, arguments, histogram_environment(folder) if profiled else None)
         simulated = time.perf_counter()
         progress("reading the result")
         result = read_result(folder, build.config)
@@ -118,6 +128,7 @@ def run_job(
             raise SimulationError("a packet came to the switch that was for no GPU")
         if result["finished"]:
             record_coverage(model, folder)
+        profile = seconds_by_part(model, folder) if profiled else {}
         samples = read_samples(folder, 0)
         latencies = read_latencies(folder / f"read_latencies{rank}.txt" for rank in range(build.nodes))
         ranks = range(build.nodes if recorded else 0)
@@ -146,6 +157,7 @@ def run_job(
         flipped_bits=result["flipped_bits"],
         read_latencies=latencies,
         switch_busy=tuple(map(tuple, result["switch_busy"])),
+        profile=profile,
     )
 
 

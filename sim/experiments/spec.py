@@ -334,7 +334,7 @@ class Spec:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         _choice("channels", self.channels, tuple(PRESET_OF))
-        preset = PRESET_OF[self.channels]
+        preset = PRESET_OF[self.gpu.channels]
         if self.preset not in ("", preset):
             raise UsageError(f"preset follows from channels ({self.channels}: {preset}), got {self.preset!r}")
         object.__setattr__(self, "preset", preset)

@@ -45,6 +45,9 @@ FLAGS = [
     "1000",
 ]
 CPP = ["-LDFLAGS", "-pthread"]
+PROFILED = ["--prof-cfuncs", "-LDFLAGS", "-pg", "-LDFLAGS", "-no-pie"]
+"""A function for each block of statements, with its line in its name, and a histogram of which one runs; addresses of
+functions are those in the file."""
 MEASURED = 8
 """Channels up to which the coverage of a node of several lanes is measured, in one model."""
 EXECUTABLE = "Vgpu"
@@ -141,6 +144,7 @@ def build_system(
     tell: Tell = silent,
     faults: bool = False,
     switch_gpus: int = 0,
+    profiled: bool = False,
 ) -> Path:
     """The folder of the simulator, :data:`EXECUTABLE`, of systems of GPUs of `config`, built unless it is there.
 
@@ -149,7 +153,8 @@ def build_system(
     speed, which only kernels of full size make up for. `tell` hears of a build, and how long it will take. With
     `faults` it serves campaigns of them (`sim/models/fault_server.h`): all state can be seen, no clock is gated, so
     that a block in which a bit flips cannot sleep over it, and no assertion of a design ends a run. With `switch_gpus`
-    there is a switch for so many GPUs, or somewhat more.
+    there is a switch for so many GPUs, or somewhat more. When it is `profiled`, a run leaves a histogram of where its
+    time went (:mod:`sim.simulator.profile`).
 
     Raises :class:`sim.errors.MachineError` when Verilator or the C++ compiler fails.
     """
@@ -157,7 +162,8 @@ def build_system(
         # It runs only until it is seen to fail.
         optimize = "-O0"
     switch = next(size for size in SWITCH_PORTS if size >= switch_gpus) if switch_gpus else 0
-    settings = (config, storage_sectors, source_sectors, seeded_bugs, plans, shared, waves, optimize, faults, switch)
+    kinds = (waves, optimize, faults, switch, profiled)
+    settings = (config, storage_sectors, source_sectors, seeded_bugs, plans, shared, *kinds)
     return _remembered(_recipe(*settings, installed() is not None), lambda: _build_system(*settings, tell))
 
 
@@ -172,6 +178,7 @@ def _build_system(
     optimize: str,
     faults: bool,
     switch_size: int,
+    profiled: bool,
     tell: Tell,
 ) -> Path:
     hook = installed()
@@ -200,6 +207,8 @@ def _build_system(
         texts["gpu.sv"] = with_own_state(texts["gpu.sv"])
         texts = {CONTROL_FILE: control_file(texts["gpu.sv"], DRAM)} | texts | model_texts(FAULT_HEADERS)
         arguments = [*(word for word in arguments if word != "--assert"), "-CFLAGS", "-DT3_FAULTS"]
+    if profiled:
+        arguments += PROFILED
     made_from = (sorted(texts.items()), arguments, optimize)
     kind = "waves" if waves else "faults" if faults else "gpu"
     with build_folder(BUILD / "ring" / kind, made_from, [EXECUTABLE]) as (folder, new):

@@ -1,7 +1,9 @@
 """Runs a built simulator once, in a process of its own."""
 
+import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,8 +20,9 @@ NO_MEMORY = "bad_alloc"
 NO_SPACE = "No space left on device"
 
 
-def run_simulator(model: Path, folder: Path, plusargs: list[str]) -> None:
-    """One process of the simulator in `model`, in `folder`, which holds its session and all that it reads.
+def run_simulator(model: Path, folder: Path, plusargs: list[str], environment: Mapping[str, str] | None = None) -> None:
+    """One process of the simulator in `model`, in `folder`, which holds its session and all that it reads, with more
+    variables in its `environment` if they are given.
 
     Raises :class:`sim.errors.MachineError` when memory or disk ran out, else :class:`sim.errors.SimulationError` when
     it fails.
@@ -27,7 +30,8 @@ def run_simulator(model: Path, folder: Path, plusargs: list[str]) -> None:
     log = folder / "run.log"
     with log.open("w") as output:
         command = [str(model / EXECUTABLE), SESSION, *plusargs]
-        done = subprocess.run(command, cwd=folder, stdout=output, stderr=output, check=False)
+        own = os.environ | (environment or {})
+        done = subprocess.run(command, cwd=folder, env=own, stdout=output, stderr=output, check=False)
     # What SystemVerilog writes, it writes without a word when the disk is full.
     if done.returncode or _disk_is_full(folder):
         raise _failure(done.returncode, folder, log)

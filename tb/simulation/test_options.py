@@ -217,6 +217,18 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--out": ["other.json"],
         },
     ),
+    "bench, profiled": (
+        ["bench", "--profile"],
+        {
+            "--gpus": ["2"],
+            "--shape": ["256", "256", "64"],
+            "--preset": ["tiny"],
+            "--minimum": ["1000"],
+            "--repeat": ["1"],
+            "--threads": ["1"],
+            "--out": ["other.json"],
+        },
+    ),
     "faults": (
         ["faults", "--injections", "20"],
         {
@@ -384,8 +396,9 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
     def run_points(specs: list[Spec], *others: Any) -> Iterator[Any]:
         yield from (sim.experiments.sweep.Outcome(spec, analytic(spec)) for spec in specs)
 
-    def simulated(spec: Spec, *others: Any) -> Any:
-        return SimpleNamespace(ranks=[{"spans": {"begin": [0], "end": [1000]}}]), None
+    def simulated(spec: Spec, *others: Any, **options: Any) -> Any:
+        status = {"spans": {"begin": [0], "end": [1000]}, "done_cycles": 1000}
+        return SimpleNamespace(ranks=[status], profile={"links": 1.5}), None
 
     for module in (alternatives, blocks, calibrate, dram_trace, faults, regress, report, run, sweep):
         monkeypatch.setattr(module, "require_simulator", lambda: None, raising=False)
