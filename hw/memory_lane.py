@@ -24,11 +24,11 @@ from .link.port_sender import LinkTimers
 from .memory_controller.controller import MemoryController
 from .memory_controller.events import ControllerEvents
 from .messages import ArbiterControl, Messages, WindowCheck
+from .next_word_upset import NextWordUpset
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
 from .protection import MemoryReport, MemoryUpset, ProtectedMemory
 from .range_table import RangeWrite
-from .sector_upset import SectorUpset
 from .send_table import SendWrite
 
 LaneState = data.StructLayout(dict.fromkeys(("holding", "unsettled", "sent_out", "moved", "idle"), unsigned(1)))
@@ -219,7 +219,7 @@ class MemoryLane(wiring.Component):
     ) -> None:
         """Upsets of the sectors in controllers and slots, and what is found of sectors."""
         config = self._config
-        m.submodules.sector_upset = turns = SectorUpset(ProtectedMemory.PACKETS, len(arrivals[0].data))
+        m.submodules.packet_upset = turns = NextWordUpset(ProtectedMemory.PACKETS, len(arrivals[0].data))
         upset = self.upset
         m.d.comb += [turns.upset.eq(upset), turns.stored.eq(Cat(own.valid for own in arrivals).any())]
         number = self.number if config.lanes > 1 else Const(0, 0)

@@ -9,11 +9,11 @@ from amaranth.lib.wiring import In, Out
 
 from ..geometry import ROW_BITS
 from ..messages import BANK_SHAPE, Access, Messages, Source
+from ..next_word_upset import NextWordUpset
 from ..primitives.count_ones import count_ones
 from ..primitives.places import FreeList
 from ..primitives.queue import memory_depth
 from ..protection import MemoryUpset, ProtectedMemory
-from ..sector_upset import SectorUpset
 from .bank_machine import slot_layout
 from .parameters import ControllerParameters
 
@@ -137,7 +137,7 @@ class PayloadStore(wiring.Component):
 
         sector: Value = self.request.data
         if config.checks_sectors:
-            m.submodules.sector_upset = turns = SectorUpset(ProtectedMemory.SECTORS, len(sector))
+            m.submodules.upset = turns = NextWordUpset(ProtectedMemory.SECTORS, len(sector))
             m.d.comb += [turns.upset.eq(self.upset), turns.stored.eq(self.take)]
             sector = sector ^ turns.flips
         m.d.comb += sector_write.data.data.eq(sector)
