@@ -45,11 +45,11 @@ class MemoryLane(wiring.Component):
     the arbiters; `epoch`, `armed`; `clear`: pulse, at the start of an epoch; per channel `compute`, `responses`, `dram`
     as of the node, `commits` to the Tracker, `clearing` and `spill`: writes of the memory clear and accesses to the
     backing store, `returns`: data of reads; `remote_room`: see :attr:`hw.node.Node.remote_room`; `link`: a lane of
-    every port; `blocks`: ready blocks, each for all lanes; `sent_blocks` since `clear`, `block_sent` (one of them, in
-    this cycle); `heard`: see LinkLane; `map_faults` per channel, `link_faults`, `dma_faults`; `events` per channel,
-    `refused` per channel, `dma_events`, `link_events` per port, `discarded`: for the counters; `link_empty`: no packet
-    is in a slot; `lane_state`; with protection of memories `upset`, of this lane's number or its channels', and
-    `memory_reports` per channel. Latency: none of its own.
+    every port; `blocks`: ready blocks, each for all lanes; `sent_blocks` since `clear`; `heard`: see LinkLane;
+    `map_faults` per channel, `link_faults`, `dma_faults`; `events` per channel, `refused` per channel, `dma_events`,
+    `link_events` per port, `discarded`: for the counters; `link_empty`: no packet is in a slot; `lane_state`; with
+    protection of memories `upset`, of this lane's number or its channels', and `memory_reports` per channel. Latency:
+    none of its own.
     """
 
     def __init__(self, config: Configuration):
@@ -90,7 +90,6 @@ class MemoryLane(wiring.Component):
             "link": Out(LinkPort(config)).array(links),
             "blocks": In(stream.Signature(messages.ready_block)),
             "sent_blocks": Out(20),
-            "block_sent": Out(1),
             "heard": Out(messages.epoch).array(links),
             "map_faults": Out(faults).array(channels),
             "link_faults": Out(faults),
@@ -176,7 +175,6 @@ class MemoryLane(wiring.Component):
             *(block.lane.eq(self.number) for block in (links, dma) if config.lanes > 1),
             *(port.eq(known) for port, known in zip(dma.port_of, links.port_of, strict=True)),
             dma.block_sent.eq(links.block_sent),
-            self.block_sent.eq(links.block_sent),
             self.sent_blocks.eq(dma.sent_blocks),
             self.dma_events.eq(dma.events),
             self.discarded.eq(links.discarded),
