@@ -12,7 +12,7 @@ from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.compiler import backing_sectors, needs, workgroup_stride
 from sim.errors import UsageError
 from sim.experiments.hardware import configuration, with_room
-from sim.experiments.job import Build, Job, arrays_at, compiled_ring, program_of, results_of, slowed_down
+from sim.experiments.job import Build, Job, arrays_at, compiled_ring, fault_writes, program_of, results_of, slowed_down
 from sim.experiments.spec import Spec
 from sim.experiments.user_arrays import load_inputs, padded
 from sim.experiments.variants import POLICIES, THRESHOLDS
@@ -152,7 +152,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
         *arbiter_writes(
             config, POLICIES[spec.variant.policy], THRESHOLDS[spec.variant.threshold], spec.starvation_limit
         ),
-        register_write(config, "interrupt_enable", fault=1),
+        *fault_writes(spec, config),
         *(
             write
             for index, (base, sectors) in enumerate(plain)

@@ -22,7 +22,7 @@ from sim.collectives.program import Array, Does, Kernel, Part, Program
 from sim.errors import UsageError
 from sim.experiments.array_model import INPUT_BASE, INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
 from sim.experiments.hardware import EARLY_GATE, configuration, of_machine, with_room
-from sim.experiments.job import Build, Held, Job, compiled, laid_out, program_of, slowed_down
+from sim.experiments.job import Build, Held, Job, compiled, fault_writes, laid_out, program_of, slowed_down
 from sim.experiments.spec import ELEMENT_BYTES, Spec
 from sim.experiments.tensors import tensors_of
 from sim.experiments.variants import POLICIES, THRESHOLDS
@@ -347,7 +347,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             spec.starvation_limit,
             ports=_busy_ports(ranks),
         ),
-        register_write(config, "interrupt_enable", fault=1),
+        *fault_writes(spec, config),
     ]
     late = [spec.late_rank] if spec.late_cycles else []
     doorbells = [rank.doorbells for rank in ranks]
