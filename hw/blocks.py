@@ -76,7 +76,7 @@ BLOCKS = {
             (
                 *_in("memory_controller", "admission", "controller", "payload_store", "read_return", "refresh"),
                 *_in("primitives", "count_ones", "places", "queue"),
-                "sector_upset.py",
+                "next_word_upset.py",
             ),
             MemoryController,
             exported=True,

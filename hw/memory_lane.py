@@ -24,11 +24,11 @@ from .link.port_sender import LinkTimers
 from .memory_controller.controller import MemoryController
 from .memory_controller.events import ControllerEvents
 from .messages import ArbiterControl, Messages, WindowCheck
+from .next_word_upset import NextWordUpset
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
 from .protection import MemoryReport, MemoryUpset, ProtectedMemory
 from .range_table import RangeWrite
-from .sector_upset import SectorUpset
 from .send_table import SendWrite
 
 LaneState = data.StructLayout(dict.fromkeys(("holding", "unsettled", "sent_out", "moved", "idle"), unsigned(1)))
@@ -45,11 +45,11 @@ class MemoryLane(wiring.Component):
     the arbiters; `epoch`, `armed`; `clear`: pulse, at the start of an epoch; per channel `compute`, `responses`, `dram`
     as of the node, `commits` to the Tracker, `clearing` and `spill`: writes of the memory clear and accesses to the
     backing store, `returns`: data of reads; `remote_room`: see :attr:`hw.node.Node.remote_room`; `link`: a lane of
-    every port; `blocks`: ready blocks, each for all lanes; `sent_blocks` since `clear`, `block_sent` (one of them, in
-    this cycle); `heard`: see LinkLane; `map_faults` per channel, `link_faults`, `dma_faults`; `events` per channel,
-    `refused` per channel, `dma_events`, `link_events` per port, `discarded`: for the counters; `link_empty`: no packet
-    is in a slot; `lane_state`; with protection of memories `upset`, of this lane's number or its channels', and
-    `memory_reports` per channel. Latency: none of its own.
+    every port; `blocks`: ready blocks, each for all lanes; `sent_blocks` since `clear`; `heard`: see LinkLane;
+    `map_faults` per channel, `link_faults`, `dma_faults`; `events` per channel, `refused` per channel, `dma_events`,
+    `link_events` per port, `discarded`: for the counters; `link_empty`: no packet is in a slot; `lane_state`; with
+    protection of memories `upset`, of this lane's number or its channels', and `memory_reports` per channel. Latency:
+    none of its own.
     """
 
     def __init__(self, config: Configuration):
@@ -90,7 +90,6 @@ class MemoryLane(wiring.Component):
             "link": Out(LinkPort(config)).array(links),
             "blocks": In(stream.Signature(messages.ready_block)),
             "sent_blocks": Out(20),
-            "block_sent": Out(1),
             "heard": Out(messages.epoch).array(links),
             "map_faults": Out(faults).array(channels),
             "link_faults": Out(faults),
@@ -176,7 +175,6 @@ class MemoryLane(wiring.Component):
             *(block.lane.eq(self.number) for block in (links, dma) if config.lanes > 1),
             *(port.eq(known) for port, known in zip(dma.port_of, links.port_of, strict=True)),
             dma.block_sent.eq(links.block_sent),
-            self.block_sent.eq(links.block_sent),
             self.sent_blocks.eq(dma.sent_blocks),
             self.dma_events.eq(dma.events),
             self.discarded.eq(links.discarded),
@@ -219,7 +217,7 @@ class MemoryLane(wiring.Component):
     ) -> None:
         """Upsets of the sectors in controllers and slots, and what is found of sectors."""
         config = self._config
-        m.submodules.sector_upset = turns = SectorUpset(ProtectedMemory.PACKETS, len(arrivals[0].data))
+        m.submodules.packet_upset = turns = NextWordUpset(ProtectedMemory.PACKETS, len(arrivals[0].data))
         upset = self.upset
         m.d.comb += [turns.upset.eq(upset), turns.stored.eq(Cat(own.valid for own in arrivals).any())]
         number = self.number if config.lanes > 1 else Const(0, 0)

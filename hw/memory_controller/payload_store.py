@@ -9,11 +9,11 @@ from amaranth.lib.wiring import In, Out
 
 from ..geometry import ROW_BITS
 from ..messages import BANK_SHAPE, Access, Messages, Source
+from ..next_word_upset import NextWordUpset
 from ..primitives.count_ones import count_ones
 from ..primitives.places import FreeList
 from ..primitives.queue import memory_depth
 from ..protection import MemoryUpset, ProtectedMemory
-from ..sector_upset import SectorUpset
 from .bank_machine import slot_layout
 from .parameters import ControllerParameters
 
@@ -111,20 +111,28 @@ class PayloadStore(wiring.Component):
         identity_read = identities.read_port()
         sector_write = sectors.write_port()
         sector_read = sectors.read_port()
-        for port in (slot_write, identity_write):
-            m.d.comb += [port.addr.eq(self.index), port.en.eq(self.inserted)]
-        m.d.comb += slot_write.data.index.eq(self.index)
-        m.d.comb += slot_write.data.column.eq(local[2:8])
+        m.d.comb += [
+            slot_write.addr.eq(self.index),
+            slot_write.en.eq(self.inserted),
+            slot_write.data.index.eq(self.index),
+            slot_write.data.column.eq(local[2:8]),
+        ]
         for name in ("access", "alu", "dtype", "first_touch", "epoch", "traffic_class"):
             m.d.comb += slot_write.data[name].eq(entering[name])
-        for name in ("range", "wg", "wf", "epoch", "va"):
-            m.d.comb += identity_write.data.commit[name].eq(entering[name])
+        # Bytes are counted in a cycle of their own: nobody asks who a request is from before it went to its bank.
+        identified = Signal(identity_layout(config))
+        m.d.sync += [
+            identity_write.addr.eq(self.index),
+            identity_write.en.eq(self.inserted),
+            *(identified.commit[name].eq(entering[name]) for name in ("range", "wg", "wf", "epoch", "va")),
+            identified.commit.bytes.eq(count_ones(entering.mask)),
+            identified.tracked.eq(entering.tracked & (entering.access != Access.READ)),
+            identified.settles.eq(entering_settles),
+            identified.source.eq(entering.source),
+            identified.id.eq(entering.id),
+        ]
         m.d.comb += [
-            identity_write.data.commit.bytes.eq(count_ones(entering.mask)),
-            identity_write.data.tracked.eq(entering.tracked & (entering.access != Access.READ)),
-            identity_write.data.settles.eq(entering_settles),
-            identity_write.data.source.eq(entering.source),
-            identity_write.data.id.eq(entering.id),
+            identity_write.data.eq(identified),
             sector_write.addr.eq(free_list.index),
             sector_write.en.eq(self.take),
             sector_write.data.mask.eq(self.request.mask),
@@ -137,7 +145,7 @@ class PayloadStore(wiring.Component):
 
         sector: Value = self.request.data
         if config.checks_sectors:
-            m.submodules.sector_upset = turns = SectorUpset(ProtectedMemory.SECTORS, len(sector))
+            m.submodules.upset = turns = NextWordUpset(ProtectedMemory.SECTORS, len(sector))
             m.d.comb += [turns.upset.eq(self.upset), turns.stored.eq(self.take)]
             sector = sector ^ turns.flips
         m.d.comb += sector_write.data.data.eq(sector)

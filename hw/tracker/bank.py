@@ -29,10 +29,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Messages
+from ..next_word_upset import NextWordUpset
 from ..primitives.count_ones import count_ones
 from ..primitives.queue import Queue
 from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
-from ..protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset, ProtectedMemory, turned_bits
+from ..protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset, ProtectedMemory
 from ..range_table import RangeWrite
 from .count_stage import GENERATION_BITS, CountStage, operation, selection
 from .direct_select import DirectSelect
@@ -289,9 +290,7 @@ class TrackerBank(wiring.Component):
                 self.memory_reports[0].eq(mender.report),
                 triggers.scrub.eq(self.scrub),
                 triggers.upset.eq(self.upset),
-                triggers.upset.memory.eq(
-                    Mux(self.upset.address[:low] == self._bank, self.upset.memory, ProtectedMemory.COUNTERS)
-                ),
+                triggers.upset.memory.eq(self._upset_memory()),
                 triggers.upset.address.eq(self.upset.address[low:]),
                 self.memory_reports[1].eq(triggers.report),
                 self.memory_reports[1].address.eq(Cat(Const(self._bank, low), triggers.report.address)),
@@ -353,6 +352,12 @@ class TrackerBank(wiring.Component):
             with m.State("START"):
                 m.next = "CLEAR"
         return m
+
+    def _upset_memory(self) -> Value:
+        """The memory of this bank in which bits are to be turned; COUNTERS, which the mender turns, if it is another
+        bank's."""
+        mine = self.upset.address[: bank_bits(self._config)] == self._bank
+        return Mux(mine, self.upset.memory, ProtectedMemory.COUNTERS)
 
     def _mender(
         self, m: Module, storage: CounterStorage, stage_valid: Signal, looked_at: Value, again: Signal
@@ -420,22 +425,16 @@ class TrackerBank(wiring.Component):
         cycles late, without a wrong bit, and whether one had one. A record that is lost is none. Where none was written
         anything may lie: only what has the number of `clears`, but for two bits at the most, can have been one."""
         given = self.spill_response
-        turning = Signal(name="turning_spilled")
-        turned = Signal()
-        m.d.comb += turned.eq(turning & spill & request.write)
-        mine = self.upset.address[: bank_bits(self._config)] == self._bank if self._config.tracker_banks > 1 else 1
-        with m.If(self.upset.valid):
-            m.d.sync += turning.eq((self.upset.memory == ProtectedMemory.SPILLED) & mine)
-        with m.Elif(turned):
-            m.d.sync += turning.eq(0)
-
         record = request.record.as_value()
         bits = len(record) - len(request.record.reserved) + GENERATION_BITS
         checks = check_width(bits)
-        flips = Mux(turned, turned_bits(self.upset), 0)[: bits + checks]
+        m.submodules.spilled_upset = turns = NextWordUpset(ProtectedMemory.SPILLED, bits + checks)
         m.d.comb += [
+            turns.upset.eq(self.upset),
+            turns.upset.memory.eq(self._upset_memory()),
+            turns.stored.eq(spill & request.write),
             checked.eq(request),
-            checked.record.as_value().eq(Cat(record[:bits], check_bits(record[:bits])) ^ flips),
+            checked.record.as_value().eq(Cat(record[:bits], check_bits(record[:bits])) ^ turns.flips),
         ]
 
         came = Signal.like(given)

@@ -6,20 +6,20 @@ behind the memory, where their wrong bits are found and then put right, so nothi
 
 from amaranth import Cat, Module, Signal
 from amaranth.hdl import Shape, ShapeLike, Value, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
 from ..protection import MemoryReport
+from .ready_queue import ready_queue_ports
 
 
 class ProtectedReadyQueue(wiring.Component):
     """Queue of `depth` payloads behind an output register.
 
-    Ports: `push` with `item`, always taken; `output`; `clear` empties it (and withdraws what is offered); `waiting`:
-    something was pushed, and is not taken in this cycle; `flips`: bits of a word and its check bits behind it that are
-    turned in what has to wait from this cycle on, if `stored`; `report`: what waited had a wrong bit, which was
+    Ports: :func:`hw.tracker.ready_queue.ready_queue_ports`; `flips`: bits of a word and its check bits behind it that
+    are turned in what has to wait from this cycle on, if `stored`; `report`: what waited had a wrong bit, which was
     corrected, or more: then it is lost, and not offered; of which place is not known.
 
     Latency: 1 cycle when empty; in every cycle as many payloads have been offered as by a queue without check bits, or
@@ -34,11 +34,7 @@ class ProtectedReadyQueue(wiring.Component):
         width = Shape.cast(payload).width
         super().__init__(
             {
-                "push": In(1),
-                "item": In(payload),
-                "output": Out(stream.Signature(payload)),
-                "clear": In(1),
-                "waiting": Out(1),
+                **ready_queue_ports(payload),
                 "flips": In(width + check_width(width)),
                 "stored": Out(1),
                 "report": Out(MemoryReport),

@@ -12,27 +12,29 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 
+def ready_queue_ports(payload: ShapeLike) -> dict[str, wiring.Member]:
+    """Ports of a ready set, with check bits or without: `push` with `item`, always taken; `output`; `clear` empties it
+    (and withdraws what is offered); `waiting`: something was pushed, and is not taken in this cycle."""
+    return {
+        "push": In(1),
+        "item": In(payload),
+        "output": Out(stream.Signature(payload)),
+        "clear": In(1),
+        "waiting": Out(1),
+    }
+
+
 class ReadyQueue(wiring.Component):
     """Queue of `depth` payloads behind an output register.
 
-    Ports: `push` with `item`, always taken; `output`; `clear` empties it (and withdraws what is offered); `waiting`:
-    something was pushed, and is not taken in this cycle. Latency 1 cycle when empty; a payload that had to wait in the
-    memory follows its predecessor after 2 more cycles. The memory needs no reset: it is read where something was
-    pushed.
+    Ports: :func:`ready_queue_ports`. Latency 1 cycle when empty; a payload that had to wait in the memory follows its
+    predecessor after 2 more cycles. The memory needs no reset: it is read where something was pushed.
     """
 
     def __init__(self, payload: ShapeLike, depth: int):
         self._payload = payload
         self._depth = depth
-        super().__init__(
-            {
-                "push": In(1),
-                "item": In(payload),
-                "output": Out(stream.Signature(payload)),
-                "clear": In(1),
-                "waiting": Out(1),
-            }
-        )
+        super().__init__(ready_queue_ports(payload))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

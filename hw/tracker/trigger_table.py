@@ -11,6 +11,7 @@ from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Messages
+from ..next_word_upset import NextWordUpset
 from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
 from ..protection import MemoryReport, MemoryUpset, ProtectedMemory, turned_bits
 from .parameters import TrackerParameters
@@ -226,8 +227,14 @@ class TriggerTable(wiring.Component):
                 (blocks, ProtectedMemory.READY_BLOCKS, self.block_report),
                 (launches, ProtectedMemory.READY_LAUNCHES, self.launch_report),
             ):
-                self._turn_next(m, queue, memory)
-                m.d.comb += report.eq(queue.report)
+                turns = NextWordUpset(memory, len(queue.flips))
+                m.submodules[f"upset_{memory.name.lower()}"] = turns
+                m.d.comb += [
+                    turns.upset.eq(self.upset),
+                    turns.stored.eq(queue.stored),
+                    queue.flips.eq(turns.flips),
+                    report.eq(queue.report),
+                ]
         return m
 
     def _mend(
@@ -344,12 +351,3 @@ class TriggerTable(wiring.Component):
             m.d.sync += [suspected.eq(0), due.eq(0)]
         flips = Mux(turns, turned_bits(self.upset), 0)
         return mends, flips[: len(mask_read.data) + len(read.data)], is_lost(mask_found, MAX_WFS) & fresh
-
-    def _turn_next(self, m: Module, queue: ProtectedReadyQueue, memory: ProtectedMemory) -> None:
-        """A self test turns bits of what is written to `queue` next."""
-        turning = Signal(name=f"turning_{memory.name.lower()}")
-        with m.If(self.upset.valid):
-            m.d.sync += turning.eq(self.upset.memory == memory)
-        with m.Elif(queue.stored):
-            m.d.sync += turning.eq(0)
-        m.d.comb += queue.flips.eq(Mux(turning, turned_bits(self.upset), 0))

@@ -49,6 +49,10 @@ Seed = Annotated[int, typer.Option(help="Of the operands and of every random cho
 StarvationLimit = Annotated[
     int, typer.Option(help="Cycles communication may be held back; 0: no limit.", metavar="CYCLES")
 ]
+Watchdog = Annotated[
+    int,
+    typer.Option(help="Cycles in which nothing moves, after which a GPU ends the run; 0: never.", metavar="CYCLES"),
+]
 Alone = Annotated[bool, typer.Option(help="Run the GEMM by itself first: needed for the figures of overlap.")]
 Set = Annotated[
     list[str] | None,

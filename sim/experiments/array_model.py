@@ -12,22 +12,21 @@ from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.compiler import backing_sectors, needs, workgroup_stride
 from sim.errors import UsageError
 from sim.experiments.hardware import configuration, with_room
-from sim.experiments.job import Build, Job, arrays_at, compiled_ring, program_of, results_of, slowed_down
+from sim.experiments.job import Build, Job, arrays_at, compiled_ring, fault_writes, program_of, results_of, slowed_down
 from sim.experiments.spec import Spec
 from sim.experiments.user_arrays import load_inputs, padded
 from sim.experiments.variants import POLICIES, THRESHOLDS
 from sim.golden.arithmetic import pattern_type
 from sim.golden.matmul import partial_products
-from sim.host.address_space import ARRAY_BASE
+from sim.host.address_space import ARRAY_BASE, input_base
 from sim.host.program import host_program
 from sim.host.range_entries import range_words
-from sim.host.register_writes import arbiter_writes, range_writes, register_write
+from sim.host.register_writes import arbiter_writes, range_writes, register_write, window_write
 from sim.host.tiling import Tiling
 from sim.models.gemm import GemmWord
 from sim.models.seeded_bugs import SEEDED_BUGS
 from sim.simulator.memory_image import to_sectors, write_hex
 
-INPUT_BASE = ARRAY_BASE + (1 << 29)
 INPUT_SECTORS = 1 << 16
 STORAGE_SECTORS = 1 << 18
 LATE_MARGIN = 2000
@@ -123,7 +122,7 @@ def gemm_words(spec: Spec, config: Configuration, tiling: Tiling, rank: int, fil
         "SLOTS": slots,
         "COMPUTE_CYCLES": cycles,
         "STAGE_READS": reads,
-        "INPUT_BASE": INPUT_BASE,
+        "INPUT_BASE": input_base(config.channels),
         "INPUT_MASK": INPUT_SECTORS - 1,
         "STALL": _stalls(spec),
         "FILL": fill * fill_element & 0xFFFF_FFFF,
@@ -142,7 +141,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
     array = gpus * tiling.sectors
     arrays = sum(item.chunks for item in program.arrays) * tiling.sectors
     backing = ARRAY_BASE + -(-arrays // 8) * 8
-    inputs = (INPUT_BASE, INPUT_SECTORS)
+    inputs = (input_base(config.channels), INPUT_SECTORS)
     programs = compiled_ring(spec, config, tiling, gpus, inputs, backing)
     gemm = [gemm_words(spec, config, tiling, node.rank, node.fill_element) for node in programs]
     setup = [[*node.writes, register_write(config, "control", clear_counters=1)] for node in programs]
@@ -152,7 +151,8 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
         *arbiter_writes(
             config, POLICIES[spec.variant.policy], THRESHOLDS[spec.variant.threshold], spec.starvation_limit
         ),
-        register_write(config, "interrupt_enable", fault=1),
+        window_write(config, ARRAY_BASE),
+        *fault_writes(spec, config),
         *(
             write
             for index, (base, sectors) in enumerate(plain)

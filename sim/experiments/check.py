@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hw.abort import AbortCause
 from hw.config import SECTOR_BYTES, Configuration
 from sim.collectives.program import Traffic
 from sim.collectives.ring_all_gather import ring_all_gather
@@ -34,9 +35,14 @@ class Checked:
     closed_forms: dict[str, dict[str, Any]]
 
 
-def faults(outcome: Outcome) -> list[str]:
+def faults(spec: Spec, outcome: Outcome) -> list[str]:
     """What the checkers of the simulation saw, one sentence each."""
-    answer = [] if outcome.finished else ["the run did not complete"]
+    answer = [
+        f"the watchdog of rank {rank} ended the run: nothing had moved there for {spec.watchdog} cycles"
+        for rank, status in enumerate(outcome.ranks)
+        if AbortCause.from_bits(status["registers"]["abort_cause"] & (1 << AbortCause.size) - 1)["watchdog"]
+    ]
+    answer += [] if outcome.finished else ["the run did not complete"]
     for rank, status in enumerate(outcome.ranks):
         registers = status["registers"]
         for name, text in {
@@ -179,7 +185,7 @@ def check(spec: Spec, work: Work, config: Configuration, outcome: Outcome) -> Ch
 
     NaNs are compared bit for bit too: the hardware's NaN is the canonical one, and so is the golden's.
     """
-    errors = faults(outcome)
+    errors = faults(spec, outcome)
     mismatches = None
     if outcome.reduced is not None:
         right = golden(spec, work, outcome.logs)

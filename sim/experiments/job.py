@@ -15,6 +15,7 @@ from sim.collectives.program import Program
 from sim.experiments.hardware import WRONG_ORDER
 from sim.experiments.spec import DIRECTIONS, SHARING, Spec
 from sim.host.address_space import ARRAY_BASE
+from sim.host.register_writes import Write, register_write
 from sim.host.tiling import Tiling
 from sim.topologies.known import Wiring
 from sim.topologies.ring import ring
@@ -81,6 +82,12 @@ def program_of(spec: Spec, wrong_order: bool = False) -> Program:
         return made
     rows, columns, _ = spec.gemm_shape
     return beside_independent_gemm(made, rows // spec.gpus * columns, SHARING[spec.sharing])
+
+
+def fault_writes(spec: Spec, config: Configuration) -> list[Write]:
+    """Writes that have a fault end the run, and the watchdog that `spec` asks for make one."""
+    watchdog = [register_write(config, "watchdog", watchdog=spec.watchdog)] if spec.watchdog else []
+    return [*watchdog, register_write(config, "interrupt_enable", fault=1)]
 
 
 def slowed_down(bit_errors: float) -> float:

@@ -16,7 +16,7 @@ from hw.messages import Mapping as RangeMapping
 from sim.collectives.compiler import needs
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.experiments.hardware import with_room
-from sim.experiments.job import EPOCH, Build, Job, arrays_at, compiled_ring, program_of, results_of
+from sim.experiments.job import EPOCH, Build, Job, arrays_at, compiled_ring, fault_writes, program_of, results_of
 from sim.experiments.spec import Spec
 from sim.experiments.variants import ALL_GATHER, GEMM, NEAR_MEMORY, POLICIES, REDUCE_SCATTER, THRESHOLDS
 from sim.golden.arithmetic import pattern_type
@@ -164,7 +164,7 @@ def _before(spec: Spec, config: Configuration) -> list[Write]:
     if boundary:
         name = "detector_boundary_none"
         writes.append(register_write(config, name, **{name: boundary}))
-    return [*writes, window_write(config, ARRAY_BASE), register_write(config, "interrupt_enable", fault=1)]
+    return [*writes, window_write(config, ARRAY_BASE), *fault_writes(spec, config)]
 
 
 def _window(

@@ -20,9 +20,9 @@ from sim.collectives.independent_gemm import NAME as INDEPENDENT
 from sim.collectives.inputs import Given, addends, given
 from sim.collectives.program import Array, Does, Kernel, Part, Program
 from sim.errors import UsageError
-from sim.experiments.array_model import INPUT_BASE, INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
+from sim.experiments.array_model import INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
 from sim.experiments.hardware import EARLY_GATE, configuration, of_machine, with_room
-from sim.experiments.job import Build, Held, Job, compiled, laid_out, program_of, slowed_down
+from sim.experiments.job import Build, Held, Job, compiled, fault_writes, laid_out, program_of, slowed_down
 from sim.experiments.spec import ELEMENT_BYTES, Spec
 from sim.experiments.tensors import tensors_of
 from sim.experiments.variants import POLICIES, THRESHOLDS
@@ -45,6 +45,11 @@ PLAIN_RANGES = 2
 MACHINE_STORAGE, MACHINE_SOURCES, MACHINE_BLOCKS = 1 << 19, 1 << 20, 1 << 12
 """Of a slice of a machine: sectors of a channel's model and of arrays to store, and entries of the trigger table, or
 more. One build then serves all shapes of a system."""
+
+
+INPUT_BASE = ARRAY_BASE + (1 << 29)
+"""First sector of the operands. In the DRAM they are the places of the arrays, and what is read there is not looked at
+(hw/DECISIONS.md 97)."""
 
 
 @dataclass(frozen=True)
@@ -345,7 +350,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             spec.starvation_limit,
             ports=_busy_ports(ranks, config.links),
         ),
-        register_write(config, "interrupt_enable", fault=1),
+        *fault_writes(spec, config),
     ]
     late = [spec.late_rank] if spec.late_cycles else []
     doorbells = [rank.doorbells for rank in ranks]

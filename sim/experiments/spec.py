@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+from hw.abort import WATCHDOG_BITS
 from hw.config import PRESETS, Configuration
 from sim.collectives.known import PROGRAMS
 from sim.collectives.program import Sharing
@@ -118,7 +119,8 @@ class Spec:
     K: the output is M x N, K the depth on one GPU, each GPU ends with M / gpus rows; `compute` one of
     :data:`COMPUTE_MODELS`, `mode` of :data:`MODES`; `variant`: what runs, and how it is arbitrated; `preset` and the
     `settings` that differ from it, sorted pairs of field and value (with full-size kernels the preset follows from
-    `channels`); `starvation_limit` in cycles, 0 for none; `seed` of operands and of every random choice.
+    `channels`); `starvation_limit` in cycles, 0 for none; `watchdog`: cycles in which nothing of a collective moves
+    on a GPU, after which that ends it, 0 for never; `seed` of operands and of every random choice.
 
     Of the array generator, and of programs: `dtype`, `op`; `tile`, rows and columns of a WG tile; `wfs`, wavefronts it
     is cut into by rows; `dma_block`, WF tiles of a DMA block (0: all of a WG); `direction`, `initial`, `schedule`;
@@ -156,6 +158,7 @@ class Spec:
     preset: str = ""
     settings: Settings = ()
     starvation_limit: int = 2000
+    watchdog: int = 0
     seed: int = 1
     dtype: str = "fp16"
     op: str = "add"
@@ -208,6 +211,7 @@ class Spec:
                 f"{self.variant.policy}"
             )
         _range("starvation-limit", self.starvation_limit, 0, 65535)
+        _range("watchdog", self.watchdog, 0, (1 << WATCHDOG_BITS) - 1)
         _range("seed", self.seed, 0, (1 << 31) - 1)
         if len(self.shape) != 3:
             raise UsageError(f"shape must be M, N and K, got {self.shape}")
@@ -442,7 +446,8 @@ def label(spec: Spec) -> str:
     program its name."""
     if spec.compute == PROGRAM:
         return spec.name
-    usual = {"mode": "mirrored", "starvation_limit": 2000, "seed": 1, "settings": (), "trace": "", **MACHINE}
+    usual = {"mode": "mirrored", "starvation_limit": 2000, "watchdog": 0, "seed": 1, "settings": (), "trace": ""}
+    usual |= MACHINE
     changed = [f"{name}={getattr(spec, name)}" for name, value in usual.items() if getattr(spec, name) != value]
     if spec.trace:
         changed.append("shape=" + "x".join(map(str, (*spec.shape, spec.gpus))))

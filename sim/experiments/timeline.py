@@ -81,7 +81,7 @@ def timeline(recordings: Sequence[Recording], block_wfs: int) -> Timeline:
         found.marks += _moments(rank, "run", "collective done", recording["done"])
         found.marks += _workgroups(rank, recording) + _stages(rank, recording)
         tiles.append(_tiles(rank, recording))
-        blocks.append(_blocks(rank, recording))
+        blocks.append(_blocks(rank, recording, block_wfs))
         found.marks += [*tiles[-1].values(), *blocks[-1], *_packets(rank, recording), *_rare(rank, recording)]
         found.curves += _curves(rank, recording)
     for rank in range(len(recordings)):
@@ -173,31 +173,39 @@ def _tiles(rank: int, recording: Recording) -> dict[Tile, Mark]:
     return answer  # type: ignore[return-value]
 
 
-def _blocks(rank: int, recording: Recording) -> list[Mark]:
-    """A slice a DMA block, from its arrival at the engine to its last flit; they leave in the order they came. None
-    where lanes end a block each for itself, and those that have no sector of it do so without a flit."""
-    block, sent = recording["block"], recording.get("block_sent")
-    if sent is None:
-        return []
-    rows = zip(block.cycle, sent.cycle, *(block.fields[name] for name in ("range", "wg", "wf")))
-    return lanes(
-        Mark(
-            rank,
-            "DMA blocks",
-            f"block WG {wg} WF {wf}",
-            int(at),
-            int(until),
-            {"range": int(of), "wg": int(wg), "wf": int(wf)},
-        )
-        for at, until, of, wg, wf in rows
-    )
+def _blocks(rank: int, recording: Recording, block_wfs: int) -> list[Mark]:
+    """A slice a DMA block, from its arrival at the engine to the last flit of its packets in any lane of the memory
+    side; a block of which nothing left has none. A packet is of the block that came last with its tile."""
+    block = recording["block"]
+    marks: list[Mark] = []
+    of_tile: dict[tuple[int, int], list[Mark]] = defaultdict(list)
+    for at, of, wg, wf in zip(block.cycle.tolist(), *(block.fields[name].tolist() for name in ("range", "wg", "wf"))):
+        details = {"range": of, "wg": wg, "wf": wf}
+        marks.append(Mark(rank, "DMA blocks", f"block WG {wg} WF {wf}", at, at, details))
+        for tile in range(wf, wf + block_wfs):
+            of_tile[wg, tile].append(marks[-1])
+    for port in _ports_out(recording):
+        sent = recording[f"sent{port}"]
+        ends = recording[f"sent_end{port}"].cycle.tolist()
+        for at, until, wg, wf in zip(sent.cycle.tolist(), ends, *(sent.fields[name].tolist() for name in ("wg", "wf"))):
+            came = [mark for mark in of_tile[wg, wf] if mark.begin < at]
+            if came:
+                # Blocks of a range may have fewer tiles than `block_wfs`: the one that begins nearest has it.
+                own = max(came, key=lambda mark: (mark.details["wf"], mark.begin))
+                own.end = max(own.end, until + 1)
+    return lanes(mark for mark in marks if mark.end > mark.begin)
+
+
+def _ports_out(recording: Recording) -> list[str]:
+    """Numbers of the link ports, and in each of its lanes, of which packets that left were written down."""
+    return [key[4:] for key in recording if key.startswith("sent") and key[4:].isdigit()]
 
 
 def _packets(rank: int, recording: Recording) -> list[Mark]:
     """A slice a packet that leaves, a moment for one that arrives: most of a timeline, so their names say all."""
     answer = []
-    for name in (key for key in recording if key.startswith("sent") and key[4:].isdigit()):
-        port, sent, received = name[4:], recording[name], recording[f"received{name[4:]}"]
+    for port in _ports_out(recording):
+        sent, received = recording[f"sent{port}"], recording[f"received{port}"]
         fields = (sent.fields[name].tolist() for name in ("rank", "traffic_class", "wg"))
         ends = recording[f"sent_end{port}"].cycle.tolist()
         for at, until, peer, kind, wg in zip(sent.cycle.tolist(), ends, *fields):

@@ -18,9 +18,9 @@ def command(operation: int, rank: int, address: int, value: int) -> int:
 
 
 def counter_registers(config: Configuration) -> dict[str, int]:
-    """Addresses of what is read after a run: the low word of every counter, and the fault registers."""
+    """Addresses of what is read after a run: the low word of every counter, and the registers that tell of faults."""
     names = {counter.name: f"{counter.name}_low" for counter in counters(config.links, config.protects_memories)}
-    names |= {name: name for name in ("fault_record", "fault_count", "status")}
+    names |= {name: name for name in ("fault_record", "fault_count", "abort_cause", "status")}
     return {name: find_register(config, register).address for name, register in names.items()}
 
 

@@ -23,7 +23,7 @@ from sim.models.recorder import Recorded
 WORD = 32
 BESIDE = ("number", "dram", "link")
 """Ports of a lane that what stands around it is joined to."""
-LATE = ("blocks__ready", "clearing__ready", "block_sent", "events", "dma_events", "link_events", "lane_state")
+LATE = ("blocks__ready", "clearing__ready", "events", "dma_events", "link_events", "lane_state")
 """Outputs of a lane that depend on its inputs in the same cycle."""
 
 

@@ -31,15 +31,10 @@ STAGES = ("read", "compute", "store", "over")
 
 def node_sources(config: Configuration) -> list[str]:
     """Sources in a node, in order. `commit`: a tracked access was committed; `block`: its tiles are complete, the DMA
-    lanes have it; `block_sent`: the last flit of a lane's part has left, by lane (in the order of the blocks);
-    `launch`: WG-launch event; `doorbell`: a tile was committed by it; `evicted`, `fetched`: how many counters; `fault`:
-    its kind, then bit 4: from a link."""
-    channels = range(config.channels)
-    sent = [f"block_sent{lane}" for lane in range(config.lanes)] if config.lanes > 1 else ["block_sent"]
-    return [
-        *(f"commit{channel}" for channel in channels),
-        *("block", *sent, "launch", "doorbell", "evicted", "fetched", "fault"),
-    ]
+    engine of each lane has it; `launch`: WG-launch event; `doorbell`: a tile was committed by it; `evicted`, `fetched`:
+    how many counters; `fault`: its kind, then bit 4: from a link."""
+    commits = [f"commit{channel}" for channel in range(config.channels)]
+    return [*commits, "block", "launch", "doorbell", "evicted", "fetched", "fault"]
 
 
 def lane_sources(config: Configuration, lane: int) -> list[str]:

@@ -65,7 +65,6 @@ class Recorded(Node):
         taken = {port: port.valid & port.ready for port in (tracker.blocks, self.launches, doorbell.commits)}
         sources += [
             (taken[tracker.blocks], _tile(tracker.blocks.payload, tracker.blocks.payload.va)),
-            *((lane.block_sent, Const(0, 64)) for lane in lanes),
             (taken[self.launches], _tile(self.launches.payload)),
             (taken[doorbell.commits], _tile(doorbell.commits.payload)),
             (tracker.events.evictions != 0, tracker.events.evictions),

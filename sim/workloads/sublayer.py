@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, TOTAL_CHANNELS
 from sim.errors import UsageError
-from sim.host.address_space import ARRAY_BASE
+from sim.host.address_space import ARRAY_BASE, input_base
 from sim.host.tiling import Tiling
 
 TILE = 128
@@ -21,9 +21,9 @@ STEP_DEPTH = 64
 ELEMENT_BYTES = 2
 SLICED_COLUMNS = 64
 """Columns of a tile in a slice that is not the whole GPU: 4 sectors. Rows are scaled by what is left of S/32."""
-INPUTS, WINDOWS = 1 << 24, 3 << 23
-"""Distance in sectors a channel, from the output on, of the operands and of the windows through which stores reach the
-neighbour; a channel holds twice as much as what lies before the operands."""
+WINDOWS = 3 << 23
+"""Distance in sectors a channel, from the output on, of the windows through which stores reach the neighbour: behind
+the operands."""
 
 
 @dataclass(frozen=True)
@@ -144,12 +144,12 @@ class Memory:
 
     @property
     def inputs(self) -> int:
-        return ARRAY_BASE + self.channels * INPUTS
+        return input_base(self.channels)
 
     @property
     def operands(self) -> int:
         """Sectors of them."""
-        return self.channels * (WINDOWS - INPUTS)
+        return self.gather_window - self.inputs
 
     @property
     def gather_window(self) -> int:

@@ -13,6 +13,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, Combine, ReadOnly, RisingEdge
+from cocotbext.axi import AxiResp
 
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
 from hw.link.port_sender import LinkTimers
@@ -237,29 +238,27 @@ class RingBench:
                 self._axi(rank, f"axi_{channel}valid").value = 0
             waiting -= taken
 
-    async def _answer(self, rank: int, channel: str) -> None:
+    async def _answer(self, rank: int, channel: str, *names: str) -> list[int]:
         while True:
             await ReadOnly()
-            seen = int(self._axi(rank, f"axi_{channel}valid").value)
+            seen, *answer = (int(self._axi(rank, f"axi_{name}").value) for name in (f"{channel}valid", *names))
             await RisingEdge(self.dut.clk)
             if seen:
-                return
+                return answer
 
-    async def write(self, rank: int, writes: Iterable[Write]) -> None:
-        """Make register writes, in order."""
+    async def write(self, rank: int, writes: Iterable[Write], response: AxiResp = AxiResp.OKAY) -> None:
+        """Make register writes, in order, each of which must be answered by `response`."""
         for address, value in writes:
             await self._handshake(rank, {"aw": {"awaddr": address}, "w": {"wdata": value}})
-            await self._answer(rank, "b")
+            (answer,) = await self._answer(rank, "b", "bresp")
+            assert answer == response, f"rank {rank}: {AxiResp(answer)!r} for the write of {value:#x} to {address:#x}"
 
     async def read(self, rank: int, register: str) -> int:
         """A register's value."""
         await self._handshake(rank, {"ar": {"araddr": find_register(self.config, register).address}})
-        while True:
-            await ReadOnly()
-            seen, value = int(self._axi(rank, "axi_rvalid").value), int(self._axi(rank, "axi_rdata").value)
-            await RisingEdge(self.dut.clk)
-            if seen:
-                return value
+        answer, value = await self._answer(rank, "r", "rresp", "rdata")
+        assert answer == AxiResp.OKAY, f"rank {rank}: {AxiResp(answer)!r} for the read of {register}"
+        return value
 
     async def control(self, rank: int, **pulses: int) -> None:
         """Write the control register."""

@@ -2,7 +2,7 @@
 default."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from sim.experiments.catalogue import shape
 from sim.experiments.experiment import run_with_output
 from sim.experiments.regression import quiet
 from sim.experiments.results import Result
+from sim.experiments.spec import Spec
 from sim.experiments.timeline import Timeline
 from sim.report.perfetto_trace import BEFORE, write_perfetto
 from sim.report.timeline_page import page
@@ -21,6 +22,8 @@ from sim.report.timeline_page import page
 GPUS, TILES, STEPS = 3, 8, 2
 """WF tiles of a chunk, and steps around the ring."""
 SPEC = shape(name="timeline", gpus=GPUS, shape=(96, 64, 32), tile=(16, 32), wfs=2, alone=True)
+LANES = 2
+OF_LANES = replace(SPEC, settings=(*SPEC.settings, ("channels", LANES), ("lanes", LANES)))
 
 
 @dataclass
@@ -84,9 +87,7 @@ def wrong_blocks(slices: list[Slice]) -> list[str]:
     return answer
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, Timeline]:
-    path = tmp_path_factory.mktemp("timeline") / "run.pftrace"
+def record(spec: Spec, path: Path) -> tuple[Path, Result, Timeline]:
     kept = []
 
     def write(timeline: Timeline, result: Result) -> None:
@@ -94,13 +95,24 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, Ti
         write_perfetto(path, timeline, "a run")
 
     with quiet():
-        result, _ = run_with_output(SPEC, record=write)
+        result, _ = run_with_output(spec, record=write)
     assert result["errors"] == []
     return path, result, kept[0]
 
 
-def test_a_block_begins_after_its_tiles_and_arrives_at_the_neighbour(recorded) -> None:
-    slices, _ = read_back(recorded[0])
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, Timeline]:
+    return record(SPEC, tmp_path_factory.mktemp("timeline") / "run.pftrace")
+
+
+@pytest.fixture(scope="module")
+def recorded_lanes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, Timeline]:
+    return record(OF_LANES, tmp_path_factory.mktemp("timeline") / "lanes.pftrace")
+
+
+@pytest.mark.parametrize("run", ["recorded", "recorded_lanes"])
+def test_a_block_begins_after_its_tiles_and_arrives_at_the_neighbour(run: str, request: pytest.FixtureRequest) -> None:
+    slices, _ = read_back(request.getfixturevalue(run)[0])
     blocks = [item for item in slices if item.track == "DMA blocks"]
     assert len(blocks) == GPUS * (STEPS - 1) * TILES // SPEC.wfs
     assert wrong_blocks(slices) == []
@@ -110,6 +122,20 @@ def test_a_block_begins_after_its_tiles_and_arrives_at_the_neighbour(recorded) -
         assert len(arrived) == SPEC.wfs
         assert {tile.rank for tile in arrived} == {(block.rank + 1) % GPUS}
         assert all(tile.end > block.begin and tile.details["wg"] == block.details["wg"] for tile in arrived)
+
+
+def test_a_block_of_several_lanes_lasts_until_its_last_packet_in_any(recorded_lanes) -> None:
+    path, result, _ = recorded_lanes
+    slices, _ = read_back(path)
+    for rank, counted in enumerate(result["counters"]):
+        own = [item for item in slices if item.rank == rank]
+        blocks = [item for item in own if item.track == "DMA blocks"]
+        assert len(blocks) == counted["dma_blocks"]
+        packets = [item for item in own if item.track.startswith("link ") and item.track.endswith(" out")]
+        for block in blocks:
+            of_block = [item for item in packets if f" WG {block.details['wg']} " in item.name]
+            assert len({item.track for item in of_block}) == LANES
+            assert block.end == max(item.end for item in of_block)
 
 
 def test_a_block_that_begins_too_early_is_found(recorded) -> None:

@@ -88,17 +88,22 @@ def test_paths_that_make_does_not_take_are_gone_round(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("slowness", "parts", "said"),
+    ("seconds", "processors", "said"),
     [
-        (0.1, ("gpu",), "about 5 seconds"),
-        (1.0, ("runtime", "gpu"), "about 1 minute"),
-        (4.0, ("gpu",), "minutes"),
+        (1, 2, "about 5 seconds"),
+        (32, 2, "about 30 seconds"),
+        (32, 1, "about 1 minute"),
+        (60, 2, "about 1 minute"),
+        (300, 2, "about 5 minutes"),
+        (float("inf"), 2, "for as long as it takes"),
     ],
 )
-def test_a_build_says_how_long_it_takes_here(monkeypatch, slowness, parts, said):
+def test_a_build_says_how_long_it_takes_here(monkeypatch, seconds, processors, said):
+    parts = ("runtime", "gpu")
+    slowness = seconds / sum(machine.BUILD_SECONDS[part] for part in parts)
     monkeypatch.setattr(machine, "slowness", lambda: slowness)
-    monkeypatch.setattr(machine, "processors", lambda: 2)
-    assert said in machine.build_minutes(*parts)
+    monkeypatch.setattr(machine, "processors", lambda: processors)
+    assert machine.build_minutes(*parts) == said
 
 
 def test_the_speed_is_measured_once(monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,12 @@ from hw.messages import Access, DataType, Mapping, Policy, Threshold, TrafficCla
 from hw.range_table import WORDS, Word
 from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
 from hw.send_table import SendWord
+from sim.experiments.array_model import INPUT_SECTORS, ArrayWork
+from sim.experiments.catalogue import layer, shape
+from sim.experiments.experiment import job_of, work_of
+from sim.host.address_space import ARRAY_BASE, input_base
 from sim.host.limits import DriverError
+from sim.host.program import WRITE, command
 from sim.host.range_entries import divisibility, range_words, send_words, trigger_entries
 from sim.host.register_writes import (
     arbiter_writes,
@@ -272,3 +278,31 @@ def test_register_writes():
         register_write(PAPER, "rang", rank=1)
     with pytest.raises(DriverError, match="has no field 'x'"):
         register_write(PAPER, "rank", x=1)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        shape(gpus=3, shape=(96, 64, 32), tile=(16, 32), wfs=2),
+        shape(preset="quad", gpus=2, shape=(64, 64, 32), tile=(32, 64)),
+        layer("mega-gpt-2/op/tp8", "t3-paced", channels=2),
+    ],
+    ids=lambda spec: f"{spec.compute}-{spec.preset}",
+)
+def test_an_experiment_keeps_to_the_memory_that_its_channels_have(spec):
+    """No two regions that a GPU is told of are the same places of its DRAM, and no access that leaves it gets there."""
+    job = job_of(spec, work_of(spec))
+    config = job.build.config
+    window = window_write(config, ARRAY_BASE)
+    written = [word & ~0xFFFF_FFFF for word in job.program]
+    for rank in range(job.build.nodes):
+        place = job.program.index(command(WRITE, rank, *window))
+        assert written.count(command(WRITE, rank, window[0], 0)) == 1
+        assert place < job.session["phases"]["settle"]
+    assert window_write(config, input_base(config.channels) + INPUT_SECTORS - 1) == window
+
+
+def test_arrays_that_reach_the_operands_are_refused():
+    spec = shape(gpus=2, shape=(1 << 16, 1 << 13, 0), tile=(256, 512))
+    with pytest.raises(DriverError, match="overlap"):
+        job_of(spec, ArrayWork(np.empty(0, np.uint16), spec.tiling()))

@@ -46,6 +46,7 @@ LAYER = {
     "--compute-units": ["160"],
     "--channels": ["4"],
     "--starvation-limit": ["0"],
+    "--watchdog": ["5000"],
     "--tracker-ways": ["4"],
     "--prefetch": ["0"],
     "--reads-under-way": ["8"],
@@ -64,6 +65,7 @@ SHAPE = {
     "--dtype": ["fp32"],
     "--op": ["max"],
     "--direction": ["ccw"],
+    "--watchdog": ["5000"],
     "--bug": ["no_first_touch"],
     "--set": ["tracker_ways=1"],
     "--waves": ["waves.fst"],
@@ -165,7 +167,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     "run collective, from another rank": (["run", "--collective", "broadcast-chain"], {"--root": ["1"]}),
     "reduce": (
         ["reduce", "--inputs", "two.npz", "--dtype", "fp16", "--out", "y.npz"],
-        {name: value for name, value in SHAPE.items() if name not in ("--direction", "--bug")}
+        {name: value for name, value in SHAPE.items() if name not in ("--direction", "--watchdog", "--bug")}
         | {
             "--inputs": ["x.npz"],
             "--collective": ["all-to-all"],

@@ -194,9 +194,7 @@ async def single_errors_change_nothing(dut):
             for _ in range(20):
                 await RisingEdge(dut.clk)
         await upsetter.scrub_all()
-        assert sorted(upsetter.corrected, key=str) == sorted(standing, key=str), (
-            "found once, and good in the memory then"
-        )
+        assert sorted(upsetter.corrected, key=str) == sorted(standing, key=str), "found once, and mended"
         bench.forget()
         upsetter.turned.clear()
         upsetter.corrected.clear()

@@ -1,4 +1,4 @@
-"""Self test of the parity of sectors: turns bits of one as it is stored."""
+"""Self test of memories that are not addressed by it: turns bits of what is stored next."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -7,11 +7,11 @@ from amaranth.lib.wiring import In, Out
 from .protection import MemoryUpset, ProtectedMemory, turned_bits
 
 
-class SectorUpset(wiring.Component):
-    """Turns bits of the next sector that is stored in `memory`.
+class NextWordUpset(wiring.Component):
+    """Turns bits of the next word that is stored in `memory`.
 
-    Ports: `upset`: what is asked for; `stored`: sectors are stored in this cycle, with `flips` of their `width` bits
-    turned. Latency: a cycle after `upset.valid` it waits for a sector.
+    Ports: `upset`: what is asked for; `stored`: a word (or several) is stored in this cycle, with `flips` of its
+    `width` bits turned, which are none unless it was asked. Latency: a cycle after `upset.valid` it waits for a word.
     """
 
     def __init__(self, memory: ProtectedMemory, width: int):
