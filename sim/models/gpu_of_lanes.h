@@ -55,7 +55,6 @@ private:
     static constexpr size_t BYTES = sizeof(uint32_t);
 
     void rise() {
-        rest.rank = rank;
         rest.rst = rst;
         std::memcpy(bits_of(rest.inputs), inputs.data(), ports::REST_INPUTS * BYTES);
         // Gates of clocks look at it before the edge.
@@ -76,6 +75,7 @@ private:
     }
 
     void fall() {
+        rest.rank = rank;
         rest.clk = 0;
         rest.eval();
         each([this](int n) {
