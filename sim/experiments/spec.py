@@ -20,6 +20,7 @@ from sim.host.limits import DriverError
 from sim.host.tiling import Tiling
 from sim.models.plan_layout import MAX_SLOTS
 from sim.models.seeded_bugs import SEEDED_BUGS
+from sim.models.switch_parameters import MOST_PORTS
 from sim.topologies.known import TOPOLOGIES as KNOWN_TOPOLOGIES
 from sim.workloads.machines import machine
 from sim.workloads.program_plans import TILE_ORDERS as PROGRAM_ORDERS
@@ -253,6 +254,8 @@ class Spec:
         self._check_stores((EARLY_GATE,))
         if self.mirrored and self.inputs:
             raise UsageError("mode must be ring with inputs: those of a mirrored node are the same on all ranks")
+        if self.topology == SWITCH:
+            _range(f"gpus on topology {SWITCH}", self.gpus, 2, MOST_PORTS)
         if self.mirrored and self.topology == SWITCH:
             raise UsageError(f"mode must be ring on topology {SWITCH}: its outputs are shared by different ranks")
         known = PROGRAMS[self.collective].options

@@ -61,7 +61,6 @@ private:
     }
 
     void rise_rest() {
-        rest.rank = rank;
         rest.rst = rst;
         std::memcpy(bits_of(rest.inputs), inputs.data(), ports::REST_INPUTS * BYTES);
         // Gates of clocks look at it before the edge.
@@ -84,6 +83,7 @@ private:
     void fall() {
         for (int n = 0; n < ports::LANES; ++n)
             std::memcpy(bits_of(rest.early) + n * ports::EARLY * BYTES, bits_of(lanes[n]->early), ports::EARLY * BYTES);
+        rest.rank = rank;
         rest.clk = 0;
         rest.eval();
         each(ports::LANES, [this](int n) {

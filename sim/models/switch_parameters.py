@@ -6,7 +6,8 @@ from hw.config import Configuration
 from hw.link.parameters import LinkParameters
 from hw.parameters import between
 
-MOST_PORTS = 32
+MOST_PORTS = 16
+"""Queues are as many as the square of the ports."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from sim.models import model_texts
 from sim.models.gpu import Gpu
 from sim.models.gpu_lane import GpuLane
 from sim.models.switch import Switch
+from sim.models.switch_parameters import MOST_PORTS
 from sim.simulator.build_folder import BUILDING, LOG, Tell, build_failure, build_folder, recipe, remembered, silent
 from sim.simulator.coverage_hook import MeasuredDesign, installed
 from sim.simulator.gpu_shell import gpu_model, gpu_ports, gpu_shell, lane_shell
@@ -70,7 +71,7 @@ LANE_FOLDER, LANE_LIBRARY = "lane", "Vlane"
 """Of a lane that is a model of its own: folder in that of the simulator, and prefix of what is made there."""
 SWITCH_FOLDER, SWITCH_LIBRARY = "switch", "Vswitch"
 """The same of a switch."""
-SWITCH_PORTS = (4, 8, 16, 32)
+SWITCH_PORTS = (4, 8, MOST_PORTS)
 """Of the switches that are built; ports that no GPU is joined to are silent."""
 LANE_SOURCES = ("hbm_array.sv", "clock_gate.sv", "recorder.sv")
 MEMORY_SOURCES = (*LANE_SOURCES, "sampler.sv", "read_latency.sv")

@@ -150,6 +150,8 @@ module lane_shell (
         held <= wires_in;
         held_rst <= rst;
     end
+    // The rank is known at the first edge already, at which memories read what lies in them.
+    initial held_down = down;
     always_ff @(negedge clk) held_down <= down;
     lane lane (
         {text}

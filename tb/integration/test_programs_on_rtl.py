@@ -348,6 +348,8 @@ def test_what_cannot_be_simulated_is_refused_with_what_can() -> None:
     ):
         with pytest.raises(UsageError, match=sentence):
             collective(name, gpus, wiring=wiring, shape=(96, 40, 16))
+    with pytest.raises(UsageError, match="gpus on topology switch must be a whole number from 2 to 16, got 17"):
+        collective("ring-all-gather", 17, wiring="switch", shape=(17, 40, 0))
     with pytest.raises(UsageError, match="mode must be ring on topology switch"):
         collective("direct-all-gather", 4, wiring="switch", shape=(96, 40, 0), mode="mirrored")
     with pytest.raises(UsageError, match="shape M must be a multiple of the 3 chunks of a, got 100"):
