@@ -64,7 +64,10 @@ Waves = Annotated[
     Path | None, typer.Option(help="Write waves to this FST file, and a GTKWave view beside it.", metavar="FILE.fst")
 ]
 Threads = Annotated[
-    int, typer.Option(help="Threads that advance the GPUs, at most one each; 0: all cores.", metavar="COUNT")
+    int,
+    typer.Option(
+        help="Threads for the GPUs, at most one each, or for the lanes of one; 0: all cores.", metavar="COUNT"
+    ),
 ]
 Timeline = Annotated[
     Path | None, typer.Option(help="Write what happened to this file, for ui.perfetto.dev.", metavar="FILE.pftrace")

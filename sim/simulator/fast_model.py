@@ -211,10 +211,11 @@ def _build_system(
     if profiled:
         arguments += PROFILED
     made_from = (sorted(texts.items()), arguments, optimize)
+    lane_channels = config.channels if lane else 0
     kind = "waves" if waves else "faults" if faults else "gpu"
     with build_folder(BUILD / "ring" / kind, made_from, [EXECUTABLE]) as (folder, new):
         if new:
-            minutes = build_minutes(*(["waves"] if waves else ["runtime", "gpu"]))
+            minutes = build_minutes(*(["waves"] if waves else ["runtime", "gpu"]), *["lane channel"] * lane_channels)
             tell(f"{BUILDING} the simulator of preset {config.name}, first time only, {minutes}")
             _build(folder, texts, arguments, optimize)
         if measured:

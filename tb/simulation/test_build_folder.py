@@ -106,6 +106,12 @@ def test_a_build_says_how_long_it_takes_here(monkeypatch, seconds, processors, s
     assert machine.build_minutes(*parts) == said
 
 
+def test_the_whole_gpu_is_said_to_take_longer(monkeypatch):
+    monkeypatch.setattr(machine, "slowness", lambda: 1.0)
+    monkeypatch.setattr(machine, "processors", lambda: 2)
+    assert machine.build_minutes("runtime", "gpu", *["lane channel"] * 32) == "about 3 minutes"
+
+
 def test_the_speed_is_measured_once(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "BUILD", tmp_path)
     monkeypatch.setattr(machine, "compile_seconds", lambda: 2 * machine.REFERENCE_SECONDS)
