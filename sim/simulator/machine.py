@@ -16,7 +16,8 @@ REFERENCE_SECONDS = 0.59
 """Processor time that :func:`compile_seconds` measures on the machine on which :data:`BUILD_SECONDS` were measured."""
 BUILD_SECONDS = {"gpu": 29.0, "waves": 56.0, "channel": 16.0, "runtime": 3.0, "lane channel": 4.0}
 """Wall time there, two processors, of building the simulator of a GPU, one with waves, a DRAM channel, what a GPU
-shares with others, and what each channel of one whose lanes are models of their own adds, without a compiler cache: processor time of what is done in turn, and half that of make."""
+shares with others, and what each channel of one whose lanes are models of their own adds, without a compiler cache:
+processor time of what is done in turn, and half that of make."""
 MEMORY_NEEDED, DISK_NEEDED = 2 << 30, 2 << 30
 """Bytes that the largest build takes, and the builds of a usual session."""
 _SAMPLE = """
