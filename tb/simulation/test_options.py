@@ -75,6 +75,15 @@ SHAPE = {
     "--out": ["other.json"],
 }
 SWEPT = {"--processes": ["3"], "--scheduler": ["tcp://nowhere:1"], "--store": ["elsewhere"], "--out": ["other"]}
+BENCH = {
+    "--gpus": ["2"],
+    "--shape": ["256", "256", "64"],
+    "--preset": ["tiny"],
+    "--minimum": ["1000"],
+    "--repeat": ["1"],
+    "--threads": ["1"],
+    "--out": ["other.json"],
+}
 TRACE = ["run", "trace", "trace.npz", "--shape", "256", "256", "64", "--tp", "2"]
 
 CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
@@ -207,30 +216,8 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["regress", "--only", "tiny"],
         {"--out": ["other.json"], "--only": ["gpus-2"], "--processes": ["3"], "--threads": ["2"]},
     ),
-    "bench": (
-        ["bench"],
-        {
-            "--gpus": ["2"],
-            "--shape": ["256", "256", "64"],
-            "--preset": ["tiny"],
-            "--minimum": ["1000"],
-            "--repeat": ["1"],
-            "--threads": ["1"],
-            "--out": ["other.json"],
-        },
-    ),
-    "bench, profiled": (
-        ["bench", "--profile"],
-        {
-            "--gpus": ["2"],
-            "--shape": ["256", "256", "64"],
-            "--preset": ["tiny"],
-            "--minimum": ["1000"],
-            "--repeat": ["1"],
-            "--threads": ["1"],
-            "--out": ["other.json"],
-        },
-    ),
+    "bench": (["bench"], BENCH),
+    "bench, profiled": (["bench", "--profile"], BENCH),
     "faults": (
         ["faults", "--injections", "20"],
         {
