@@ -216,7 +216,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["regress", "--only", "tiny"],
         {"--out": ["other.json"], "--only": ["gpus-2"], "--processes": ["3"], "--threads": ["2"]},
     ),
-    "bench": (["bench"], BENCH),
+    "bench": (["bench"], BENCH | {"--profile": []}),
     "bench, profiled": (["bench", "--profile"], BENCH),
     "faults": (
         ["faults", "--injections", "20"],
