@@ -23,7 +23,9 @@ from tb.runner import simulate
 TOLD = 200
 """Cycles in which a notice has come to a peer."""
 SCRUB = 20
-CONFIGS = {name: (replace(config, protection="all"), gpus) for name, (config, gpus) in RINGS.items()}
+CONFIGS = {
+    name: (replace(config, protection="all"), gpus) for name, (config, gpus, *joined) in RINGS.items() if not joined
+}
 FORGET = register_write(CONFIGS["small"][0], "interrupt_status", fault=1, memory=1)
 
 
