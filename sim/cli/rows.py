@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hw.config import PRESETS, SECTOR_BYTES, TOTAL_CHANNELS
+from hw.config import SECTOR_BYTES, TOTAL_CHANNELS
 from sim.experiments.results import Result
 from sim.experiments.spec import KERNELS, TRACE, Spec
 from sim.simulator.read_latencies import latency_text
@@ -108,9 +108,8 @@ def _link_errors(result: Result) -> dict[str, str]:
 def _bandwidth(result: Result) -> str:
     """Mean over the run, of the whole GPU, and of the most that its column bus moves: a sector a cycle and channel."""
     spec = Spec.from_json(result["spec"])
-    channels = spec.channels or PRESETS[spec.preset].channels
     sectors = sum(sum(counts.values()) for counts in result["dram_sectors"].values())
-    share = sectors / max(result["cycles"], 1) / channels
+    share = sectors / max(result["cycles"], 1) / spec.hardware.channels
     return f"{share * SECTOR_BYTES * TOTAL_CHANNELS:,.0f} GB/s of the GPU, {100 * share:.1f} % of the peak"
 
 

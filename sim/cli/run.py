@@ -16,9 +16,10 @@ from sim.cli.sweep import STORE
 from sim.cli.terminal import keep_results, leave, refuse, said_on_command_line, show_errors, stages
 from sim.errors import UsageError, check_threads
 from sim.experiments import catalogue
-from sim.experiments.spec import ARRAY, ONE_MODEL_CHANNELS, PROGRAM, SHARING, TOPOLOGIES, Spec, label
+from sim.experiments.spec import ARRAY, PROGRAM, SHARING, TOPOLOGIES, Spec, label
 from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
 from sim.files import check_writable, keep
+from sim.models import ONE_MODEL_CHANNELS
 from sim.simulator.prerequisites import require_simulator, require_waves
 from sim.workloads.program_plans import TILE_ORDERS
 

@@ -11,7 +11,7 @@ import numpy as np
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.compiler import backing_sectors, needs, workgroup_stride
 from sim.errors import UsageError
-from sim.experiments.hardware import configuration, with_room
+from sim.experiments.hardware import with_room
 from sim.experiments.job import Build, Job, arrays_at, compiled_ring, fault_writes, program_of, results_of, slowed_down
 from sim.experiments.spec import Spec
 from sim.experiments.user_arrays import load_inputs, padded
@@ -64,7 +64,7 @@ def node_of(spec: Spec, tiling: Tiling) -> Configuration:
 
     The ring's size it is made for is what its ranges suffice for, so that rings of 2 to 8 run on one build.
     """
-    config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus)
+    config = spec.hardware
     program = program_of(spec)
     needed = needs(program, config, arrays_at(program, tiling), spec.dma_block or spec.wfs)
     config = with_room(config, needed, PLAIN_RANGES)

@@ -21,7 +21,7 @@ from sim.collectives.inputs import Given, addends, given
 from sim.collectives.program import Array, Does, Kernel, Part, Program
 from sim.errors import UsageError
 from sim.experiments.array_model import INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
-from sim.experiments.hardware import EARLY_GATE, configuration, of_machine, with_room
+from sim.experiments.hardware import EARLY_GATE, with_room
 from sim.experiments.job import Build, Held, Job, compiled, fault_writes, laid_out, program_of, slowed_down
 from sim.experiments.spec import ELEMENT_BYTES, Spec
 from sim.experiments.tensors import tensors_of
@@ -115,11 +115,8 @@ def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
 
 
 def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Configuration:
-    """The hardware, with as many ranges and trigger-table entries as the program needs, and as many link ports as the
-    topology has."""
-    ports = topology(spec.topology, spec.gpus).ports
-    machine = of_machine(known_machine(spec.machine)) if spec.machine else {}
-    config = configuration(spec.preset, dict(spec.settings), gpus=spec.gpus, links=ports, **machine)
+    """The hardware, with as many ranges and trigger-table entries as the program needs."""
+    config = spec.hardware
     needed = needs(program, config, laid_out(program, tilings), spec.dma_block or spec.wfs)
     if spec.machine:
         needed = replace(needed, trigger_entries=max(needed.trigger_entries, MACHINE_BLOCKS))

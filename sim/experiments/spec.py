@@ -14,14 +14,16 @@ from hw.config import PRESETS, Configuration
 from sim.collectives.known import PROGRAMS
 from sim.collectives.program import Sharing
 from sim.errors import UsageError
-from sim.experiments.hardware import EARLY_GATE, WRONG_ORDER, Settings, configuration, full_size
+from sim.experiments.hardware import EARLY_GATE, WRONG_ORDER, Settings, configuration, full_size, of_machine
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS, Variant, generated
 from sim.host.limits import DriverError
 from sim.host.tiling import Tiling
+from sim.models import ONE_MODEL_CHANNELS
 from sim.models.plan_layout import MAX_SLOTS
 from sim.models.seeded_bugs import SEEDED_BUGS
 from sim.models.switch_parameters import MOST_PORTS
 from sim.topologies.known import TOPOLOGIES as KNOWN_TOPOLOGIES
+from sim.topologies.known import topology
 from sim.workloads.machines import machine
 from sim.workloads.program_plans import TILE_ORDERS as PROGRAM_ORDERS
 
@@ -57,9 +59,6 @@ some of the GEMM's, from which it keeps away; some of the GEMM's, which came fir
 SCHEDULES = ("staggered", "sweep")
 """How workgroups run: `staggered` in stages of 80 (one a CU), or `sweep`, a whole chunk in one stage, so that all its
 WF tiles are live at once. Either way the chunks follow in the ring's staggered order."""
-ONE_MODEL_CHANNELS = 8
-"""Of a GPU whose waves are written, or that has a seeded bug: it is one model, and for one of 32 channels Verilator
-takes 8 GB and minutes, before any of its C++ is compiled."""
 PRESET_OF = {1: "paper", 2: "quad", 4: "quad", 8: "gpu", 16: "gpu", 32: "gpu"}
 """By channels of full-size kernels, the preset of which they are so many."""
 TILE_ORDERS = ("tuned", "rows")
@@ -383,8 +382,12 @@ class Spec:
         """What a node is, but for what its program takes of it. Raises :class:`sim.errors.UsageError` for settings that
         are no node's."""
         settings = dict(self.settings)
-        if self.compute in (ARRAY, PROGRAM):
+        if self.compute == ARRAY:
             return configuration(self.preset, settings, gpus=self.gpus)
+        if self.compute == PROGRAM:
+            slice_of = of_machine(machine(self.machine)) if self.machine else {}
+            ports = topology(self.topology, self.gpus).ports
+            return configuration(self.preset, settings, gpus=self.gpus, links=ports, **slice_of)
         return full_size(self.preset, settings, self.gpu.channels, self.gpu.link_bandwidth, self.gpu.tracker_ways)
 
     @property

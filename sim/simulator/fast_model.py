@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hw.config import Configuration
 from hw.export.verilog import to_systemverilog
-from sim.models import model_texts
+from sim.models import ONE_MODEL_CHANNELS, model_texts
 from sim.models.gpu import Gpu
 from sim.models.gpu_lane import GpuLane
 from sim.models.switch import Switch
@@ -49,8 +49,6 @@ CPP = ["-LDFLAGS", "-pthread"]
 PROFILED = ["--prof-cfuncs", "-LDFLAGS", "-pg", "-LDFLAGS", "-no-pie"]
 """A function for each block of statements, with its line in its name, and a histogram of which one runs; addresses of
 functions are those in the file."""
-MEASURED = 8
-"""Channels up to which the coverage of a node of several lanes is measured, in one model."""
 EXECUTABLE = "Vgpu"
 """File of the simulator in its folder."""
 SYSTEM_SOURCES = ("gpus.cpp", "recorder.cpp")
@@ -184,7 +182,8 @@ def _build_system(
 ) -> Path:
     hook = installed()
     # In one model all state has a name, all waves one file, and blocks around a block can be built.
-    apart = lanes_apart(config) and not (seeded_bugs or waves or faults or (hook and config.channels <= MEASURED))
+    measured_whole = hook and config.channels <= ONE_MODEL_CHANNELS
+    apart = lanes_apart(config) and not (seeded_bugs or waves or faults or measured_whole)
     gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans, shared, not faults, apart)
     lane = GpuLane(config, storage_sectors, shared, gpu.logged) if apart else None
     # What a fault makes the hardware do is not to be counted.

@@ -169,6 +169,16 @@ async def every_abort_reaches_all_others(dut):
     assert all(heard == {0} for heard in bench.heard)
 
 
+async def next_epoch(bench: SwitchBench, epoch: int) -> None:
+    """Forget what the one before has left, and run `epoch` to its end: all that is sent arrives."""
+    bench.faults.clear()
+    bench.forget()
+    for rank in random.sample(bench.ranks, GPUS):
+        await bench.arm(rank, epoch)
+    anywhere(bench, 60)
+    await bench.finish()
+
+
 @cocotb.test()
 async def an_ended_epoch_leaves_nothing(dut):
     """A rank takes no more of an epoch whose packets fill the switch; all arm the next one, in which nothing of it
@@ -192,12 +202,7 @@ async def an_ended_epoch_leaves_nothing(dut):
         told = epoch - 1 if random.random() < 0.5 else 0
         bench.signal("notice", blocked).value = told
         await bench.cycles(400)
-        bench.faults.clear()
-        bench.forget()
-        for rank in random.sample(bench.ranks, GPUS):
-            await bench.arm(rank, epoch)
-        anywhere(bench, 60)
-        await bench.finish()
+        await next_epoch(bench, epoch)
         bench.signal("notice", blocked).value = 0
         assert not bench.faults, bench.faults
 
@@ -221,12 +226,7 @@ async def a_rank_is_reset_alone(dut):
         dut.resets.value = 0
         await bench.program()
         await bench.cycles(600)
-        bench.faults.clear()
-        bench.forget()
-        for rank in random.sample(bench.ranks, GPUS):
-            await bench.arm(rank, epoch)
-        anywhere(bench, 60)
-        await bench.finish()
+        await next_epoch(bench, epoch)
         assert not bench.faults, bench.faults
 
 
