@@ -47,6 +47,11 @@ class ArrayWork:
     tiling: Tiling
 
 
+def arming_cycles(config: Configuration) -> int:
+    """Cycles after which a rank that is told to arm is armed."""
+    return LATE_MARGIN + config.trigger_blocks
+
+
 def array_work(spec: Spec) -> ArrayWork:
     """What the GPUs store: real products of random matrices, or the user's arrays."""
     m, n, k = spec.shape
@@ -97,7 +102,7 @@ def gemm_words(spec: Spec, config: Configuration, tiling: Tiling, rank: int, fil
         return (1 << (row_bytes % SECTOR_BYTES or SECTOR_BYTES)) - 1
 
     if rank == spec.late_rank and spec.late_cycles:
-        cycles += spec.late_cycles + LATE_MARGIN + config.trigger_blocks
+        cycles += spec.late_cycles + arming_cycles(config)
     fill = {2: 0x10001, 4: 1}[tiling.dtype_bytes]
     return {
         "ARRAY_BASE": ARRAY_BASE,

@@ -20,7 +20,7 @@ from sim.collectives.independent_gemm import NAME as INDEPENDENT
 from sim.collectives.inputs import Given, addends, given
 from sim.collectives.program import Array, Does, Kernel, Part, Program
 from sim.errors import UsageError
-from sim.experiments.array_model import INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS
+from sim.experiments.array_model import INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS, arming_cycles
 from sim.experiments.hardware import EARLY_GATE, with_room
 from sim.experiments.job import Build, Held, Job, compiled, fault_writes, laid_out, program_of, slowed_down
 from sim.experiments.spec import ELEMENT_BYTES, Spec
@@ -265,7 +265,7 @@ def _plans(
     units = known_machine(spec.machine).compute_units if spec.machine else WORKGROUP_SLOTS
     if spec.sharing == "partitioned":
         units -= sum(kernel.units for kernel in program.kernels(rank))
-    return tuple(
+    plans = (
         program_kernel(
             program,
             rank,
@@ -282,6 +282,14 @@ def _plans(
         )
         for number, kernel in enumerate(program.kernels(rank))
     )
+    late = spec.late_cycles and rank == spec.late_rank
+    return tuple(_launched_when_armed(plan, spec, config) for plan in plans) if late else tuple(plans)
+
+
+def _launched_when_armed(plan: KernelPlan, spec: Spec, config: Configuration) -> KernelPlan:
+    """`plan` on a rank that is armed late: a host launches a kernel whose stores are counted when the GPU is armed."""
+    armed = spec.late_cycles + arming_cycles(config)
+    return replace(plan, workgroups={**plan.workgroups, "not_before": armed})
 
 
 def _order(spec: Spec, kernel: Kernel) -> str:
@@ -415,11 +423,11 @@ def _turns(array: Array, laid: Laid) -> Iterator[tuple[int, ...]]:
 
 
 def _cycles(plan: KernelPlan) -> int:
-    """Of a kernel's arithmetic, and of its reads one by one."""
+    """Of a kernel until it begins, of its arithmetic, and of its reads one by one."""
     turns = -(-plan.count // plan.kernel["slots"])
     longest = int(np.max(plan.workgroups["lead_cycles"]))
     longest += plan.kernel["steps"] * int(np.max(plan.workgroups["step_cycles"]))
-    return turns * longest + 4 * plan.reads
+    return int(np.max(plan.workgroups.get("not_before", 0))) + turns * longest + 4 * plan.reads
 
 
 def _gathered(work: ProgramWork) -> dict[str, str | int | Path]:

@@ -97,6 +97,8 @@ class Gpu(NamedTuple):
 
 MACHINE: dict[str, Any] = Gpu(75.0, 80, 1, 8, "tuned", 1, 0, 1)._asdict()
 """Machine PAPER, and how a GEMM's workgroups read."""
+MOST_LATE_CYCLES = 10_000_000
+"""So that a kernel that waits for its rank to be armed can be told when to begin (`not_before` of a plan)."""
 MOST_PREFETCHED, MOST_READS, MOST_PER_UNIT = 2, 255, 3
 
 
@@ -127,8 +129,8 @@ class Spec:
     `stalls`, share of idle cycles forced on every interface in percent; `bit_errors`, probability that a bit on a link
     is wrong; `alone`: the GEMM is first run by itself, which
     the figures of overlap need; `overflow`: the run is wrong unless the Tracker fills up and evicts; with
-    `late_cycles`, rank `late_rank` is armed so much later than the others; `bug`: a fault of
-    :data:`sim.experiments.hardware.BUGS`; `inputs`: npz file with the arrays that are reduced, of which `shape`
+    `late_cycles`, rank `late_rank` is armed, and its kernels launched, so much later than the others'; `bug`: a fault
+    of :data:`sim.experiments.hardware.BUGS`; `inputs`: npz file with the arrays that are reduced, of which `shape`
     describes one GPU's, padded, and K is 0.
 
     Of programs: `choices`, sorted pairs of an option of the program (`t3rtl explain`) and its value; `independent`: a
@@ -323,7 +325,7 @@ class Spec:
             raise UsageError(f"bit-errors must be from 0 to {MOST_BIT_ERRORS}, got {self.bit_errors!r}")
         object.__setattr__(self, "bit_errors", float(self.bit_errors))
         _range("late-rank", self.late_rank, 0, self.gpus - 1)
-        _range("late-cycles", self.late_cycles, 0, (1 << 31) - 1)
+        _range("late-cycles", self.late_cycles, 0, MOST_LATE_CYCLES)
         if self.hardware.channels > ONE_MODEL_CHANNELS and self.bug in SEEDED_BUGS:
             raise UsageError(
                 f"bug {self.bug} is of at most {ONE_MODEL_CHANNELS} channels, preset {self.preset} has "

@@ -48,10 +48,26 @@ def run(spec: Spec) -> Outcome:
     return outcome
 
 
+def all_done(outcome: Outcome) -> int:
+    """Cycles until the last rank is done."""
+    return max(status["done_cycles"] for status in outcome.ranks)
+
+
 @pytest.mark.parametrize(("name", "wiring", "gpus"), list(served()))
 def test_every_program_is_right_on_every_topology(name: str, wiring: str, gpus: int) -> None:
     """Chunks ragged in both directions."""
     run(collective(name, gpus, wiring=wiring, shape=(gpus * 20, 40, 16), **RAGGED | OPTIONS.get(name, {})))
+
+
+@pytest.mark.parametrize("wiring", ["ring", "mesh", "switch"])
+def test_all_wait_for_a_rank_that_is_armed_late(wiring: str) -> None:
+    """The others have stored all that they can when rank 1 is armed: what is for it waits for its grant, wherever it is
+    held up, and none of it is lost. A rank that is not armed launches no kernel."""
+    name = "ring-all-reduce" if wiring == "ring" else "direct-all-reduce"
+    late = 40_000
+    assert all_done(run(collective(name, 3, wiring=wiring, shape=(60, 40, 16), **WHOLE))) < late
+    spec = collective(name, 3, wiring=wiring, shape=(60, 40, 16), late_rank=1, late_cycles=late, **WHOLE)
+    assert all_done(run(spec)) > late
 
 
 @pytest.mark.parametrize("policy", ["round-robin", "compute-first", "mca", "paced"])
@@ -72,7 +88,7 @@ def test_each_lane_of_a_node_has_a_switch_of_its_own() -> None:
 def test_all_links_of_a_switch_of_eight_are_busy(name: str) -> None:
     """Every GPU has one link to the switch and one from it, over each of which seven eighths of an array go."""
     outcome = run(collective(name, 8, wiring="switch", shape=(8 * 128, 128, 0), tile=(32, 128)))
-    cycles = max(status["done_cycles"] for status in outcome.ranks)
+    cycles = all_done(outcome)
     there = [round(100 * status["link_busy"][0] / cycles, 1) for status in outcome.ranks]
     back = [round(100 * busy / cycles, 1) for busy in outcome.switch_busy[0]]
     print(f"{name}: {cycles:,} cycles; busy percent to the switch {there}, from it {back}")
@@ -95,7 +111,7 @@ def test_chunks_in_one_order_crowd_at_one_output() -> None:
             choices={"shifted": not naive},
         )
         outcome = run(spec)
-        cycles[naive] = max(status["done_cycles"] for status in outcome.ranks)
+        cycles[naive] = all_done(outcome)
         shares = [round(100 * busy / cycles[naive], 1) for busy in outcome.switch_busy[0]]
         print(f"naive {naive}: {cycles[naive]:,} cycles, links from the switch busy {shares} %")
     assert cycles[True] > 2 * cycles[False]
@@ -107,7 +123,7 @@ def test_all_ports_of_a_mesh_of_eight_are_busy(name: str) -> None:
     """Seven ports that the memory feeds without effort, from the start to the last flit that is awaited."""
     slow_links = (("link_bandwidth", 12.0),)
     outcome = run(collective(name, 8, wiring="mesh", shape=(8 * 256, 128, 0), tile=(32, 128), settings=slow_links))
-    cycles = max(status["done_cycles"] for status in outcome.ranks)
+    cycles = all_done(outcome)
     shares = [[round(100 * busy / cycles, 1) for busy in status["link_busy"]] for status in outcome.ranks]
     print(f"{name}: {cycles:,} cycles; busy percent by port")
     for rank, row in enumerate(shares):
