@@ -60,7 +60,7 @@ class Placement:
 class Range:
     """A region in the range table: entry `index`; `base` its first sector, `wg_base` the number of its first tile,
     `block_base` its first entry of the trigger table (0 when it is not tracked), `first_send` its first entry of the
-    send table (0 when it is not sent)."""
+    send table (0 when it is not sent); `wg_there`: for each of its sends the number of the first tile at the peer."""
 
     index: int
     region: Region
@@ -69,6 +69,7 @@ class Range:
     wg_base: int
     block_base: int
     first_send: int
+    wg_there: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ def compile_program(
         register_write(config, "spill_sectors", spill_sectors=0 if backing is None else table),
     ]
     for item in ranges:
-        writes += _region_writes(program, config, topology, rank, item, placements, numbers, block_wfs)
+        writes += _region_writes(program, config, topology, rank, item, placements, block_wfs)
     for index, (start, length) in enumerate(plain, len(ranges)):
         writes += range_writes(config, index, range_words(config, base=start, sectors=length))
     writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
@@ -259,6 +260,7 @@ def _ranges(
                 numbers[part],
                 first,
                 sends if region.sends else 0,
+                tuple(numbers[send.part] for send in region.sends),
             )
         )
         entries += trigger_entries(config, place.tiling, block_wfs) if region.updates else 0
@@ -339,14 +341,13 @@ def _region_writes(
     rank: int,
     item: Range,
     placements: Mapping[str, Placement],
-    numbers: Mapping[Part, int],
     block_wfs: int,
 ) -> list[Write]:
     """The writes of a region's sends and of its range entry."""
     region = item.region
     array = program.array(region.array)
     writes = []
-    for number, send in enumerate(region.sends, item.first_send):
+    for index, send in enumerate(region.sends):
         there = program.array(send.array)
         if placements[send.array].tiling != item.tiling:
             raise DriverError(f"{region.part} is sent to {send.part}, whose tiles are others")
@@ -355,13 +356,13 @@ def _region_writes(
             peer=send.peer,
             port=_port(program, topology, rank, send.peer),
             offset=placements[send.array].chunk(send.chunk) - item.base,
-            wg_offset=numbers[send.part] - item.wg_base,
+            wg_offset=item.wg_there[index] - item.wg_base,
             access=_ACCESS[send.access],
             alu=AluOperation[there.op.upper()],
             dtype=DataType[there.dtype.upper()],
             traffic_class=TrafficClass[there.traffic.upper()],
         )
-        writes += send_writes(config, number, sent)
+        writes += send_writes(config, item.first_send + index, sent)
     mapping = AccessMapping.LOCAL
     if region.sends:
         mapping = AccessMapping.REMOTE if region.via is Via.STORE else AccessMapping.DMA

@@ -196,6 +196,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
         window=window,
         results=results_of(program, tiling),
         pattern=pattern_type(spec.dtype),
+        nodes=tuple(programs),
     )
 
 

@@ -104,5 +104,5 @@ def run_with_output(
     }
     if record is not None:
         progress("drawing the timeline")
-        record(timeline(outcome.recordings, spec.dma_block or spec.wfs), result)
+        record(timeline(outcome.recordings, job.nodes, spec.dma_block or spec.wfs), result)
     return result, outcome.reduced

@@ -53,7 +53,8 @@ class Job:
     (:func:`sim.host.program.host_program`); `plusargs` of the simulator, where a path names a file in the run's
     folder; `write_inputs` writes the memory images or plans into that folder; `window`: cycles per sample of the
     timeline. `results[r]`: the chunks that are read back from rank r, as patterns of `pattern`,
-    None without data; `log`: the column commands that change memory are wanted too."""
+    None without data; `log`: the column commands that change memory are wanted too; `nodes`: by simulated rank what the
+    collective is on the hardware, none where kernels are the collective."""
 
     build: Build
     session: Mapping[str, Any]
@@ -64,6 +65,7 @@ class Job:
     results: tuple[tuple[Held, ...], ...]
     pattern: type[np.unsignedinteger] | None
     log: bool = False
+    nodes: tuple[NodeProgram, ...] = ()
 
 
 def program_of(spec: Spec, wrong_order: bool = False) -> Program:

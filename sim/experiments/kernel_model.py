@@ -4,7 +4,7 @@ workgroup.
 Source: T3 (ASPLOS 2024) sections 5 and 6.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from hw.messages import Access, TrafficClass
 from hw.messages import Mapping as RangeMapping
-from sim.collectives.compiler import needs
+from sim.collectives.compiler import NodeProgram, needs
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.experiments.hardware import with_room
 from sim.experiments.job import EPOCH, Build, Job, arrays_at, compiled_ring, fault_writes, program_of, results_of
@@ -232,12 +232,21 @@ def _plain_memory(spec: Spec, config: Configuration, layer: SubLayer, rank: int)
     return writes
 
 
-def _setup(spec: Spec, config: Configuration, layer: SubLayer, ranks: int) -> list[list[Write]]:
+def _nodes(spec: Spec, config: Configuration, layer: SubLayer, ranks: int) -> list[NodeProgram]:
+    """The collective of each rank, where the hardware does it."""
+    if not spec.variant.overlapped:
+        return []
+    memory = layer.memory
+    inputs = (memory.inputs, memory.operands)
+    return compiled_ring(spec, config, layer.tiling, ranks, inputs, memory.backing_base)
+
+
+def _setup(
+    spec: Spec, config: Configuration, layer: SubLayer, ranks: int, nodes: Sequence[NodeProgram]
+) -> list[list[Write]]:
     """Register writes that program each rank."""
     memory = layer.memory
-    if spec.variant.overlapped:
-        inputs = (memory.inputs, memory.operands)
-        nodes = compiled_ring(spec, config, layer.tiling, ranks, inputs, memory.backing_base)
+    if nodes:
         programs = [list(node.writes) for node in nodes]
         free = len(nodes[0].ranges) + 2
     else:
@@ -265,7 +274,8 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
     """The run of `work`."""
     layer, memory, ranks = work.layer, work.layer.memory, len(work.kernels)
     config = node_of(spec, layer)
-    setup, wiring = _setup(spec, config, layer, ranks), ring(layer.gpus, config.links)
+    nodes = _nodes(spec, config, layer, ranks)
+    setup, wiring = _setup(spec, config, layer, ranks, nodes), ring(layer.gpus, config.links)
     before = [_before(spec, config)] * ranks
     phases, program = host_program(config, [{}] * ranks, before, setup, [])
     needed = memory.written // config.channels
@@ -300,6 +310,7 @@ def kernel_job(spec: Spec, work: KernelWork) -> Job:
         window=max(1, work.expected_cycles // SAMPLES),
         results=results_of(program_of(spec), layer.tiling),
         pattern=pattern_type(spec.dtype) if ranks > 1 and spec.variant.overlapped else None,
+        nodes=tuple(nodes),
     )
 
 

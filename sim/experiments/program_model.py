@@ -405,6 +405,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
         results=tuple(tuple(map(work.place, work.held(rank))) for rank in range(nodes)),
         pattern=pattern_type(spec.dtype),
         log=depends_on_order(program),
+        nodes=tuple(ranks),
     )
 
 

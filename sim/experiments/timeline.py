@@ -4,12 +4,14 @@ Made of what `recorder.sv` wrote down. Times are cycles of 1 ns from the start o
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from hw.messages import Fault, Threshold, TrafficClass
+from sim.collectives.compiler import NodeProgram
+from sim.collectives.program import Via
 from sim.models.recorded_events import STAGES
 from sim.simulator.recording import Events, Recording, joined
 
@@ -72,20 +74,36 @@ class Timeline:
         effect.causes.append(self.arrows)
 
 
-def timeline(recordings: Sequence[Recording], block_wfs: int) -> Timeline:
-    """The timeline of the GPUs that wrote `recordings`, by rank; a DMA block has up to `block_wfs` WF tiles."""
+@dataclass
+class Block:
+    """A DMA block, and the tiles that its packets went to: peer, workgroup as the peer numbers it, and wavefront."""
+
+    mark: Mark
+    reached: set[Tile] = field(default_factory=set)
+
+
+def timeline(recordings: Sequence[Recording], nodes: Sequence[NodeProgram], block_wfs: int) -> Timeline:
+    """The timeline of the GPUs that wrote `recordings`, by rank, and whose collective is `nodes`, if it is theirs and
+    no kernel's; a DMA block has up to `block_wfs` WF tiles."""
     found = Timeline(len(recordings))
-    tiles, blocks = [], []
+    tiles: list[dict[Tile, Mark]] = []
+    rung: list[list[Mark]] = []
+    blocks: list[list[Block]] = []
     for rank, recording in enumerate(recordings):
         found.marks.append(Mark(rank, "run", "measured run begins", 0, 0))
         found.marks += _moments(rank, "run", "collective done", recording["done"])
         found.marks += _workgroups(rank, recording) + _stages(rank, recording)
         tiles.append(_tiles(rank, recording))
-        blocks.append(_blocks(rank, recording, block_wfs))
-        found.marks += [*tiles[-1].values(), *blocks[-1], *_packets(rank, recording), *_rare(rank, recording)]
+        blocks.append(_blocks(rank, recording, _own_numbers(nodes[rank]) if nodes else {}, block_wfs))
+        rung.append(_moments(rank, "doorbell", "tile committed by the doorbell", recording["doorbell"]))
+        drawn = lanes(block.mark for block in blocks[-1])
+        found.marks += [*tiles[-1].values(), *rung[-1], *drawn, *_packets(rank, recording), *_rare(rank, recording)]
         found.curves += _curves(rank, recording)
-    for rank in range(len(recordings)):
-        _arrows(found, recordings[rank], rank, tiles, blocks[rank], block_wfs)
+    for rank, own in enumerate(blocks):
+        causes = tiles[rank] | {
+            (mark.details["range"], mark.details["wg"], mark.details["wf"]): mark for mark in rung[rank]
+        }
+        _arrows(found, causes, tiles, own, block_wfs)
     return found
 
 
@@ -173,27 +191,45 @@ def _tiles(rank: int, recording: Recording) -> dict[Tile, Mark]:
     return answer  # type: ignore[return-value]
 
 
-def _blocks(rank: int, recording: Recording, block_wfs: int) -> list[Mark]:
+def _own_numbers(node: NodeProgram) -> dict[tuple[int, int], list[int]]:
+    """By peer and workgroup there: the workgroups here whose blocks are sent to that one."""
+    answer: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for item in node.ranges:
+        if item.region.via is Via.DMA:
+            for send, there in zip(item.region.sends, item.wg_there, strict=True):
+                for tile in range(item.tiling.workgroups):
+                    answer[send.peer, there + tile].append(item.wg_base + tile)
+    return answer
+
+
+def _blocks(
+    rank: int, recording: Recording, own_numbers: Mapping[tuple[int, int], Sequence[int]], block_wfs: int
+) -> list[Block]:
     """A slice a DMA block, from its arrival at the engine to the last flit of its packets in any lane of the memory
-    side; a block of which nothing left has none. A packet is of the block that came last with its tile."""
+    side; a block of which nothing left has none. A packet, which has the number of a tile at the peer, is of the block
+    that came last with a tile that is sent there (`own_numbers`)."""
     block = recording["block"]
-    marks: list[Mark] = []
-    of_tile: dict[tuple[int, int], list[Mark]] = defaultdict(list)
+    blocks: list[Block] = []
+    of_tile: dict[tuple[int, int], list[Block]] = defaultdict(list)
     for at, of, wg, wf in zip(block.cycle.tolist(), *(block.fields[name].tolist() for name in ("range", "wg", "wf"))):
         details = {"range": of, "wg": wg, "wf": wf}
-        marks.append(Mark(rank, "DMA blocks", f"block WG {wg} WF {wf}", at, at, details))
+        blocks.append(Block(Mark(rank, "DMA blocks", f"block WG {wg} WF {wf}", at, at, details)))
         for tile in range(wf, wf + block_wfs):
-            of_tile[wg, tile].append(marks[-1])
+            of_tile[wg, tile].append(blocks[-1])
     for port in _ports_out(recording):
         sent = recording[f"sent{port}"]
         ends = recording[f"sent_end{port}"].cycle.tolist()
-        for at, until, wg, wf in zip(sent.cycle.tolist(), ends, *(sent.fields[name].tolist() for name in ("wg", "wf"))):
-            came = [mark for mark in of_tile[wg, wf] if mark.begin < at]
+        fields = (sent.fields[name].tolist() for name in ("rank", "wg", "wf"))
+        for at, until, peer, there, wf in zip(sent.cycle.tolist(), ends, *fields):
+            came = [
+                item for wg in own_numbers.get((peer, there), ()) for item in of_tile[wg, wf] if item.mark.begin < at
+            ]
             if came:
                 # Blocks of a range may have fewer tiles than `block_wfs`: the one that begins nearest has it.
-                own = max(came, key=lambda mark: (mark.details["wf"], mark.begin))
-                own.end = max(own.end, until + 1)
-    return lanes(mark for mark in marks if mark.end > mark.begin)
+                own = max(came, key=lambda item: (item.mark.details["wf"], item.mark.begin))
+                own.mark.end = max(own.mark.end, until + 1)
+                own.reached.add((peer, there, wf))
+    return [item for item in blocks if item.reached]
 
 
 def _ports_out(recording: Recording) -> list[str]:
@@ -217,8 +253,7 @@ def _packets(rank: int, recording: Recording) -> list[Mark]:
 
 
 def _rare(rank: int, recording: Recording) -> list[Mark]:
-    answer = _moments(rank, "doorbell", "tile committed by the doorbell", recording["doorbell"])
-    answer += _moments(rank, "gates", "WG launch", recording["launch"])
+    answer = _moments(rank, "gates", "WG launch", recording["launch"])
     answer += _moments(rank, "Tracker", "evicted", recording["evicted"])
     answer += _moments(rank, "Tracker", "fetched again", recording["fetched"])
     for at, value in zip(recording["fault"].cycle, recording["fault"].fields["value"]):
@@ -240,17 +275,13 @@ def _curves(rank: int, recording: Recording) -> list[Curve]:
 
 def _arrows(
     found: Timeline,
-    recording: Recording,
-    rank: int,
-    tiles: Sequence[dict[Tile, Mark]],
-    blocks: Sequence[Mark],
+    causes: Mapping[Tile, Mark],
+    tiles: Sequence[Mapping[Tile, Mark]],
+    blocks: Sequence[Block],
     block_wfs: int,
 ) -> None:
-    """From the last commit of each of a block's tiles to the block, and from there to the same tiles' at the peer."""
-    sent = joined(recording, "sent")
-    peers: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for at, wg, wf, peer in zip(sent.cycle, *(sent.fields[name] for name in ("wg", "wf", "rank"))):
-        peers[int(wg), int(wf)].append((int(at), int(peer)))
+    """From what completed each of a block's tiles, its last commit or a doorbell, to the block, and from there to the
+    tiles that it went to."""
     at_peer: list[dict[tuple[int, int], list[Mark]]] = []
     for own in tiles:
         by_name: dict[tuple[int, int], list[Mark]] = defaultdict(list)
@@ -258,16 +289,16 @@ def _arrows(
             by_name[wg, wf].append(mark)
         at_peer.append(by_name)
     for block in blocks:
-        wg, first = block.details["wg"], block.details["wf"]
+        mark = block.mark
+        first = mark.details["wf"]
         for wf in range(first, first + block_wfs):
-            tile = tiles[rank].get((block.details["range"], wg, wf))
-            if tile is None:
-                continue
-            found.link(tile, block)
-            peer = next((peer for at, peer in peers[wg, wf] if block.begin <= at <= block.end), None)
+            cause = causes.get((mark.details["range"], mark.details["wg"], wf))
+            if cause is not None:
+                found.link(cause, mark)
+        for peer, wg, wf in sorted(block.reached):
             # One node that stands for all has its neighbour's tiles itself.
-            if peer is None or len(tiles) == 1 or peer >= len(tiles):
+            if len(tiles) == 1 or peer >= len(tiles):
                 continue
-            later = [mark for mark in at_peer[peer][wg, wf] if mark.end >= block.begin]
+            later = [arrived for arrived in at_peer[peer][wg, wf] if arrived.end >= mark.begin]
             if later:
-                found.link(block, min(later, key=lambda mark: mark.end))
+                found.link(mark, min(later, key=lambda arrived: arrived.end))

@@ -1,7 +1,7 @@
 """The timeline of a run, read back from the file for Perfetto: what it must show of any run, and that it is off by
 default."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,8 +10,9 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from hw.config import SECTOR_BYTES
-from sim.experiments.catalogue import shape
+from sim.experiments.catalogue import collective, shape
 from sim.experiments.experiment import run_with_output
+from sim.experiments.job import program_of
 from sim.experiments.regression import quiet
 from sim.experiments.results import Result
 from sim.experiments.spec import Spec
@@ -22,6 +23,8 @@ from sim.report.timeline_page import page
 GPUS, TILES, STEPS = 3, 8, 2
 """WF tiles of a chunk, and steps around the ring."""
 SPEC = shape(name="timeline", gpus=GPUS, shape=(96, 64, 32), tile=(16, 32), wfs=2, alone=True)
+COMPLETING = ("last commits", "doorbell")
+"""Tracks of what completes a tile."""
 LANES = 2
 OF_LANES = replace(SPEC, settings=(*SPEC.settings, ("channels", LANES), ("lanes", LANES)))
 
@@ -75,12 +78,12 @@ def read_back(path: Path) -> tuple[list[Slice], dict[tuple[int, str], list[tuple
 
 
 def wrong_blocks(slices: list[Slice]) -> list[str]:
-    """DMA blocks that lack an arrow from one of their tiles, or begin before a tile's last commit."""
+    """DMA blocks that no tile of their GPU has completed, or that begin before a tile's last commit or doorbell."""
     causes = {number: item for item in slices for number in item.effects}
     answer = []
     for block in (item for item in slices if item.track == "DMA blocks"):
         tiles = [causes[number] for number in block.causes]
-        if len(tiles) != SPEC.wfs or any(tile.rank != block.rank or tile.track != "last commits" for tile in tiles):
+        if not tiles or any(tile.rank != block.rank or tile.track not in COMPLETING for tile in tiles):
             answer.append(f"{block.name} of GPU {block.rank} comes from {tiles}")
         if any(tile.end > block.begin for tile in tiles):
             answer.append(f"{block.name} of GPU {block.rank} begins before its tiles are complete")
@@ -119,9 +122,36 @@ def test_a_block_begins_after_its_tiles_and_arrives_at_the_neighbour(run: str, r
     effects = {number: item for item in slices for number in item.causes}
     for block in blocks:
         arrived = [effects[number] for number in block.effects]
-        assert len(arrived) == SPEC.wfs
+        assert len(arrived) == len(block.causes) == SPEC.wfs
         assert {tile.rank for tile in arrived} == {(block.rank + 1) % GPUS}
         assert all(tile.end > block.begin and tile.details["wg"] == block.details["wg"] for tile in arrived)
+
+
+@pytest.mark.parametrize(
+    ("name", "wiring"),
+    [
+        ("ring-all-reduce", "ring"),
+        ("direct-all-reduce", "switch"),
+        ("all-to-all-dma", "mesh"),
+        ("direct-all-gather-gemm", "mesh"),
+    ],
+)
+def test_blocks_of_a_program_go_where_it_sends_them(name: str, wiring: str, tmp_path: Path) -> None:
+    """To other chunks there, whose tiles have other numbers; to several peers at once; rung for by a doorbell."""
+    spec = collective(name, GPUS, wiring=wiring, shape=(60, 40, 16), tile=(16, 32), wfs=4, dtype="int32")
+    path, result, _ = record(spec, tmp_path / "run.pftrace")
+    slices, _ = read_back(path)
+    effects = {number: item for item in slices for number in item.causes}
+    assert wrong_blocks(slices) == []
+    for rank, counted in enumerate(result["counters"]):
+        blocks = [item for item in slices if (item.rank, item.track) == (rank, "DMA blocks")]
+        regions = list(program_of(spec).regions(rank))
+        sends = [regions[block.details["range"]].sends for block in blocks]
+        assert len(blocks) == counted["dma_blocks"]
+        for block, peers in zip(blocks, sends, strict=True):
+            reached = [effects[number] for number in block.effects]
+            assert all(tile.end > block.begin for tile in reached)
+            assert Counter(tile.rank for tile in reached) == {send.peer: len(block.causes) for send in peers}
 
 
 def test_a_block_of_several_lanes_lasts_until_its_last_packet_in_any(recorded_lanes) -> None:
