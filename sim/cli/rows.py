@@ -83,7 +83,7 @@ def figure_lines(result: Result) -> list[str]:
         "closed forms": f"{sum(form['matches'] for form in forms.values())} of {len(forms)} exact",
         "data": wrong,
         "DRAM-queue occupancy": f"mean {result['occupancy_mean']}, peak {result['occupancy_peak']}",
-        "link utilisation": "-" if result["link_utilisation"] is None else f"{100 * result['link_utilisation']:.1f} %",
+        "link utilisation": _link_utilisation(result),
         **_link_errors(result),
         "Tracker": f"{tracker['hits']:,} hits, {tracker['evictions']:,} evictions, {tracker['refetches']:,} refetches, "
         f"peak {tracker['peak_occupancy']:,} entries, {tracker['triggers']:,} triggers",
@@ -103,6 +103,15 @@ def _link_errors(result: Result) -> dict[str, str]:
         return {}
     text = f"{seen['flipped_bits']:,} bits wrong, {seen['damaged']:,} flits and messages thrown away"
     return {"link errors": f"{text}, {seen['replays']:,} replays"}
+
+
+def _link_utilisation(result: Result) -> str:
+    if result["link_utilisation"] is not None:
+        return f"{100 * result['link_utilisation']:.1f} %"
+    busiest = [share for share in result["link_utilisation_by_gpu"] if share is not None]
+    if not busiest:
+        return "n/a: no reduce-scatter"
+    return f"{100 * sum(busiest) / len(busiest):.1f} % of the run, the busiest link of each GPU"
 
 
 def _bandwidth(result: Result) -> str:

@@ -174,6 +174,7 @@ def write_inputs(job: Job, folder: Path, threads: int, waves: bool = False) -> l
     plusargs = {
         "samples": Path("samples"),
         "sample_window": job.window,
+        **({"sampled_to_done": 1} if job.nodes else {}),
         "read_latencies": Path("read_latencies"),
         "hbm_dump": Path("dump"),
         "hbm_dump_sectors": -(-held // job.build.config.channels // 8) * 8 + 8,

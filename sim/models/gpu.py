@@ -216,7 +216,7 @@ class Gpu(wiring.Component):
         with m.If(node.launches.valid & node.launches.ready):
             m.d.sync += launches.eq(launches + 1)
         self._recorder(m, node, gemm)
-        self._sampler(m, node, started & ~finished if isinstance(gemm, GemmEngine) else gemm.busy)
+        self._sampler(m, node, gemm.busy, started & ~finished)
         if isinstance(gemm, WorkgroupEngine):
             self._read_latency(m, gemm)
         with m.If(self.start):
@@ -293,15 +293,17 @@ class Gpu(wiring.Component):
                     m.d.comb += port.eq(late[field] if field in late.shape().fields else early[field])
         return [early.report for early in self.early]
 
-    def _sampler(self, m: Module, node: Node, enable: Signal) -> None:
-        """Let `sampler.sv` write down what the channels do from the last start on, while `enable`."""
+    def _sampler(self, m: Module, node: Node, busy: Value, pending: Value) -> None:
+        """Let `sampler.sv` write down what the channels do from the last start on, while kernels are `busy` or a
+        collective is `pending`."""
         m.submodules.sampler = Instance(
             "sampler",
             p_CHANNELS=self._config.channels,
             i_clk=ClockSignal(),
             i_id=Cat(self.rank, Const(0, 26)),
             i_restart=self.start,
-            i_enable=enable,
+            i_busy=busy,
+            i_pending=pending,
             i_column=Cat(probe.column for probe in node.probes),
             i_kind=Cat(Cat(probe.access.as_value(), probe.traffic_class.as_value()) for probe in node.probes),
             i_occupancy=Cat(probe.occupancy for probe in node.probes),

@@ -1,14 +1,15 @@
-// What the channels of one GPU do over time. From the last `restart` on, while `enable`, every +sample_window=<cycles> a line is appended to
-// "<prefix><id>.txt", prefix from +samples=<prefix>: 16 counts of column commands by kind = {traffic_class, access} (access in the
-// low bits), the sum over cycles and channels of the requests in the DRAM queues, the threshold in force, and the cycles
-// of the window (the last one may be short). Without +samples nothing is written.
+// What the channels of one GPU do over time. From the last `restart` on, while kernels are `busy` and, with +sampled_to_done, the collective is
+// `pending`, every +sample_window=<cycles> a line is appended to "<prefix><id>.txt", prefix from +samples=<prefix>: 16 counts of column commands
+// by kind = {traffic_class, access} (access in the low bits), the sum over cycles and channels of the requests in the DRAM
+// queues, the threshold in force, and the cycles of the window (the last one may be short). Without +samples nothing is written.
 module sampler #(
     parameter CHANNELS = 1
 ) (
     input logic                  clk,
     input int                    id,
     input logic                  restart,
-    input logic                  enable,
+    input logic                  busy,
+    input logic                  pending,
     input logic [CHANNELS-1:0]   column,
     input logic [4*CHANNELS-1:0] kind,
     input logic [7*CHANNELS-1:0] occupancy,
@@ -18,7 +19,11 @@ module sampler #(
     int counts[16];
     longint waiting = 0;
     logic enabled_before = 0;
+    bit to_done;
     string prefix;
+    wire enable = busy | (pending & to_done);
+
+    initial to_done = $test$plusargs("sampled_to_done") != 0;
 
     task automatic put();
         for (int n = 0; n < 16; n++) begin
@@ -55,4 +60,10 @@ module sampler #(
             end
         end
     end
+
+    final
+        if (file != 0) begin
+            if (cycles != 0) put();
+            $fclose(file);
+        end
 endmodule

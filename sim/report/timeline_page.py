@@ -156,10 +156,10 @@ def _occupancy(timeline: Timeline, last: int, height: int = 140) -> str:
     parts = [f'<text x="4" y="12">{most}</text>']
     for number, curve in enumerate(curves):
         stride = max(1, -(-len(curve.cycles) // MOST_MARKS))
-        points = " ".join(
-            f"{_x(at, last)},{height - height * value / most:.1f}"
-            for at, value in zip(curve.cycles[::stride].tolist(), curve.values[::stride].tolist())
-        )
+        times, values = curve.cycles[::stride].tolist(), curve.values[::stride].tolist()
+        # A value holds until the next one.
+        steps = ((at, value) for value, *span in zip(values, times, [*times[1:], last]) for at in span)
+        points = " ".join(f"{_x(at, last)},{height - height * value / most:.1f}" for at, value in steps)
         colour = COLOURS[number % len(COLOURS)]
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="0.8" opacity="0.8"/>')
     return _drawing(height, last, parts)

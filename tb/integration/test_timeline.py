@@ -23,6 +23,7 @@ from sim.report.timeline_page import page
 GPUS, TILES, STEPS = 3, 8, 2
 """WF tiles of a chunk, and steps around the ring."""
 SPEC = shape(name="timeline", gpus=GPUS, shape=(96, 64, 32), tile=(16, 32), wfs=2, alone=True)
+ACCESSES = ("_read", "_write", "_update")
 COMPLETING = ("last commits", "doorbell")
 """Tracks of what completes a tile."""
 LANES = 2
@@ -148,6 +149,11 @@ def test_blocks_of_a_program_go_where_it_sends_them(name: str, wiring: str, tmp_
         regions = list(program_of(spec).regions(rank))
         sends = [regions[block.details["range"]].sends for block in blocks]
         assert len(blocks) == counted["dma_blocks"]
+        if rank == 0:
+            sampled = {kind: sum(counts) for kind, counts in result["timeline"].items() if kind.endswith(ACCESSES)}
+            moved = sum(count for name, count in counted.items() if name.startswith("sectors_"))
+            # A kernel ends when its last stores are taken, which are then on their way to the bank.
+            assert 0 <= moved - sum(sampled.values()) <= result["occupancy_peak"]
         for block, peers in zip(blocks, sends, strict=True):
             reached = [effects[number] for number in block.effects]
             assert all(tile.end > block.begin for tile in reached)
