@@ -99,14 +99,13 @@ class PacketWriter(wiring.Component):
         with m.If(self.header):
             m.d.sync += header.eq(self.data[: header_layout(config).size])
 
-        bad, fault, index, checking = self._checks(m, header)
+        stale = Signal()
+        m.d.comb += stale.eq(~self.armed | (header.epoch != self.epoch))
+        bad, fault, index, checking = self._checks(m, header, stale)
         m.submodules.table = table = RangeTable(config, [Word.CONTROL])
         accept = Signal()
         refuse = Signal()
-        # The epoch may have ended since the header came.
-        stale = Signal()
         m.d.comb += [
-            stale.eq(~self.armed | (header.epoch != self.epoch)),
             sector_write.addr.eq(Cat(self.place, self.buffer) if packets > 1 else self.place),
             sector_write.data.eq(self.data),
             sector_write.en.eq(self.sector),
@@ -138,9 +137,10 @@ class PacketWriter(wiring.Component):
         m.d.comb += self.idle.eq(~draining & ~checking)
         return m
 
-    def _checks(self, m: Module, header: data.View) -> tuple[Signal, Signal, Signal, Signal]:
+    def _checks(self, m: Module, header: data.View, stale: Signal) -> tuple[Signal, Signal, Signal, Signal]:
         """Judge the header in the two cycles after it came; the results hold from then on to the next header. Those of
-        the first cycle are enough for a packet of one sector."""
+        the first cycle are enough for a packet of one sector. A header whose epoch was over for one cycle is never good
+        again: with that number another epoch may run, on other ranges."""
         m.submodules.match = match = RangeMatch(self._parameters)
         first = Signal()
         second = Signal()
@@ -157,8 +157,8 @@ class PacketWriter(wiring.Component):
         m.d.sync += [
             first.eq(self.header),
             second.eq(first & ~self.looks),
-            bad_before.eq(bad),
-            fault_before.eq(fault),
+            bad_before.eq(bad | stale),
+            fault_before.eq(Mux(bad, fault, Fault.EPOCH)),
             index_before.eq(index),
         ]
         m.d.comb += [
@@ -179,7 +179,7 @@ class PacketWriter(wiring.Component):
                 m.d.comb += fault.eq(Fault.DESTINATION)
             with m.Elif(self.peer.checked & (header.source != self.peer.rank)):
                 m.d.comb += fault.eq(Fault.SOURCE)
-            with m.Elif(~self.armed | (header.epoch != self.epoch)):
+            with m.Elif(stale):
                 m.d.comb += fault.eq(Fault.EPOCH)
             with m.Elif(~match.hit | ~self._is_here(header.va)):
                 m.d.comb += fault.eq(Fault.OUTSIDE)

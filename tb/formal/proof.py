@@ -83,6 +83,7 @@ MODULES = (
     "epochs",
     "lanes",
     "isolation",
+    "link_isolation",
     "tracker_clear",
     "link_slots",
     "link_replay",

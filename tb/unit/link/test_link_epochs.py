@@ -64,6 +64,30 @@ class ForgingWire(LossyWire):
         super().put(now, self.forge(word))
 
 
+class HalfWay(LossyWire):
+    """A wire behind a neighbour that sends the header of a packet, and the rest only when it is told to."""
+
+    def __init__(self, wire: LossyWire, kind: Callable[[int], FlitKind]):
+        super().__init__(wire.bits, wire.latency, wire.weather)
+        self.kind = kind
+        self.kept: list[int] | None = None
+
+    def put(self, now: int, word: int) -> None:
+        if self.kept is not None:
+            self.kept.append(word)
+            return
+        super().put(now, word)
+        if self.kind(word) == FlitKind.HEADER:
+            self.kept = []
+
+    def go_on(self, now: int) -> None:
+        """Send what was kept."""
+        kept, self.kept = self.kept or [], None
+        self.kind = lambda word: FlitKind.DATA
+        for number, word in enumerate(kept):
+            self.put(now + number, word)
+
+
 class AlwaysArmed(LinkLane):
     """The wrong variant: arrivals do not hear that their epoch has ended."""
 
@@ -197,6 +221,34 @@ async def a_packet_cannot_outlive_its_epoch(dut):
     for _ in range(6 * bench.parameters.link_receive_packets):
         bench.packet("a", random.choice([DMA, STORES]))
     await bench.finish()
+
+
+@cocotb.test()
+async def half_a_packet_waits_for_its_number(dut):
+    """A header arrives, the receiver is disarmed, its ranges are others, it is armed with a number that is the same
+    again, then the data comes: the packet was judged by ranges that are gone, and is refused."""
+    bench = EpochBench.of(dut)
+    await bench.reset()
+    for side in SIDES:
+        await bench.up(side)
+    layout = flit_layout(bench.parameters)
+    port = bench.sends["a"][0].port
+    wire = HalfWay(bench.flits["a", port], lambda word: FlitKind(unpack(layout, word)["kind"]))
+    bench.flits["a", port] = wire
+    packet = bench.packet("a", STORES, [0], length=random.randint(1, 8))
+    while not wire.kept or len(wire.kept) < len(packet.sectors) or wire.under_way:
+        await RisingEdge(dut.clk)
+    await ClockCycles(dut.clk, random.randint(4, 50))
+    dut.b_armed.value = 0
+    await ClockCycles(dut.clk, random.choice([1, 2, 50]))
+    await bench.program_ranges(valid=False)
+    await ClockCycles(dut.clk, 1)
+    dut.b_armed.value = 1
+    await ClockCycles(dut.clk, random.choice([1, 2, 50]))
+    wire.go_on(bench.now)
+    await ClockCycles(dut.clk, 100)
+    assert bench.arrived() == 0, "a packet was written that ranges of another epoch have let in"
+    assert [fault["fault"] for fault in bench.refused()] == [Fault.EPOCH.value]
 
 
 @cocotb.test()
@@ -406,6 +458,11 @@ def test_no_packet_outlives_its_epoch_at_length(size):
     run("a_packet_cannot_outlive_its_epoch", size, rounds=60)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_half_a_packet_is_of_no_later_epoch(size):
+    run("half_a_packet_waits_for_its_number", size)
+
+
 @pytest.mark.parametrize("case", NEIGHBOURS)
 @pytest.mark.parametrize("size", SIZES)
 def test_neighbours(case, size):
@@ -420,6 +477,11 @@ def test_all_left_means_on_the_wire(weather):
 def test_a_receiver_that_outlives_its_epoch_is_caught():
     with pytest.raises(SimulationError, match=r"ended epoch|'refused': 0"):
         run("a_packet_cannot_outlive_its_epoch", wrong=LanePair(SIZES["two"], AlwaysArmed))
+
+
+def test_half_a_packet_that_outlives_its_epoch_is_caught():
+    with pytest.raises(SimulationError, match="ranges of another epoch have let in|packet 1 place 0"):
+        run("half_a_packet_waits_for_its_number", wrong=LanePair(SIZES["two"], AlwaysArmed))
 
 
 def test_left_before_it_leaves_is_caught():
