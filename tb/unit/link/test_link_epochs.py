@@ -480,7 +480,7 @@ def test_a_receiver_that_outlives_its_epoch_is_caught():
 
 
 def test_half_a_packet_that_outlives_its_epoch_is_caught():
-    with pytest.raises(SimulationError, match="ranges of another epoch have let in|packet 1 place 0"):
+    with pytest.raises(SimulationError, match=r"ranges of another epoch have let in|packet 1 place 0"):
         run("half_a_packet_waits_for_its_number", wrong=LanePair(SIZES["two"], AlwaysArmed))
 
 
