@@ -84,6 +84,7 @@ MODULES = (
     "lanes",
     "isolation",
     "link_isolation",
+    "clear_isolation",
     "tracker_clear",
     "link_slots",
     "link_replay",
