@@ -43,6 +43,7 @@ def faults(spec: Spec, outcome: Outcome) -> list[str]:
         if AbortCause.from_bits(status["registers"]["abort_cause"] & (1 << AbortCause.size) - 1)["watchdog"]
     ]
     answer += [] if outcome.finished else ["the run did not complete"]
+    answer += ["a packet came to the switch that was for no GPU"] if outcome.switch_stray else []
     for rank, status in enumerate(outcome.ranks):
         registers = status["registers"]
         for name, text in {
