@@ -99,5 +99,11 @@ ReadsUnderWay = Annotated[
 WorkgroupsPerUnit = Annotated[
     int, typer.Option(help="Workgroups of a GEMM that share a CU, 1 to 3; it computes for one.", metavar="COUNT")
 ]
+CommunicationUnits = Annotated[
+    int, typer.Option(help="Compute units of kernels that communicate; 0: all that there are.", metavar="COUNT")
+]
+CommunicationBandwidth = Annotated[
+    float, typer.Option(help="GB/s that each of these copies at the most; 0: no limit.", metavar="GB/S")
+]
 Tp = Annotated[int, typer.Option(help="GPUs that share the GEMM.", metavar="N")]
 Processes = Annotated[int, typer.Option("--processes", "-j", help="At a time, on this machine.", metavar="COUNT")]

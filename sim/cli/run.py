@@ -292,6 +292,8 @@ def _shared(
     tracker_ways: options.TrackerWays = 8,
     prefetch: options.Prefetch = 1,
     reads_under_way: options.ReadsUnderWay = 0,
+    communication_units: options.CommunicationUnits = 0,
+    communication_bandwidth: options.CommunicationBandwidth = 0.0,
     seed: options.Seed = 1,
     settings: options.Set = None,
     threads: options.Threads = 0,

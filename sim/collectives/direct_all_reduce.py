@@ -1,6 +1,7 @@
 """Direct all-reduce: every store goes to the owner of its chunk, whose sum is read once and sent to all others.
 
-A residual is added to the own chunk by a kernel, before it is gathered (T3 section 7.6).
+A residual is added to the own chunk by a kernel, before it is gathered (T3 section 7.6). `copied`, no GEMM computes
+what is stored: a kernel on `units` compute units reads it from memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,15 +10,23 @@ from functools import lru_cache
 import numpy as np
 
 from sim.collectives import closed_forms
-from sim.collectives.program import Access, Array, Kernel, Part, Program, Region, Send, Via
+from sim.collectives.program import Access, Array, Does, Kernel, Part, Program, ProgramError, Region, Send, Via
 from sim.golden import reduced
 
 
 @lru_cache
 def direct_all_reduce(
-    gpus: int, residual: bool = False, dtype: str = "fp16", op: str = "add", first_touch: bool = True
+    gpus: int,
+    residual: bool = False,
+    copied: bool = False,
+    units: int = 0,
+    dtype: str = "fp16",
+    op: str = "add",
+    first_touch: bool = True,
 ) -> Program:
     """The program."""
+    if units and not copied:
+        raise ProgramError("units is of a kernel that copies, and direct-all-reduce has one with copied only")
 
     def regions(rank: int) -> Iterator[Region]:
         others = [(rank + step) % gpus for step in range(1, gpus)]
@@ -33,8 +42,9 @@ def direct_all_reduce(
                 yield Region("gathered", chunk, updates=1)
 
     def kernels(rank: int) -> tuple[Kernel, ...]:
-        gemm = Kernel("gemm", tuple(Part("output", (rank + step) % gpus) for step in range(1, gpus + 1)))
-        return (gemm, Kernel("residual", (Part("output", rank),))) if residual else (gemm,)
+        parts = tuple(Part("output", (rank + step) % gpus) for step in range(1, gpus + 1))
+        stores = Kernel("copy", parts, does=Does.COPY, units=units) if copied else Kernel("gemm", parts)
+        return (stores, Kernel("residual", (Part("output", rank),))) if residual else (stores,)
 
     def golden(inputs: Sequence[np.ndarray]) -> np.ndarray:
         return reduced.direct_all_reduce(inputs, dtype, op, residual, zeroing=not first_touch)

@@ -21,7 +21,7 @@ ABOUT = ("spec", "point", "shape", "options", "errors", "complaints", "sources",
 """What is no figure: what was run, where it came from, sentences."""
 IDENTITY = ("name", "gpus", "shape", "dtype", "op", "policy", "threshold", "preset")
 """Fields of a scenario of schema 1 that are in the spec of schema 2."""
-READING = ("prefetch", "reads_under_way", "workgroups_per_unit")
+READING = ("prefetch", "reads_under_way", "workgroups_per_unit", "communication_units", "communication_bandwidth")
 """Fields of a full-size spec that are named where they are not machine PAPER's."""
 RENAMED = {
     "occupancy_window": "timeline.window",

@@ -25,6 +25,8 @@ KINDS: dict[str, type] = {
     "prefetch": int,
     "reads_under_way": int,
     "workgroups_per_unit": int,
+    "communication_units": int,
+    "communication_bandwidth": float,
 }
 """What can be varied: names of :mod:`sim.experiments.catalogue`, shapes as MxNxKxTP, and fields of a full-size spec."""
 FIELDS = tuple(KINDS)

@@ -36,6 +36,7 @@ from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
 from sim.workloads.calibration import analytic_cycles, gemm_times
 from sim.workloads.kernel_plans import (
+    Communication,
     KernelPlan,
     Tolerance,
     all_gather_kernel,
@@ -116,14 +117,15 @@ def kernel_work(spec: Spec) -> KernelWork:
 
 
 def _rank_kernels(spec: Spec, layer: SubLayer, rank: int) -> tuple[KernelPlan, ...]:
-    slots, overlapped = spec.gpu.compute_units, spec.variant.overlapped
+    units, overlapped = spec.gpu.compute_units, spec.variant.overlapped
+    share = Communication(spec.gpu.communication_units or units, spec.gpu.communication_bandwidth)
     program, gather = program_of(spec), ring_all_gather(layer.gpus)
     received = (program.moves() if overlapped else program.closed_forms["kernels"]).arriving * layer.chunk_sectors
     plans = {
-        GEMM: lambda: _gemm(spec, layer, rank, slots),
-        REDUCE_SCATTER: lambda: reduce_scatter_kernel(layer, program, rank, slots),
-        NEAR_MEMORY: lambda: near_memory_reduce_scatter_kernel(layer, program, rank, slots),
-        ALL_GATHER: lambda: all_gather_kernel(layer, gather, rank, slots, after_done=overlapped, received=received),
+        GEMM: lambda: _gemm(spec, layer, rank, units),
+        REDUCE_SCATTER: lambda: reduce_scatter_kernel(layer, program, rank, share),
+        NEAR_MEMORY: lambda: near_memory_reduce_scatter_kernel(layer, program, rank, share),
+        ALL_GATHER: lambda: all_gather_kernel(layer, gather, rank, share, after_done=overlapped, received=received),
     }
     return tuple(plans[kernel]() for kernel in spec.variant.kernels)
 

@@ -15,11 +15,11 @@ from sim.collectives.known import PROGRAMS
 from sim.collectives.program import Sharing
 from sim.errors import UsageError
 from sim.experiments.hardware import EARLY_GATE, WRONG_ORDER, Settings, configuration, full_size, of_machine
-from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS, Variant, generated
+from sim.experiments.variants import GEMM, POLICIES, THRESHOLDS, VARIANTS, Variant, generated
 from sim.host.limits import DriverError
 from sim.host.tiling import Tiling
 from sim.models import ONE_MODEL_CHANNELS
-from sim.models.plan_layout import MAX_SLOTS
+from sim.models.plan_layout import MAX_SLOTS, Kernel
 from sim.models.seeded_bugs import SEEDED_BUGS
 from sim.models.switch_parameters import MOST_PORTS
 from sim.topologies.known import TOPOLOGIES as KNOWN_TOPOLOGIES
@@ -93,13 +93,17 @@ class Gpu(NamedTuple):
     prefetch: int
     reads_under_way: int
     workgroups_per_unit: int
+    communication_units: int
+    communication_bandwidth: float
 
 
-MACHINE: dict[str, Any] = Gpu(75.0, 80, 1, 8, "tuned", 1, 0, 1)._asdict()
-"""Machine PAPER, and how a GEMM's workgroups read."""
+MACHINE: dict[str, Any] = Gpu(75.0, 80, 1, 8, "tuned", 1, 0, 1, 0, 0.0)._asdict()
+"""Machine PAPER, how a GEMM's workgroups read, and on what kernels that communicate run."""
 MOST_LATE_CYCLES = 10_000_000
 """So that a kernel that waits for its rank to be armed can be told when to begin (`not_before` of a plan)."""
 MOST_PREFETCHED, MOST_READS, MOST_PER_UNIT = 2, 255, 3
+LEAST_OF_A_UNIT, MOST_OF_A_UNIT = 0.1, 1024
+"""GB/s that a compute unit copies: a piece of a kernel that communicates has 20 bits of cycles."""
 
 
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
@@ -146,7 +150,9 @@ class Spec:
     `channels`, the slice S of its 32; `tracker_ways` of 256 sets; `tile_order` (a trace has its own); `trace`,
     FILE.npz:KEY of a recorded GEMM. How well the GEMM hides its memory's latency: `prefetch`, steps that a workgroup
     reads ahead of the one that computes; `reads_under_way`, sectors that a workgroup has under way in a channel at the
-    most, 0 for no limit; `workgroups_per_unit`, which share a compute unit (a trace has its own).
+    most, 0 for no limit; `workgroups_per_unit`, which share a compute unit (a trace has its own). Of kernels that
+    communicate: `communication_units`, compute units they run on, 0 for all; `communication_bandwidth`, GB/s that each
+    of these copies or adds up at the most, 0 for what memory and link let it.
     """
 
     name: str = ""
@@ -191,6 +197,8 @@ class Spec:
     prefetch: int | None = None
     reads_under_way: int | None = None
     workgroups_per_unit: int | None = None
+    communication_units: int | None = None
+    communication_bandwidth: float | None = None
     trace: str = ""
 
     def __post_init__(self) -> None:
@@ -355,7 +363,13 @@ class Spec:
         _choice("tile_order", self.tile_order, TILE_ORDERS)
         _range("compute_units", self.compute_units, 1, 240)
         _range("prefetch", self.prefetch, 0, MOST_PREFETCHED)
-        _range("reads-under-way", self.reads_under_way, 0, MOST_READS)
+        most = min(MOST_READS, ((1 << Kernel["reads"].width) - 1) // self.gpu.channels)
+        _range(
+            "reads-under-way" + (f" on {self.channels} channels" if most < MOST_READS else ""),
+            self.reads_under_way,
+            0,
+            most,
+        )
         _range("workgroups-per-unit", self.workgroups_per_unit, 1, MOST_PER_UNIT)
         units = self.gpu.compute_units
         if units * self.gpu.workgroups_per_unit > MAX_SLOTS:
@@ -363,6 +377,7 @@ class Spec:
                 f"workgroups-per-unit must be at most {MAX_SLOTS // units} with {units} compute units, "
                 f"got {self.workgroups_per_unit}"
             )
+        self._check_communication()
         if not isinstance(self.link_bandwidth, int | float) or not 1 <= self.link_bandwidth <= 1024:
             raise UsageError(f"link-bandwidth must be from 1 to 1024 GB/s, got {self.link_bandwidth!r}")
         object.__setattr__(self, "link_bandwidth", float(self.link_bandwidth))
@@ -372,6 +387,19 @@ class Spec:
             raise UsageError(f"tile-order is the trace's own with a trace, got {self.tile_order!r}")
         if self.trace and self.workgroups_per_unit != 1:
             raise UsageError(f"workgroups-per-unit is the trace's own with a trace, got {self.workgroups_per_unit}")
+
+    def _check_communication(self) -> None:
+        _range("communication-units", self.communication_units, 0, self.gpu.compute_units)
+        low, high = LEAST_OF_A_UNIT, MOST_OF_A_UNIT
+        rate = self.communication_bandwidth
+        if not isinstance(rate, int | float) or isinstance(rate, bool) or not (rate == 0 or low <= rate <= high):
+            raise UsageError(f"communication-bandwidth must be 0 or from {low} to {high} GB/s, got {rate!r}")
+        object.__setattr__(self, "communication_bandwidth", float(rate))
+        for name in ("communication_units", "communication_bandwidth"):
+            if getattr(self, name) and self.variant.kernels == (GEMM,):
+                raise UsageError(
+                    f"{name.replace('_', '-')} is of kernels that communicate, and variant {self.variant.name} has none"
+                )
 
     @property
     def gpu(self) -> Gpu:

@@ -29,7 +29,13 @@ from sim.report.style import (
     legend_above,
     percent,
 )
-from sim.report.t3_charts import fused_all_reduce, policies_by_tolerance, whole_models
+from sim.report.t3_charts import (
+    fused_all_reduce,
+    policies_by_tolerance,
+    shared_units,
+    small_all_reduces,
+    whole_models,
+)
 from sim.report.timelines import traffic_over_time
 from sim.workloads.table import WORKLOADS, Workload
 
@@ -397,5 +403,7 @@ CHARTS: dict[str, Callable[[Evaluation], Figure | None]] = {
     "t3": fused_all_reduce,
     "t3-tolerance": policies_by_tolerance,
     "t3-end-to-end": whole_models,
+    "t3-contention": shared_units,
+    "t3-decode": small_all_reduces,
 }
 """Name of a chart, also of its PNG file, and what draws it."""

@@ -1,13 +1,15 @@
 """Charts of the section on T3's own open questions."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from sim.report import metrics
 from sim.report.evaluation import Evaluation
 from sim.report.style import BLUE, GREEN, GREY, PALE, SKY, figure, grouped_bars, legend_above
-from sim.report.t3 import all_reduce, end_to_end, tolerance
+from sim.report.t3 import all_reduce, contention, decode, end_to_end, tolerance
 
 DRAWN = tolerance.LAYERS[0]
 COLOURS = {"t3": SKY, "t3-mca": BLUE, "t3-paced": GREEN, metrics.IDEAL: GREY}
@@ -84,3 +86,61 @@ def whole_models(evaluation: Evaluation) -> Figure | None:
     axis.set_ylabel("speedup of the whole")
     legend_above(axis, 4)
     return drawing
+
+
+def shared_units(evaluation: Evaluation) -> Figure | None:
+    """By how much an all-reduce and a GEMM are longer on their shares of the compute units, the paper's beside ours."""
+    records = {record["point"]: record for record in evaluation.systems()["t3"]}
+    found = [
+        [records.get(contention.place(rate, share) + "/geomean") for share in contention.SHARES]
+        for rate in contention.RATES
+    ]
+    there = [[record for record in row if record is not None] for row in found]
+    if any(len(row) < len(contention.SHARES) for row in there):
+        return None
+    drawing, axes = figure(3.8, columns=2)
+    positions = list(range(len(contention.SHARES)))
+    limited = f"each copies {contention.RATES[1]:g} GB/s"
+    for axis, name, title in zip(axes, ("all_reduce", "gemm"), ("all-reduce", "GEMM on the others"), strict=True):
+        ours = [[record["ours"][name] for record in row] for row in there]
+        published = [record["published"].get(name, math.nan) for record in there[0]]
+        series = {"paper": published, "here": ours[0]}
+        if name == "all_reduce":
+            series[limited] = ours[1]
+        grouped_bars(axis, positions, series, (PALE, SKY, BLUE))
+        axis.set_xticks(positions, [str(share) for share in contention.SHARES])
+        axis.set_xlabel("compute units of the all-reduce")
+        axis.set_title(title, fontsize=9)
+        axis.set_ylim(bottom=0.9)
+    axes[0].set_ylabel("time over that on all units")
+    legend_above(axes[0], 3)
+    return drawing
+
+
+def small_all_reduces(evaluation: Evaluation) -> Figure | None:
+    """Microseconds of all-reduces by their bytes: in the memory, by kernels, over links alone, and as recorded."""
+    records = {record["point"]: record for record in evaluation.systems()["t3"]}
+    found = [(message, records.get(f"t3/decode/{name}")) for name, message in decode.MESSAGES.items()]
+    there = sorted(((message.bytes, message, record) for message, record in found if record is not None), key=_bytes)
+    if not there:
+        return None
+    drawing, (axis,) = figure(3.8)
+    sizes = [size / 2**20 for size, _, _ in there]
+    axis.plot(sizes, [record["ours"]["us"] for _, _, record in there], "o-", color=BLUE, label="in the memory")
+    kernels = [record["ours"]["kernels_us"] for _, _, record in there]
+    axis.plot(sizes, kernels, "s-", color=GREEN, label="kernels")
+    axis.plot(sizes, [message.link_us for _, message, _ in there], "--", color=GREY, label="links alone")
+    for kind, mark, label in (("us", "D", "NCCL, 8 x H200"), ("line_us", "x", "line through these")):
+        pairs = [(size, record["real"][kind]) for size, (_, _, record) in zip(sizes, there) if kind in record["real"]]
+        if pairs:
+            axis.plot(*zip(*pairs), mark, color="black", label=label)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("MiB that each GPU has")
+    axis.set_ylabel("microseconds")
+    legend_above(axis, 5)
+    return drawing
+
+
+def _bytes(entry: tuple[int, decode.Message, Mapping[str, Any]]) -> int:
+    return entry[0]

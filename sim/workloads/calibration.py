@@ -67,7 +67,9 @@ def step_cycles(layer: SubLayer) -> int:
 
 
 def gemm_times(layer: SubLayer, compute_units: int) -> CalibratedTimes:
-    """Times of the workgroups: calibrated, or the model's own fixed cost for want of a calibration."""
+    """Times of the workgroups: calibrated; for want of that as calibrated on :data:`COMPUTE_UNITS`, since a workgroup
+    does not know on how many others run; else the model's own fixed cost."""
     entry = table().get(key(layer, compute_units))
-    lead = entry.lead_cycles if entry else round(depth_cycles(FIXED_DEPTH))
+    nearest = entry or table().get(key(layer, COMPUTE_UNITS))
+    lead = nearest.lead_cycles if nearest else round(depth_cycles(FIXED_DEPTH))
     return CalibratedTimes(step_cycles(layer), lead, calibrated=entry is not None)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hw.config import SECTOR_BYTES, TOTAL_CHANNELS
 from hw.messages import TrafficClass
 from sim.collectives.interpret import chunks_sent
 from sim.collectives.program import Program, Via
@@ -71,6 +72,22 @@ class Tolerance:
     prefetched: int = 1
     reads: int = 0
     per_unit: int = 1
+
+
+@dataclass(frozen=True)
+class Communication:
+    """What a kernel that communicates has of the GPU: so many compute `units`, each of which copies or adds up
+    `bandwidth` GB/s at the most (0: what memory and link let it)."""
+
+    units: int
+    bandwidth: float = 0.0
+
+    def cycles(self, sectors: np.ndarray, channels: int) -> np.ndarray | int:
+        """How long a unit takes for so many `sectors` of a slice, beside reading and storing them."""
+        if not self.bandwidth:
+            return 0
+        rate = self.bandwidth * channels / TOTAL_CHANNELS / SECTOR_BYTES
+        return np.ceil(sectors / rate).astype(int)
 
 
 def gemm_kernel(
@@ -195,7 +212,7 @@ class _Pieces:
     def plan(
         self,
         traffic_class: TrafficClass,
-        slots: int,
+        share: Communication,
         after_done: bool,
         reads: Sequence[tuple[np.ndarray, np.ndarray]],
         store_va: np.ndarray,
@@ -205,7 +222,7 @@ class _Pieces:
         (a_va, a_sectors), (b_va, b_sectors) = (*reads, (np.zeros_like(self.step),) * 2)[:2]
         return KernelPlan(
             kernel={
-                "slots": slots,
+                "slots": share.units,
                 "steps": 1,
                 "prefetched": 1,
                 "traffic_class": traffic_class.value,
@@ -217,6 +234,7 @@ class _Pieces:
                 "a_va": a_va,
                 "b_va": b_va,
                 "wait": self.wait,
+                "step_cycles": share.cycles(self.sectors, self.layer.channels),
                 "a_sectors": a_sectors,
                 "a_last": a_sectors,
                 "b_sectors": b_sectors,
@@ -232,7 +250,7 @@ class _Pieces:
         )
 
 
-def reduce_scatter_kernel(layer: SubLayer, program: Program, rank: int, slots: int) -> KernelPlan:
+def reduce_scatter_kernel(layer: SubLayer, program: Program, rank: int, share: Communication) -> KernelPlan:
     """The kernel that a GPU without near-memory compute runs after the GEMM: N steps, of which all but the first read
     what came as well as the own chunk, and all but the last store to the neighbour's staging buffer."""
     chunks = program.gemm(rank).chunks
@@ -243,7 +261,7 @@ def reduce_scatter_kernel(layer: SubLayer, program: Program, rank: int, slots: i
     last = pieces.step == len(chunks) - 1
     return pieces.plan(
         TrafficClass.RS,
-        slots,
+        share,
         False,
         [(own, pieces.sectors), (np.maximum(received, 0), np.where(pieces.step > 0, pieces.sectors, 0))],
         store_va=np.where(last, own, memory.staging_window + pieces.step * chunk + pieces.offset),
@@ -251,14 +269,14 @@ def reduce_scatter_kernel(layer: SubLayer, program: Program, rank: int, slots: i
     )
 
 
-def near_memory_reduce_scatter_kernel(layer: SubLayer, program: Program, rank: int, slots: int) -> KernelPlan:
+def near_memory_reduce_scatter_kernel(layer: SubLayer, program: Program, rank: int, share: Communication) -> KernelPlan:
     """A reduce-scatter kernel whose stores the neighbour's memory adds to its own chunk: N - 1 steps that read the sum
     so far and pass it on."""
     arriving = program.closed_forms["near-memory kernel"].arriving
     pieces = _Pieces(layer, chunks_sent(program, rank), arriving)
     return pieces.plan(
         TrafficClass.RS,
-        slots,
+        share,
         False,
         [(ARRAY_BASE + pieces.place, pieces.sectors)],
         store_va=layer.memory.array_window + pieces.place,
@@ -267,7 +285,7 @@ def near_memory_reduce_scatter_kernel(layer: SubLayer, program: Program, rank: i
 
 
 def all_gather_kernel(
-    layer: SubLayer, program: Program, rank: int, slots: int, *, after_done: bool, received: int
+    layer: SubLayer, program: Program, rank: int, share: Communication, *, after_done: bool, received: int
 ) -> KernelPlan:
     """N - 1 steps: the own chunk, then each one that came, is read and stored to the neighbour. `received` sectors came
     over the link before."""
@@ -276,7 +294,7 @@ def all_gather_kernel(
     own = np.isin(pieces.chunk, program.gemm(rank).chunks)
     return pieces.plan(
         TrafficClass.AG,
-        slots,
+        share,
         after_done,
         [(np.where(own, ARRAY_BASE, memory.gathered) + pieces.place, pieces.sectors)],
         store_va=memory.gather_window + pieces.place,

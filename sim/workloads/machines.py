@@ -209,6 +209,12 @@ def recorded_concurrency(how: str, operation: str) -> float:
     return sum(found) / len(found)
 
 
+def recorded_all_reduces() -> dict[tuple[int, int], float]:
+    """Microseconds of NCCL's all-reduce of FP16 numbers on eight H200, by rows and columns."""
+    entries = json.loads((DATA / "h200x8_gemm_rs_ag_times.json").read_text())
+    return {(entry["M"], entry["N"]): entry["ar_ms"] * 1000 for entry in entries}
+
+
 def recorded_gemms(recording: str) -> Iterator[Figure]:
     """The GEMMs alone in one of the recordings on H200, those whose rows are aligned."""
     found = json.loads((DATA / recording).read_text())

@@ -21,6 +21,7 @@ WAYS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
     "rs-reduce": ("direct-reduce-scatter", (512, 6144, 3072), {}),
     "rs-write": ("all-to-all-reduce-scatter", (512, 6144, 3072), {}),
     "copied": ("all-to-all", (512, 6144, 0), {"copied": True, "units": 16}),
+    "copied and added in memory": ("direct-all-reduce", (512, 6144, 0), {"copied": True, "units": 16}),
     "copied and added": ("all-to-all-reduce-scatter", (512, 6144, 0), {"copied": True}),
 }
 """A program, its shape, and what is chosen of it. Copying, most of a run is the link's time."""

@@ -14,7 +14,7 @@ from sim.experiments.kernel_model import KernelWork, sublayer_of
 from sim.experiments.run import Outcome
 from sim.experiments.spec import MACHINE, Spec
 from sim.experiments.variants import VARIANTS
-from sim.workloads.kernel_plans import GemmTimes, Tolerance, all_gather_kernel, gemm_kernel
+from sim.workloads.kernel_plans import Communication, GemmTimes, Tolerance, all_gather_kernel, gemm_kernel
 from sim.workloads.recorded_trace import load_trace
 from sim.workloads.sublayer import SubLayer
 
@@ -32,7 +32,7 @@ def work(gpus: int, slots: int, layer: SubLayer = SMALL) -> KernelWork:
     kernels = tuple(
         (
             gemm_kernel(layer, program, rank, slots, TIMES, overlapped=True),
-            all_gather_kernel(layer, gather, rank, slots, after_done=True, received=received),
+            all_gather_kernel(layer, gather, rank, Communication(slots), after_done=True, received=received),
         )
         for rank in range(gpus)
     )

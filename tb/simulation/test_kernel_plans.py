@@ -10,6 +10,7 @@ from sim.host.address_space import ARRAY_BASE
 from sim.models.plan_layout import KERNELS, Kernel, Workgroup
 from sim.workloads.calibration import analytic_cycles
 from sim.workloads.kernel_plans import (
+    Communication,
     GemmTimes,
     KernelPlan,
     all_gather_kernel,
@@ -58,9 +59,9 @@ def test_a_gemm_stores_every_sector_once(layer: SubLayer) -> None:
 def test_communication_kernels_move_what_the_closed_forms_say(layer: SubLayer) -> None:
     gpus, chunk = layer.gpus, layer.chunk_sectors
     program = ring_reduce_scatter(gpus)
-    reduction = reduce_scatter_kernel(layer, program, 1, 80)
-    near_memory = near_memory_reduce_scatter_kernel(layer, program, 1, 80)
-    gather = all_gather_kernel(layer, ring_all_gather(gpus), 1, 80, after_done=False, received=5)
+    reduction = reduce_scatter_kernel(layer, program, 1, Communication(80))
+    near_memory = near_memory_reduce_scatter_kernel(layer, program, 1, Communication(80))
+    gather = all_gather_kernel(layer, ring_all_gather(gpus), 1, Communication(80), after_done=False, received=5)
     assert [plan.reads for plan in (reduction, near_memory, gather)] == [
         (2 * gpus - 1) * chunk,
         (gpus - 1) * chunk,
@@ -80,7 +81,7 @@ def test_communication_kernels_move_what_the_closed_forms_say(layer: SubLayer) -
 def test_a_plan_file_holds_the_fields() -> None:
     layer = SubLayer(512, 256, 192, 4)
     plan = gemm_kernel(layer, ring_reduce_scatter(4), 2, 3, GemmTimes(100, np.arange(8)), overlapped=False)
-    gather = all_gather_kernel(layer, ring_all_gather(4), 2, 5, after_done=True, received=77)
+    gather = all_gather_kernel(layer, ring_all_gather(4), 2, Communication(5), after_done=True, received=77)
     texts = plan_texts(0, [plan, gather])
     lines = [int(line, 16) for line in texts["plan0.hex"].split()]
     assert len(lines) == KERNELS + plan.count + gather.count

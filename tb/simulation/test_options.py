@@ -50,6 +50,8 @@ LAYER = {
     "--tracker-ways": ["4"],
     "--prefetch": ["0"],
     "--reads-under-way": ["8"],
+    "--communication-units": ["8"],
+    "--communication-bandwidth": ["6.5"],
     "--seed": ["2"],
     "--set": ["dma_packets=64"],
     "--threads": ["1"],

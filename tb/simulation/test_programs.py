@@ -31,6 +31,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("ring-all-reduce", {"splits": 2}),
     ("ring-all-reduce", {"pieces": 2, "splits": 3, "residual": True}),
     ("direct-all-reduce", {"residual": True}),
+    ("direct-all-reduce", {"copied": True, "units": 4}),
     ("ring-all-gather-gemm", {"fine": True}),
     ("direct-all-gather-gemm", {"fine": True}),
     ("direct-reduce-scatter", {"shifted": False}),

@@ -1,17 +1,17 @@
 """T3's own open questions beside the paper: all-reduce as one, how a GEMM tolerates latency, whole models.
 
 Source of what is published: Pati et al., "T3: Transparent Tracking & Triggering for Fine-grained Overlap of Compute &
-Collectives" (ASPLOS 2024), Figures 4, 16 and 19.
+Collectives" (ASPLOS 2024), Figures 4, 6, 16 and 19.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from sim.experiments.spec import Spec
-from sim.report.t3 import all_reduce, end_to_end, tolerance
+from sim.report.t3 import all_reduce, contention, decode, end_to_end, tolerance
 from sim.report.t3.record import Outcomes, Record
 
-PARTS = (all_reduce.PART, tolerance.PART, end_to_end.PART)
+PARTS = (all_reduce.PART, tolerance.PART, end_to_end.PART, contention.PART, decode.PART)
 
 
 def points() -> list[Spec]:
