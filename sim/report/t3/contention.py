@@ -17,7 +17,7 @@ LAYERS = ("op", "fc-2")
 UNITS = 80
 SHARES = (8, 16, 32)
 """Compute units of the all-reduce."""
-RATES = (0.0, 7.6)
+RATES = (0.0, 7.4)
 """GB/s that a compute unit copies or adds up: what memory and link let it; and so much that an all-reduce on 8 takes
 as much longer as the paper has it. What is said of 16 and 32 units is then a result."""
 PUBLISHED: dict[int, dict[str, float]] = {

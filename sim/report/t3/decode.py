@@ -52,7 +52,7 @@ MESSAGES: Mapping[str, Message] = {
     "mega-gpt-2": Message(16384, 3072, (128, 256)),
 }
 """Tokens of GPT-3's width, 12,288 numbers each; and what was recorded."""
-REAL_NODES = "tokens-8"
+REAL_NODES = ("tokens-8", "tokens-64", "tokens-512")
 """Which eight real nodes reduce too."""
 WAYS: Mapping[str, tuple[tuple[str, dict[str, Any]], ...]] = {
     "memory": (("direct-all-reduce", {"copied": True, "units": UNITS}),),
@@ -91,7 +91,7 @@ def points() -> list[Spec]:
     """All that the question needs."""
     return [
         *(spec for name in MESSAGES for way in WAYS for spec in runs(name, way)),
-        *runs(REAL_NODES, "memory", "ring"),
+        *(spec for name in REAL_NODES for spec in runs(name, "memory", "ring")),
     ]
 
 
@@ -128,10 +128,11 @@ def records(outcomes: Outcomes) -> list[Record]:
         found.append(
             record(f"t3/decode/{name}", cycles_of(outcomes, spec), ours, {}, recorded_us(message), bytes=message.bytes)
         )
-    (one,), (nodes,) = (runs(REAL_NODES, "memory", mode) for mode in ("mirrored", "ring"))
-    alone, eight = cycles_of(outcomes, one), cycles_of(outcomes, nodes)
-    if alone is not None and eight is not None:
-        found.append(record(nodes.name, eight, {"over_mirrored": eight / alone}))
+    for name in REAL_NODES:
+        (one,), (nodes,) = (runs(name, "memory", mode) for mode in ("mirrored", "ring"))
+        alone, eight = cycles_of(outcomes, one), cycles_of(outcomes, nodes)
+        if alone is not None and eight is not None:
+            found.append(record(nodes.name, eight, {"over_mirrored": eight / alone}))
     return found
 
 
