@@ -98,13 +98,23 @@ def wire_cycles(spec: Spec, layer: SubLayer) -> float:
     return chunks * layer.chunk_sectors * SECTOR_BYTES / bytes_a_cycle
 
 
+def communication_cycles(spec: Spec, layer: SubLayer) -> float:
+    """Cycles that a kernel which communicates takes at the most: of the link, or of the compute units that it has."""
+    wire, gpu = wire_cycles(spec, layer), spec.gpu
+    if not gpu.communication_bandwidth:
+        return wire
+    rate = (gpu.communication_units or gpu.compute_units) * gpu.communication_bandwidth
+    return wire + layer.gpus * layer.chunk_sectors * SECTOR_BYTES / (rate * layer.channels / TOTAL_CHANNELS)
+
+
 def kernel_work(spec: Spec) -> KernelWork:
     """What the GPUs run: the plans of the variant's kernels for every simulated rank."""
     layer = sublayer_of(spec)
     ranks = 1 if spec.mirrored else layer.gpus
     gemm, wire = analytic_cycles(layer, spec.gpu.compute_units), wire_cycles(spec, layer)
+    communication = communication_cycles(spec, layer)
     expected = sum(
-        (max(gemm, wire) if spec.variant.overlapped else gemm) if kernel == GEMM else wire
+        (max(gemm, wire) if spec.variant.overlapped else gemm) if kernel == GEMM else communication
         for kernel in spec.variant.kernels
     )
     model = {

@@ -102,8 +102,8 @@ MACHINE: dict[str, Any] = Gpu(75.0, 80, 1, 8, "tuned", 1, 0, 1, 0, 0.0)._asdict(
 MOST_LATE_CYCLES = 10_000_000
 """So that a kernel that waits for its rank to be armed can be told when to begin (`not_before` of a plan)."""
 MOST_PREFETCHED, MOST_READS, MOST_PER_UNIT = 2, 255, 3
-LEAST_OF_A_UNIT, MOST_OF_A_UNIT = 0.1, 1024
-"""GB/s that a compute unit copies: a piece of a kernel that communicates has 20 bits of cycles."""
+LEAST_OF_A_UNIT, MOST_OF_A_UNIT = 1, 1024
+"""GB/s that a compute unit copies: a piece of a kernel that communicates has 20 bits of cycles, a run 32."""
 
 
 def _choice(name: str, value: object, allowed: tuple[object, ...]) -> None:

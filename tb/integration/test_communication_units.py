@@ -1,4 +1,4 @@
-"""Kernels that communicate on a share of the compute units, on the RTL: how long they take, and that nothing is lost."""
+"""Kernels that communicate on a share of the compute units, on the RTL: how long they take; nothing is lost."""
 
 import pytest
 
@@ -44,4 +44,4 @@ def test_kernels_behind_and_before_the_hardware_have_their_share_too(variant: st
 
 def test_without_a_rate_memory_and_link_set_the_time() -> None:
     """What is left out of the model: a unit as fast as the memory lets it makes 8 as good as 80."""
-    assert run(units=8)["rs_cycles"] == pytest.approx(run()["rs_cycles"], rel=0.01)
+    assert run(units=8)["rs_cycles"] == pytest.approx(run()["rs_cycles"], rel=0.02)

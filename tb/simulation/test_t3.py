@@ -217,8 +217,8 @@ def test_shares_are_refused_where_nothing_communicates() -> None:
     spec = contention.all_reduce("t-nlg", 8, 0.0)
     wrong: list[tuple[str, Any, str]] = [
         ("communication_units", 81, "communication-units must be a whole number from 0 to 80, got 81"),
-        ("communication_bandwidth", 0.05, "communication-bandwidth must be 0 or from 0.1 to 1024 GB/s, got 0.05"),
-        ("communication_bandwidth", True, "communication-bandwidth must be 0 or from 0.1 to 1024 GB/s, got True"),
+        ("communication_bandwidth", 0.5, "communication-bandwidth must be 0 or from 1 to 1024 GB/s, got 0.5"),
+        ("communication_bandwidth", True, "communication-bandwidth must be 0 or from 1 to 1024 GB/s, got True"),
     ]
     for field, value, sentence in wrong:
         with pytest.raises(UsageError, match=sentence):
