@@ -15,9 +15,16 @@ from amaranth.lib.wiring import In, Out
 
 from .counters import total
 from .messages import Access, ChannelParameters, DataType, Fault, Mapping, Messages, Source, WindowCheck, with_parity
-from .range_table import Control, RangeMatch, RangeTable, RangeWrite, Word
-from .send_table import SendControls, SendWrite
+from .range_table import Control, Grouping, RangeMatch, RangeTable, Word, range_write
+from .send_table import SendControls, send_write
+from .word_table import mask_of
 
+_READ = {
+    Word.CONTROL: mask_of(
+        Control, "mapping", "access", "alu", "dtype", "first_touch", "tracked", "first_send", "sends"
+    ),
+    Word.GROUPING: mask_of(Grouping, "wfs"),
+}
 SLOTS = 4
 """Accesses in flight: three pipeline stages and the cycle of the hand-over at one access a cycle."""
 
@@ -110,7 +117,8 @@ class AddressMap(wiring.Component):
     port of each send; `epoch`, the armed collective's number, which an access keeps from its decision on; `armed`;
     `holding`, an access that only an armed node accepts, or a first touch, was accepted and has not left; `requests`,
     accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for peers; `refused_reads`, answers
-    with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access.
+    with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access; with
+    protection of memories `tables_wrong`, a pulse: an access was decided by a word of a table that had a wrong bit.
 
     Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
@@ -130,8 +138,8 @@ class AddressMap(wiring.Component):
         self._messages = messages = Messages(config)
         super().__init__(
             {
-                "ranges": In(RangeWrite),
-                "sends": In(SendWrite),
+                "ranges": In(range_write(config)),
+                "sends": In(send_write(config)),
                 "window": In(WindowCheck),
                 "port_of": In(4).array(config.sends),
                 "epoch": In(messages.epoch),
@@ -143,6 +151,7 @@ class AddressMap(wiring.Component):
                 "refused_reads": Out(stream.Signature(messages.compute_response)),
                 "faults": Out(stream.Signature(messages.fault_record)),
                 "refused": Out(1),
+                **({"tables_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -176,8 +185,14 @@ class AddressMap(wiring.Component):
         ]
         m.d.sync += occupancy.eq(occupancy + accept - release)
 
-        looked_up = self._look_up(m, *self._compare(m, accept, tail))
-        belongs = self._decide(m, looked_up, decision_write)
+        compared, taken, match = self._compare(m, accept, tail)
+        looked_up, table = self._look_up(m, compared, taken, match)
+        belongs, sends = self._decide(m, looked_up, decision_write)
+        if self._config.protects_memories:
+            # A wrong bound makes a miss as well as a hit.
+            bounds_wrong = Signal()
+            m.d.sync += bounds_wrong.eq(compared & match.wrong)
+            m.d.comb += self.tables_wrong.eq(bounds_wrong | table.wrong | sends.wrong)
         self._hand_over(m, decision_read, payload_read, head, decided, release)
         m.d.sync += decided.eq(decided + looked_up.matched - release)
         with m.If(release):
@@ -225,10 +240,13 @@ class AddressMap(wiring.Component):
             ]
         return compared, taken, match
 
-    def _look_up(self, m: Module, compared: Signal, taken: data.View, match: RangeMatch) -> LookedUp:
+    def _look_up(self, m: Module, compared: Signal, taken: data.View, match: RangeMatch) -> tuple[LookedUp, RangeTable]:
         """Cycle c + 1: the range's words, and the wg relative to its first one."""
-        m.submodules.table = table = RangeTable(self._config, [Word.CONTROL, Word.WORKGROUPS, Word.GROUPING])
+        words = [Word.CONTROL, Word.WORKGROUPS, Word.GROUPING]
+        m.submodules.table = table = RangeTable(self._config, words, _READ)
         m.d.comb += [table.write.eq(self.ranges), table.index.eq(match.index)]
+        if self._config.protects_memories:
+            m.d.comb += table.used.eq(compared & match.hit)
         matched = Signal()
         found = Signal(access_layout(self._config))
         hit = Signal()
@@ -248,12 +266,12 @@ class AddressMap(wiring.Component):
                 workgroups.eq(table.workgroups.count),
                 wfs.eq(table.grouping.wfs),
             ]
-        return LookedUp(matched, found, hit, index, control, relative, workgroups, wfs)
+        return LookedUp(matched, found, hit, index, control, relative, workgroups, wfs), table
 
-    def _decide(self, m: Module, looked_up: LookedUp, decision_write: WritePort) -> Signal:
+    def _decide(self, m: Module, looked_up: LookedUp, decision_write: WritePort) -> tuple[Signal, SendControls]:
         """Cycle c + 2: decide, by the rules in the order of the class's description. Returns "an accepted write that
-        only an armed node accepts, or a first touch"."""
-        m.submodules.sends = sends = SendControls(self._config)
+        only an armed node accepts, or a first touch", and where it looked up sends."""
+        m.submodules.sends = sends = SendControls(self._config, "access", "dtype")
         send = sends.control
         matched, found, hit, index, control, relative, workgroups, wfs = looked_up
         read = Signal()
@@ -328,9 +346,11 @@ class AddressMap(wiring.Component):
         with m.Else():
             m.d.comb += decision.destination.eq(Destination.LOCAL)
         self._record(m, found, matched & refuse, fault)
+        if self._config.protects_memories:
+            m.d.comb += sends.used.eq(matched & hit & remote)
         belongs = Signal()
         m.d.comb += belongs.eq(matched & ~refuse & ~read & (counted | control.first_touch))
-        return belongs
+        return belongs, sends
 
     def _record(self, m: Module, found: data.View, refused: Value, fault: Signal) -> None:
         """Leave a record of what was refused. One that waits is kept: the first fault is the one worth reading."""

@@ -133,7 +133,9 @@ BLOCKS = {
             LinkLane,
             exported=True,
         ),
-        Block("register_file", _in("registers", "map", "register_file"), RegisterFile, exported=True),
+        Block(
+            "register_file", _in("registers", "map", "protected_words", "register_file"), RegisterFile, exported=True
+        ),
         Block("memory_clear", ("memory_clear.py",), MemoryClear, part_of="node"),
         Block(
             "stream_arbiter",

@@ -12,11 +12,13 @@ from amaranth.lib.wiring import In, Out
 
 from .geometry import INTERLEAVE_SECTORS, SECTOR_BYTES
 from .messages import Access, Mapping, Messages, TrafficClass, WindowCheck, in_window
-from .range_table import RangeTable, RangeWrite, Word
+from .range_table import Control, RangeTable, Word, range_write
 from .tracker.parameters import TrackerParameters
 from .tracker.spill import RECORD_BYTES
+from .word_table import mask_of
 
 _BOUNDS = (Word.BASE_LOW, Word.BASE_HIGH, Word.LIMIT_LOW, Word.LIMIT_HIGH)
+_READ = {Word.CONTROL: mask_of(Control, "valid", "mapping", "first_touch", "tracked")}
 _PLACE_BITS = (INTERLEAVE_SECTORS - 1).bit_length()
 
 
@@ -28,7 +30,8 @@ class MemoryClear(wiring.Component):
     `arm`, pulse, with `initialised`: the host answers for the memory, nothing is cleared and all of it counts as
     cleared; `start`, pulse, after `arm`; `finished`, low from the next cycle until all that was written is at its bank;
     `settled`: no write taken from `memory` is still on its way there; `memory`, the writes, per channel;
-    `wake`: see :mod:`hw.primitives.clock_enable`.
+    `wake`: see :mod:`hw.primitives.clock_enable`; with protection of memories `tables_wrong`, a pulse: a word of a
+    range that was looked at or changed had a wrong bit.
 
     Cleared are the sectors from base to limit of each valid range with first touch that is not remote-mapped, and the
     record of each {wg, wf} of each such range that is tracked, unless they were since the last reset: that is
@@ -44,7 +47,7 @@ class MemoryClear(wiring.Component):
         messages = Messages(config)
         super().__init__(
             {
-                "ranges": In(RangeWrite),
+                "ranges": In(range_write(config)),
                 "window": In(WindowCheck),
                 "backing_base": In(config.va_sector_bits),
                 "backing_sectors": In(config.spill_sector_bits),
@@ -55,25 +58,32 @@ class MemoryClear(wiring.Component):
                 "finished": Out(1),
                 "wake": Out(1),
                 "memory": Out(stream.Signature(messages.memory_request)).array(config.channels),
+                **({"tables_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        m.submodules.table = table = RangeTable(config, [Word.CONTROL, *_BOUNDS, Word.WORKGROUPS])
+        m.submodules.table = table = RangeTable(config, [Word.CONTROL, *_BOUNDS, Word.WORKGROUPS], _READ)
+        wrong = table.wrong if config.protects_memories else Const(0)
         index = Signal(config.range_bits)
         write = self.ranges
         free = Signal()
         m.d.comb += [
             free.eq(~write.valid),
-            self.wake.eq(write.valid | self.arm | self.start | ~self.finished),
+            self.wake.eq(write.valid | self.arm | self.start | ~self.finished | wrong),
             table.write.eq(write),
             table.index.eq(index),
         ]
         with m.If(write.valid):
             m.d.comb += table.index.eq(write.index)
 
+        programs = write.valid
+        looks = Signal()
+        if config.protects_memories:
+            # A word that comes again is as it was, whatever a wrong bit has made of the one that is kept.
+            programs = write.valid & ~write.renewed
         # An entry that is programmed anew as it was needs no clearing.
         tags_known = Signal(config.ranges)
         records_known = Signal(config.ranges)
@@ -84,7 +94,7 @@ class MemoryClear(wiring.Component):
                 with m.Case(word.value):
                     change = groups_change if word is Word.WORKGROUPS else bounds_change
                     kept = Value.cast(getattr(table, word.name.lower()))
-                    m.d.comb += change.eq(write.valid & (kept != write.data))
+                    m.d.comb += change.eq(programs & (kept != write.data))
 
         vouched = Signal()
         with m.If(self.arm):
@@ -123,6 +133,7 @@ class MemoryClear(wiring.Component):
                             m.d.sync += records_known.eq(0)
                         m.next = "TAGS"
             with m.State("TAGS"):
+                m.d.comb += looks.eq(free)
                 m.d.sync += [
                     first.eq(Cat(table.base_low, table.base_high)),
                     bound.eq(Cat(table.limit_low, table.limit_high)[: config.va_sector_bits]),
@@ -135,6 +146,7 @@ class MemoryClear(wiring.Component):
                     with m.If(wanted & ~tags_known.bit_select(index, 1)):
                         m.next = "MEASURE"
             with m.State("RECORDS"):
+                m.d.comb += looks.eq(free)
                 m.d.sync += [
                     first.eq(table.workgroups.base << shift),
                     bound.eq((table.workgroups.base + table.workgroups.count) << shift),
@@ -193,6 +205,9 @@ class MemoryClear(wiring.Component):
             m.d.sync += records_known.bit_select(write.index, 1).eq(0)
         with m.If((bounds_change | groups_change) & (write.index == index)):
             m.d.sync += spoiled.eq(1)
+        if config.protects_memories:
+            remembered = tags_known.bit_select(write.index, 1) | records_known.bit_select(write.index, 1)
+            m.d.comb += [table.used.eq(looks | (programs & remembered)), self.tables_wrong.eq(wrong)]
         self._walk(m, first, last, begin, over)
         return m
 

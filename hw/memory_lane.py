@@ -27,9 +27,12 @@ from .messages import ArbiterControl, Messages, WindowCheck
 from .next_word_upset import NextWordUpset
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
-from .protection import MemoryReport, MemoryUpset, ProtectedMemory
-from .range_table import RangeWrite
-from .send_table import SendWrite
+from .protection import MemoryReport, MemoryUpset, ProtectedMemory, TableUser
+from .range_table import range_write
+from .send_table import send_write
+
+LANE_USERS = (TableUser.ADDRESS_MAP, TableUser.DMA, TableUser.RECEIVER, TableUser.SENDER)
+"""Kinds of blocks in a lane that have copies of words of tables, in the order of their bits."""
 
 LaneState = data.StructLayout(dict.fromkeys(("holding", "unsettled", "sent_out", "moved", "idle"), unsigned(1)))
 """What a lane has in hand. `holding`: something of an epoch that ends only once it is gone; `unsettled`: a write that
@@ -48,7 +51,8 @@ class MemoryLane(wiring.Component):
     every port; `blocks`: ready blocks, each for all lanes; `sent_blocks` since `clear`; `heard`: see LinkLane;
     `map_faults` per channel, `link_faults`, `dma_faults`; `events` per channel, `refused` per channel, `dma_events`,
     `link_events` per port, `discarded`: for the counters; `link_empty`: no packet is in a slot; `lane_state`; with
-    protection of memories `upset`, of this lane's number or its channels', and `memory_reports` per channel. Latency:
+    protection of memories `upset`, of this lane's number or its channels', `memory_reports` per channel, and
+    `tables_wrong`, pulses: a word of a table that had a wrong bit was used, by which of :data:`LANE_USERS`. Latency:
     none of its own.
     """
 
@@ -63,11 +67,15 @@ class MemoryLane(wiring.Component):
         channels, links = config.lane_channels, config.links
         faults = stream.Signature(messages.fault_record)
         requests = stream.Signature(messages.memory_request)
-        protected = {"upset": In(MemoryUpset), "memory_reports": Out(MemoryReport).array(channels)}
+        protected = {
+            "upset": In(MemoryUpset),
+            "memory_reports": Out(MemoryReport).array(channels),
+            "tables_wrong": Out(len(LANE_USERS)),
+        }
         return {
             **({"number": In(config.lane_bits)} if config.lanes > 1 else {}),
-            "ranges": In(RangeWrite),
-            "sends": In(SendWrite),
+            "ranges": In(range_write(config)),
+            "sends": In(send_write(config)),
             "window": In(WindowCheck),
             "timers": In(LinkTimers),
             "rank": In(6),
@@ -185,6 +193,14 @@ class MemoryLane(wiring.Component):
             m.d.comb += arrival.eq(own)
         if config.checks_sectors:
             self._protect(m, controllers, links, arrivals)
+            m.d.comb += self.tables_wrong.eq(
+                Cat(
+                    Cat(address_map.tables_wrong for address_map in maps).any(),
+                    dma.tables_wrong,
+                    links.ranges_wrong,
+                    links.sends_wrong,
+                )
+            )
         state = self.lane_state
         events = [controller.events for controller in controllers]
         m.d.comb += [

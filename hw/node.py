@@ -22,13 +22,13 @@ from .link.port_sender import LinkTimers
 from .memory_clear import MemoryClear
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
 from .memory_errors import MEMORY_COUNTERS, MemoryErrors
-from .memory_lane import MemoryLane
+from .memory_lane import LANE_USERS, MemoryLane
 from .messages import Access, Messages, TrafficClass, WindowCheck
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter
 from .primitives.stream_fork import StreamFork
-from .protection import TRACKER_MEMORIES, MemoryUpset, ProtectedMemory
+from .protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset, ProtectedMemory, TableUser
 from .registers.map import ADDRESS_BITS, PEERS_PER_REGISTER
 from .registers.register_file import RegisterFile
 from .tracker.doorbell import DOORBELL_COUNTERS, Doorbell
@@ -208,7 +208,8 @@ class Node(wiring.Component):
             m.d.comb += lane.dma_faults.ready.eq(1)
         sources: list[Any] = [tracker, doorbell, abort, spill]
         if config.protects_memories:
-            sources.append(self._protect_memories(m, registers, abort, tracker, lanes))
+            copies = self._table_copies(m, lanes, tracker, memory_clear, state)
+            sources.append(self._protect_memories(m, registers, abort, tracker, lanes, copies))
         self._faults(
             m,
             registers,
@@ -229,16 +230,19 @@ class Node(wiring.Component):
         abort: EpochAbort,
         tracker: wiring.Component,
         lanes: list[MemoryLane],
+        copies: Signal,
     ) -> MemoryErrors:
         """What the protected memories report, and what they are told."""
         sectors = [report for lane in lanes for report in lane.memory_reports]
+        tables = [*registers.memory_reports, copies]
         memories = [*TRACKER_MEMORIES] * self._config.tracker_banks + [ProtectedMemory.SECTORS] * len(sectors)
+        memories += [ProtectedMemory.TABLES] * len(registers.memory_reports) + [ProtectedMemory.TABLE_COPIES]
         m.submodules.memory_errors = errors = MemoryErrors(self._config, memories)
         upset = Signal(MemoryUpset)
         m.d.comb += [
             *(
                 port.eq(report)
-                for port, report in zip(errors.reports, (*tracker.memory_reports, *sectors), strict=True)
+                for port, report in zip(errors.reports, (*tracker.memory_reports, *sectors, *tables), strict=True)
             ),
             errors.forget.eq(registers.control_arm),
             errors.interval.eq(registers.memory_scrub),
@@ -247,8 +251,10 @@ class Node(wiring.Component):
             upset.memory.eq(registers.memory_upset_memory),
             upset.address.eq(registers.memory_upset_address),
             *(upset[name].eq(getattr(registers, f"memory_upset_bits_{name}")) for name in ("first", "second", "two")),
-            *(block.upset.eq(upset) for block in (tracker, *lanes)),
-            tracker.scrub.eq(errors.scrub),
+            *(block.upset.eq(upset) for block in (tracker, registers, *lanes)),
+            *(block.scrub.eq(errors.scrub) for block in (tracker, registers)),
+            # A copy cannot put itself right.
+            registers.renew.eq(copies.lost),
             registers.interrupt_status_memory.eq(errors.met),
             *(
                 getattr(registers, f"memory_error_{name}").eq(errors.location[name])
@@ -260,6 +266,28 @@ class Node(wiring.Component):
             ),
         ]
         return errors
+
+    @staticmethod
+    def _table_copies(
+        m: Module,
+        lanes: list[MemoryLane],
+        tracker: wiring.Component,
+        memory_clear: MemoryClear,
+        state: CollectiveState,
+    ) -> Signal:
+        """What the blocks that have copies of words of tables say of them: a bit for each kind of block."""
+        report = Signal(MemoryReport)
+        users = {
+            **{user: Cat(lane.tables_wrong[place] for lane in lanes).any() for place, user in enumerate(LANE_USERS)},
+            TableUser.TRACKER: tracker.tables_wrong,
+            TableUser.MEMORY_CLEAR: memory_clear.tables_wrong,
+            TableUser.EPOCH: state.tables_wrong,
+        }
+        m.d.sync += [
+            report.address.eq(Cat(users[user] for user in TableUser)),
+            report.lost.eq(Cat(users.values()).any()),
+        ]
+        return report
 
     def _tracker(self) -> wiring.Component:
         return Tracker(self._config)

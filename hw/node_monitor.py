@@ -6,7 +6,8 @@ from amaranth.lib.wiring import In, Out
 
 from .counters import Counter, Counting, peak
 from .messages import ChannelParameters
-from .range_table import Control, RangeWrite, Word
+from .range_table import Control, Word, range_write
+from .word_table import is_wrong
 
 LATENCY_COUNTERS = (
     Counter(
@@ -31,13 +32,14 @@ class CollectiveState(wiring.Component):
     lane has sent `expected_blocks` (`sent_blocks`), and nothing that this node sends is still on its way out (`idle`);
     `done_rises` is its first cycle; `running` from arming to done. `called`: number of the epoch last called for;
     `locked`: one is armed or called for, or the last one is not `drained`. `disarm` ends the epoch in any state, and an
-    arming that has not taken effect; with `arm` in the same cycle, `arm` counts.
+    arming that has not taken effect; with `arm` in the same cycle, `arm` counts. With protection of memories
+    `tables_wrong`, a pulse: what an armed epoch knows of a range has a wrong bit.
     """
 
     def __init__(self, config: ChannelParameters):
         super().__init__(
             {
-                "ranges": In(RangeWrite),
+                "ranges": In(range_write(config)),
                 "arm": In(1),
                 "disarm": In(1),
                 "number": In(config.epoch_bits),
@@ -56,20 +58,36 @@ class CollectiveState(wiring.Component):
                 "running": Out(1),
                 "done": Out(1),
                 "done_rises": Out(1),
+                **({"tables_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
         self._ranges = config.ranges
+        self._checked = config.protects_memories
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         valid = Signal(self._ranges)
         tracked = Signal(self._ranges)
+        valid_copy = Signal(self._ranges)
+        tracked_copy = Signal(self._ranges)
         for index in range(self._ranges):
             with m.If(self.ranges.valid & (self.ranges.index == index)):
                 with m.If(self.ranges.word == Word.CONTROL.value):
                     m.d.sync += valid[index].eq(Control(self.ranges.data).valid)
+                    if self._checked:
+                        m.d.sync += valid_copy[index].eq(Control(self.ranges.data).valid ^ is_wrong(self.ranges))
                 with m.If(self.ranges.word == Word.WF_TOTAL.value):
                     m.d.sync += tracked[index].eq(self.ranges.data != 0)
+                    if self._checked:
+                        m.d.sync += tracked_copy[index].eq((self.ranges.data != 0) ^ is_wrong(self.ranges))
+        if self._checked:
+            differs = Signal()
+            told = Signal()
+            m.d.sync += [
+                differs.eq(self.armed & ((valid != valid_copy) | (tracked != tracked_copy))),
+                told.eq(differs),
+            ]
+            m.d.comb += self.tables_wrong.eq(differs & ~told)
         finished = Signal()
         m.d.comb += [
             finished.eq(

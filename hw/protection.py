@@ -1,6 +1,7 @@
 """What a build is protected by, and what its protected memories say and are told."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from amaranth.hdl import Mux, Value, unsigned
 from amaranth.lib import data, enum
@@ -35,7 +36,11 @@ class ProtectedMemory(enum.Enum, shape=4):
     waits as READY_BLOCKS or READY_LAUNCHES, or is SPILLED to the backing store, has only the number of the Tracker's
     bank: a self test turns bits of what is stored there next. SECTORS on their way have the number of the channel at
     whose DRAM the error was found, wherever it happened; a self test turns a bit of the next that a controller keeps,
-    or, of PACKETS, of the next in a slot of the lane with that number, which the peer that it is sent to finds."""
+    or, of PACKETS, of the next in a slot of the lane with that number, which the peer that it is sent to finds. TABLES
+    are the words of the range table and the send table that software reads back, by their places in the register map,
+    counted in words from the range table on; TABLE_COPIES are those in the blocks that use them, and have a bit for
+    each of :class:`TableUser` that met a wrong one: a self test has the word of TABLES at that address broadcast anew
+    with bits turned, of which bit 32 is the parity."""
 
     COUNTERS = 0
     TRIGGERS = 1
@@ -44,6 +49,20 @@ class ProtectedMemory(enum.Enum, shape=4):
     SPILLED = 4
     SECTORS = 5
     PACKETS = 6
+    TABLES = 7
+    TABLE_COPIES = 8
+
+
+class TableUser(IntEnum):
+    """Kinds of blocks with copies of words of the range table and the send table: number of their bit."""
+
+    ADDRESS_MAP = 0
+    DMA = 1
+    RECEIVER = 2
+    SENDER = 3
+    TRACKER = 4
+    MEMORY_CLEAR = 5
+    EPOCH = 6
 
 
 TRACKER_MEMORIES = tuple(ProtectedMemory)[:5]

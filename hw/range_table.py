@@ -5,7 +5,7 @@ keeps only the words it needs, in small memories read by range index, so no wide
 Source: T3 sections 4.2.2 and 4.4 (`remote_map`, `dma_map`).
 """
 
-from amaranth import Module, Signal
+from amaranth import Cat, Module, Signal
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
@@ -16,11 +16,11 @@ from .messages import (
     ChannelParameters,
     DataType,
     Mapping,
-    MessageParameters,
     WindowCheck,
     in_window,
 )
-from .word_table import WordTable
+from .protection import ProtectionParameters
+from .word_table import WordTable, kept_parity, word_write
 
 
 class Word(enum.IntEnum):
@@ -101,8 +101,15 @@ Rows = data.StructLayout({"full": unsigned(16), "partial": unsigned(16)})
 RowBytes = data.StructLayout({"body": unsigned(16), "right": unsigned(16)})
 """ROW_BYTES: bytes in one row of a tile, and of a tile in the last tile column (1..4096)."""
 
-RangeWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(6), "word": unsigned(5), "data": unsigned(32)})
+_WORD_BITS = 5
+RangeWrite = word_write(_WORD_BITS)
 """One word of one entry being programmed."""
+
+
+def range_write(config: ProtectionParameters) -> data.StructLayout:
+    """:data:`RangeWrite`, and with protection of memories what checks it."""
+    return word_write(_WORD_BITS, config.protects_memories)
+
 
 WORDS: dict[Word, type[data.Struct]] = {
     Word.CONTROL: Control,
@@ -122,49 +129,60 @@ class RangeMatch(wiring.Component):
     """Finds the range that holds an address; ranges do not overlap (the lowest index wins if they do).
 
     Ports: `write`, the programming bus; `window`: addresses that are not in it are in no range; with `look_up`, `va` in
-    sectors; in the next cycle, and until the next look-up, `hit`, `index`. A word written in cycle c holds for look-ups
-    from c + 1 on. Reset leaves every range invalid.
+    sectors; in the next cycle, and until the next look-up, `hit`, `index`, and with protection of memories `wrong`: a
+    bit of some range was. A word written in cycle c holds for look-ups from c + 1 on. Reset leaves every range invalid.
     """
 
     def __init__(self, config: ChannelParameters):
         self._config = config
         super().__init__(
             {
-                "write": In(RangeWrite),
+                "write": In(range_write(config)),
                 "window": In(WindowCheck),
                 "look_up": In(1),
                 "va": In(config.va_sector_bits),
                 "hit": Out(1),
                 "index": Out(config.range_bits),
+                **({"wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         width = self._config.va_sector_bits
+        checked = self._config.protects_memories
         matches = Signal(self._config.ranges)
+        wrong = Signal(self._config.ranges)
         for index in range(self._config.ranges):
             valid = Signal(name=f"valid_{index}")
             base = Signal(width, name=f"base_{index}")
             limit = Signal(width, name=f"limit_{index}")
+            kept = {
+                Word.CONTROL: valid,
+                Word.BASE_LOW: base[:32],
+                Word.BASE_HIGH: base[32:],
+                Word.LIMIT_LOW: limit[:32],
+                Word.LIMIT_HIGH: limit[32:],
+            }
+            parity = Signal(len(kept), name=f"parity_{index}")
             with m.If(self.write.valid & (self.write.index == index)):
                 with m.Switch(self.write.word):
-                    with m.Case(Word.CONTROL.value):
-                        m.d.sync += valid.eq(self.write.data[0])
-                    with m.Case(Word.BASE_LOW.value):
-                        m.d.sync += base[:32].eq(self.write.data)
-                    with m.Case(Word.BASE_HIGH.value):
-                        m.d.sync += base[32:].eq(self.write.data)
-                    with m.Case(Word.LIMIT_LOW.value):
-                        m.d.sync += limit[:32].eq(self.write.data)
-                    with m.Case(Word.LIMIT_HIGH.value):
-                        m.d.sync += limit[32:].eq(self.write.data)
+                    for number, (word, place) in enumerate(kept.items()):
+                        with m.Case(word.value):
+                            m.d.sync += place.eq(self.write.data)
+                            if checked:
+                                m.d.sync += parity[number].eq(kept_parity(self.write, self.write.data[: len(place)]))
             with m.If(self.look_up):
                 m.d.sync += matches[index].eq(valid & (self.va >= base) & (self.va < limit))
+                if checked:
+                    odd = [Cat(place, bit).xor() for place, bit in zip(kept.values(), parity, strict=True)]
+                    m.d.sync += wrong[index].eq(Cat(odd).any())
         within = Signal()
         with m.If(self.look_up):
             m.d.sync += within.eq(in_window(self._config, self.window, self.va))
         m.d.comb += self.hit.eq(matches.any() & within)
+        if checked:
+            m.d.comb += self.wrong.eq(wrong.any())
         for index in reversed(range(self._config.ranges)):
             with m.If(matches[index]):
                 m.d.comb += self.index.eq(index)
@@ -172,7 +190,9 @@ class RangeMatch(wiring.Component):
 
 
 class RangeTable(WordTable):
-    """Some words of every range entry, with the layouts of :data:`WORDS` (or 32-bit numbers)."""
+    """Some words of every range entry, with the layouts of :data:`WORDS` (or 32-bit numbers); `read`: see
+    :class:`hw.word_table.WordTable`."""
 
-    def __init__(self, config: MessageParameters, words: list[Word]):
-        super().__init__(RangeWrite, {word: WORDS.get(word, unsigned(32)) for word in words}, config.ranges)
+    def __init__(self, config: ChannelParameters, words: list[Word], read: dict[Word, int] | None = None):
+        shapes = {word: WORDS.get(word, unsigned(32)) for word in words}
+        super().__init__(range_write(config), shapes, config.ranges, read)

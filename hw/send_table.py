@@ -10,8 +10,9 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from .messages import Access, AluOperation, DataType, MessageParameters, Messages, TrafficClass
-from .word_table import WordTable
+from .messages import Access, AluOperation, ChannelParameters, DataType, MessageParameters, Messages, TrafficClass
+from .protection import ProtectionParameters
+from .word_table import WordTable, mask_of, word_write
 
 
 class SendWord(enum.IntEnum):
@@ -49,8 +50,14 @@ SEND_WORDS: dict[SendWord, data.Layout] = {SendWord.CONTROL: SendControl, SendWo
 """Words with fields. The offset is the distance from an address here to the peer's, in sectors, modulo the width of an
 address: bits 31:0 are OFFSET_LOW."""
 
-SendWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(6), "word": unsigned(2), "data": unsigned(32)})
+_WORD_BITS = 2
+SendWrite = word_write(_WORD_BITS)
 """One word of one send being programmed."""
+
+
+def send_write(config: ProtectionParameters) -> data.StructLayout:
+    """:data:`SendWrite`, and with protection of memories what checks it."""
+    return word_write(_WORD_BITS, config.protects_memories)
 
 
 def send_layout(parameters: MessageParameters) -> data.StructLayout:
@@ -60,18 +67,27 @@ def send_layout(parameters: MessageParameters) -> data.StructLayout:
 
 
 class SendControls(wiring.Component):
-    """CONTROL of every send, read by its number in the same cycle.
+    """CONTROL of every send, read by its number in the same cycle; of it `fields`.
 
-    Ports: `write`, the programming bus; `index`, the send read; `control`. Latency: read 0 cycles, write visible in the
-    next. After reset sends are garbage until they are written: the register file writes 0 to all of their words.
+    Ports: `write`, the programming bus; `index`, the send read; `control`; with protection of memories `used`, `wrong`:
+    see :class:`hw.word_table.WordTable`. Latency: read 0 cycles, write visible in the next. After reset sends are
+    garbage until they are written: the register file writes 0 to all of their words.
     """
 
-    def __init__(self, config: MessageParameters):
+    def __init__(self, config: ChannelParameters, *fields: str):
         self._config = config
-        super().__init__({"write": In(SendWrite), "index": In(config.send_bits), "control": Out(SendControl)})
+        self._read = {SendWord.CONTROL: mask_of(SendControl, *fields)}
+        checks = {"used": In(1), "wrong": Out(1)} if config.protects_memories else {}
+        super().__init__(
+            {"write": In(send_write(config)), "index": In(config.send_bits), "control": Out(SendControl), **checks}
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.words = words = WordTable(SendWrite, {SendWord.CONTROL: SendControl}, self._config.sends)
+        config = self._config
+        shapes = {SendWord.CONTROL: SendControl}
+        m.submodules.words = words = WordTable(send_write(config), shapes, config.sends, self._read)
         m.d.comb += [words.write.eq(self.write), words.index.eq(self.index), self.control.eq(words.control)]
+        if config.protects_memories:
+            m.d.comb += [words.used.eq(self.used), self.wrong.eq(words.wrong)]
         return m

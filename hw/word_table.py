@@ -2,47 +2,108 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TypeVar
+from itertools import accumulate
+from typing import Any, TypeVar
 
-from amaranth import Module
-from amaranth.hdl import ShapeLike, unsigned
+from amaranth import Cat, Const, Module, Signal
+from amaranth.hdl import ShapeLike, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 AnyWord = TypeVar("AnyWord", bound=IntEnum)
+INDEX_BITS = 6
+WORD_BITS = 32
+
+
+_ADDED = {"renewed": 1, "parity": 1}
+
+
+def word_write(word_bits: int, checked: bool = False) -> data.StructLayout:
+    """A programming bus: one word of one entry, in a cycle with `valid`. With `checked` it is `renewed`, not new but as
+    it was written last, or not, and `parity` makes all but `valid` even."""
+    fields = {"valid": 1, "index": INDEX_BITS, "word": word_bits, "data": WORD_BITS}
+    return data.StructLayout({name: unsigned(bits) for name, bits in (fields | _ADDED if checked else fields).items()})
+
+
+def is_wrong(write: data.View) -> Value:
+    """Whether a bit of what is on checked programming bus `write` is wrong."""
+    return Cat(write[name] for name in write.shape().members if name != "valid").xor()
+
+
+def kept_parity(write: data.View, kept: Value) -> Value:
+    """The bit to be kept beside `kept`, some of the data on a checked programming bus: together they are even, or odd
+    if what is on the bus is wrong."""
+    return kept.xor() ^ is_wrong(write)
+
+
+def partial_parities(word: Value) -> Value:
+    """Of each 8 bits of `word`."""
+    return Cat(word[low : low + 8].xor() for low in range(0, len(word), 8))
+
+
+def mask_of(layout: data.StructLayout, *fields: str) -> int:
+    """The bits of a word that `fields` of it are."""
+    return sum(((1 << layout[name].width) - 1) << layout[name].offset for name in fields)
 
 
 class WordTable(wiring.Component):
     """Some words of every entry of a table, in a small memory per word, read by entry in the same cycle.
 
-    Parameters: `write`, layout of the programming bus (`valid`, `index`, `word`, 32 bits of `data`); `words`, those
-    that are kept, each with the shape it is read as; `entries`. Ports: `write`; `index`, the entry read; one output per
-    word, named as the word in lower case. Latency: read 0 cycles, write visible in the next. After reset the words are
-    garbage until they are written: the register file writes 0 to all of them.
+    Parameters: `write`, layout of the programming bus (:func:`word_write`); `words`, those that are kept, each with the
+    shape it is read as; `entries`; `read`, of words of which not all bits are read a mask of those that are: with a
+    checked bus no others are kept. Ports: `write`; `index`, the entry read; one output per word, named as the word in
+    lower case; with a checked bus `used`: what is read is used in this cycle, and a cycle later `wrong`: a bit of that
+    entry is, or something was when it was written. Latency: read 0 cycles, write visible in the next. After reset the
+    words are garbage until they are written: the register file writes 0 to all of them.
     """
 
-    def __init__(self, write: data.StructLayout, words: Mapping[AnyWord, ShapeLike], entries: int):
+    def __init__(
+        self,
+        write: data.StructLayout,
+        words: Mapping[AnyWord, ShapeLike],
+        entries: int,
+        read: dict[AnyWord, int] | None = None,
+    ):
         self._words: tuple[IntEnum, ...] = tuple(words)
         self._entries = entries
+        self._checked = "parity" in write.members
+        self._read: dict[Any, int] = (read or {}) if self._checked else {}
         members = {word.name.lower(): Out(shape) for word, shape in words.items()}
-        super().__init__({"write": In(write), "index": In(ceil_log2(entries)), **members})
+        checks = {"used": In(1), "wrong": Out(1)} if self._checked else {}
+        super().__init__({"write": In(write), "index": In(ceil_log2(entries)), **members, **checks})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        parts: list[Value] = []
         for word in self._words:
             name = word.name.lower()
-            memory = Memory(shape=unsigned(32), depth=self._entries, init=[])
+            mask = self._read.get(word, (1 << WORD_BITS) - 1)
+            places = [place for place in range(WORD_BITS) if mask >> place & 1]
+            memory = Memory(shape=unsigned(len(places) + self._checked), depth=self._entries, init=[])
             m.submodules[name] = memory
             write = memory.write_port()
             read = memory.read_port(domain="comb")
             out = getattr(self, name)
+            kept = Cat(self.write.data[place] for place in places)
+            found = iter(read.data)
             m.d.comb += [
                 write.addr.eq(self.write.index),
-                write.data.eq(self.write.data),
+                write.data.eq(Cat(kept, kept_parity(self.write, kept)) if self._checked else self.write.data),
                 write.en.eq(self.write.valid & (self.write.word == word.value)),
                 read.addr.eq(self.index),
-                (out.as_value() if hasattr(out, "as_value") else out).eq(read.data),
+                (out.as_value() if hasattr(out, "as_value") else out).eq(
+                    Cat(next(found) if place in places else Const(0, 1) for place in range(WORD_BITS))
+                ),
             ]
+            parts.append(partial_parities(read.data))
+        if self._checked:
+            # Reading and the whole parity do not fit into one cycle everywhere.
+            used = Signal()
+            kept_parts = Signal(sum(map(len, parts)))
+            m.d.sync += [used.eq(self.used), kept_parts.eq(Cat(parts))]
+            ends = list(accumulate(map(len, parts)))
+            odd = [kept_parts[end - len(part) : end].xor() for part, end in zip(parts, ends, strict=True)]
+            m.d.comb += self.wrong.eq(used & Cat(odd).any())
         return m

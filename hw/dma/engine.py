@@ -22,8 +22,9 @@ from ..messages import Access, Fault, Messages, Source, WindowCheck, ends_in_win
 from ..parameters import between
 from ..primitives.queue import Queue
 from ..primitives.round_robin import next_in_turn
-from ..range_table import Control, RangeTable, RangeWrite, RowBytes, Word
-from ..send_table import SendControls, SendWrite
+from ..range_table import Blocks, Control, Grouping, RangeTable, RowBytes, Word, range_write
+from ..send_table import SendControls, send_write
+from ..word_table import kept_parity, mask_of
 from .events import DmaEvents
 from .lane_walker import LaneWalker
 from .packet_reader import PacketReader
@@ -39,6 +40,13 @@ _WORDS = [
     Word.PITCH,
     Word.WF_STRIDE,
 ]
+_READ = {
+    Word.CONTROL: mask_of(Control, "valid", "first_send", "sends"),
+    Word.GROUPING: mask_of(Grouping, "wfs", "block_wfs"),
+    Word.BLOCKS: mask_of(Blocks, "bottom_wfs", "bottom_full"),
+    # Sectors are counted as the word is written.
+    Word.ROW_BYTES: 0x1F << 16 | 0x1F,
+}
 SKIPPED_BITS = 10
 """Width of the sends of all blocks that end at once without a sector: at most 63 for each of 15 ports."""
 _BOUNDS = [Word.BASE_LOW, Word.BASE_HIGH, Word.LIMIT_LOW, Word.LIMIT_HIGH]
@@ -65,7 +73,8 @@ class DmaEngine(wiring.Component):
     counted in `sent_blocks` since `clear`; `faults`: a record OUTSIDE for each block that is not wholly in its range,
     or whose range is not valid or not wholly in the window: its rows up to the one that leaves the range are sent, none
     when that is the first; a record that meets an untaken one is dropped; `wake`: see
-    :mod:`hw.primitives.clock_enable`.
+    :mod:`hw.primitives.clock_enable`; with protection of memories `tables_wrong`, a pulse: a word of a table that had a
+    wrong bit was used for a block.
 
     While not armed, blocks that wait are dropped, and those being walked end with the packet that was begun, after 8
     reads of each port at most; what is in slots has the epoch in which it was read.
@@ -84,8 +93,8 @@ class DmaEngine(wiring.Component):
         super().__init__(
             {
                 **({"lane": In(config.lane_bits)} if config.lanes > 1 else {}),
-                "ranges": In(RangeWrite),
-                "sends": In(SendWrite),
+                "ranges": In(range_write(config)),
+                "sends": In(send_write(config)),
                 "window": In(WindowCheck),
                 "port_of": In(4).array(config.sends),
                 "armed": In(1),
@@ -102,12 +111,15 @@ class DmaEngine(wiring.Component):
                 "idle": Out(1),
                 "wake": Out(1),
                 "sent_blocks": Out(20),
+                **({"tables_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
+        wrong: list[Value] = []
+        """What tables say of words that were used in the cycle before."""
         m.submodules.reader = reader = PacketReader(config)
         walkers = [LaneWalker(config) if config.lanes > 1 else Walker(config) for _ in range(config.links)]
         for number, walker in enumerate(walkers):
@@ -124,7 +136,7 @@ class DmaEngine(wiring.Component):
                 arrival.slot.eq(back.id[3:]),
                 arrival.data.eq(back.data),
             ]
-        waiting = self._take(m, walkers, reader)
+        waiting = self._take(m, walkers, reader, wrong)
         absent, skipped = self._absent(m, walkers)
         walking = Signal()
         m.d.comb += [
@@ -139,6 +151,7 @@ class DmaEngine(wiring.Component):
                 | self.block_sent
                 | self.faults.valid
                 | ~self.idle
+                | Cat(wrong).any()
             ),
             self.events.busy.eq(~self.idle),
             self.events.reads.eq(reader.step),
@@ -146,6 +159,8 @@ class DmaEngine(wiring.Component):
             self.events.blocks.eq(reader.block_ends + absent),
             self.events.waiting.eq(reader.waits),
         ]
+        if config.protects_memories:
+            m.d.comb += self.tables_wrong.eq(Cat(wrong).any())
         with m.If(self.clear):
             m.d.sync += self.sent_blocks.eq(0)
         with m.Elif(self.block_sent | (skipped != 0)):
@@ -164,12 +179,12 @@ class DmaEngine(wiring.Component):
             m.d.comb += walker.lane.eq(self.lane)
         return sum(walker.absent for walker in walkers), skipped
 
-    def _take(self, m: Module, walkers: list[Walker | LaneWalker], reader: PacketReader) -> Signal:
+    def _take(self, m: Module, walkers: list[Walker | LaneWalker], reader: PacketReader, wrong: list[Value]) -> Signal:
         """Keep blocks by port, and give each to the walker of its port as soon as that has nothing to walk. Returns
         whether one waits."""
         config, messages = self._config, self._messages
         kept = data.StructLayout({"block": messages.ready_block, "epoch": messages.epoch})
-        port = self._port(m)
+        port = self._port(m, wrong)
         queues = []
         for number in range(config.links):
             m.submodules[f"queue_{number}"] = queue = Queue(kept, config.dma_blocks)
@@ -218,17 +233,20 @@ class DmaEngine(wiring.Component):
                 m.d.comb += queue.o.ready.eq(1)
         with m.If(~waiting.any()):
             m.d.comb += upcoming.eq(incoming)
+        chooses = Signal()
+        m.d.comb += chooses.eq(self.armed & (waiting.any() | (straight & self.blocks.valid & self.blocks.ready)))
         m.d.sync += [
-            chosen_valid.eq(self.armed & (waiting.any() | (straight & self.blocks.valid & self.blocks.ready))),
+            chosen_valid.eq(chooses),
             chosen_port.eq(Mux(waiting.any(), next_port, port)),
         ]
-        bounds = self._bounds(m, upcoming.block.range)
-        self._walk(m, walkers, reader, chosen, chosen_valid, chosen_port, bounds)
+        bounds = self._bounds(m, upcoming.block.range, chooses, wrong)
+        self._walk(m, walkers, reader, chosen, chosen_valid, chosen_port, bounds, wrong)
         return Cat(stored, chosen_valid).any()
 
-    def _port(self, m: Module) -> Signal:
+    def _port(self, m: Module, wrong: list[Value]) -> Signal:
         """The port through which the block that is offered leaves first."""
-        m.submodules.ports = ports = Memory(shape=unsigned(4), depth=self._config.ranges, init=[])
+        checked = self._config.protects_memories
+        m.submodules.ports = ports = Memory(shape=unsigned(4 + checked), depth=self._config.ranges, init=[])
         write, read = ports.write_port(), ports.read_port(domain="comb")
         first = Control(self.ranges.data).first_send
         port = Signal(range(max(2, self._config.links)))
@@ -240,10 +258,19 @@ class DmaEngine(wiring.Component):
         with m.Switch(first[: self._config.send_bits]):
             for send, leads in enumerate(self.port_of):
                 with m.Case(send):
-                    m.d.comb += write.data.eq(leads)
+                    m.d.comb += write.data.eq(Cat(leads, kept_parity(self.ranges, leads)) if checked else leads)
+        if checked:
+            wrong.append(self._wrong_before(m, self.blocks.valid & self.blocks.ready & read.data.xor(), "port"))
         if self._config.links > 1:
             m.d.comb += port.eq(read.data)
         return port
+
+    @staticmethod
+    def _wrong_before(m: Module, wrong: Value, name: str) -> Signal:
+        """`wrong` of the cycle before."""
+        before = Signal(name=f"{name}_wrong")
+        m.d.sync += before.eq(wrong)
+        return before
 
     def _walk(
         self,
@@ -254,10 +281,11 @@ class DmaEngine(wiring.Component):
         chosen_valid: Signal,
         chosen_port: Signal,
         bounds: data.View,
+        wrong: list[Value],
     ) -> None:
         """Describe the chosen block to the walker of its port, which takes it in this cycle."""
-        m.submodules.table = table = RangeTable(self._config, _WORDS)
-        m.submodules.sends = sends = SendControls(self._config)
+        m.submodules.table = table = RangeTable(self._config, _WORDS, _READ)
+        m.submodules.sends = sends = SendControls(self._config, "traffic_class")
         transfer = Signal(walkers[0].transfers.payload.shape())
         m.d.comb += [
             table.write.eq(self.ranges),
@@ -268,6 +296,9 @@ class DmaEngine(wiring.Component):
             transfer.label.epoch.eq(chosen.epoch),
             reader.coming.eq(transfer.label),
         ]
+        if self._config.protects_memories:
+            m.d.comb += [checked.used.eq(chosen_valid & self.armed) for checked in (table, sends)]
+            wrong += [table.wrong, sends.wrong]
         inside = transfer.inside
         self._describe(m, transfer, chosen.block, table, bounds)
         for number, walker in enumerate(walkers):
@@ -343,17 +374,21 @@ class DmaEngine(wiring.Component):
             ),
         ]
 
-    def _bounds(self, m: Module, index: Value) -> data.View:
-        """Where the range of the block that is chosen next begins and ends, and the sectors in its rows (0 is 1): in
-        registers, because reading and comparing do not fit into one cycle."""
+    def _bounds(self, m: Module, index: Value, used: Signal, wrong: list[Value]) -> data.View:
+        """Where the range of the block that is chosen next, with `used`, begins and ends, and the sectors in its rows
+        (0 is 1): in registers, because reading and comparing do not fit into one cycle."""
         config = self._config
-        rows = data.StructLayout({"body": ROW_SECTORS_BITS, "right": ROW_SECTORS_BITS})
-        m.submodules.bounds = table = RangeTable(config, _BOUNDS)
+        checked = config.protects_memories
+        rows = data.StructLayout({"body": ROW_SECTORS_BITS, "right": ROW_SECTORS_BITS, "parity": int(checked)})
+        high = (1 << max(config.va_sector_bits - 32, 1)) - 1
+        m.submodules.bounds = table = RangeTable(config, _BOUNDS, {Word.BASE_HIGH: high, Word.LIMIT_HIGH: high})
         m.submodules.row_sectors = kept = Memory(shape=rows, depth=config.ranges, init=[])
         write, read = kept.write_port(), kept.read_port(domain="comb")
-        said = RowBytes(self.ranges.data)
         va = Messages(config).va
-        found = Signal(data.StructLayout({"base": va, "limit": va, **{name: field.shape for name, field in rows}}))
+        said = RowBytes(self.ranges.data)
+        found = Signal(
+            data.StructLayout({"base": va, "limit": va, "body": ROW_SECTORS_BITS, "right": ROW_SECTORS_BITS})
+        )
         m.d.comb += [
             table.write.eq(self.ranges),
             table.index.eq(index),
@@ -368,4 +403,8 @@ class DmaEngine(wiring.Component):
         for name in ("body", "right"):
             m.d.comb += write.data[name].eq((said[name] + SECTOR_BYTES - 1) >> SECTOR_BYTES.bit_length() - 1)
             m.d.sync += found[name].eq(Mux(read.data[name] == 0, 1, read.data[name]))
+        if checked:
+            sectors = Cat(write.data.body, write.data.right)
+            m.d.comb += [write.data.parity.eq(kept_parity(self.ranges, sectors)), table.used.eq(used)]
+            wrong += [table.wrong, self._wrong_before(m, used & read.data.as_value().xor(), "rows")]
         return found

@@ -20,8 +20,9 @@ from ..link.port_sender import LinkTimers
 from ..memory_controller.events import ControllerEvents
 from ..messages import ArbiterControl, Messages, WindowCheck
 from ..near_bank.bank_group import ArrayRead, array_data_layout, array_write_layout
-from ..range_table import RangeWrite
-from ..send_table import SendWrite
+from ..protection import MemoryReport, MemoryUpset
+from ..range_table import RangeWrite, range_write
+from ..send_table import send_write
 from ..tracker.events import TrackerEvents
 
 PACKAGE = "t3_pkg"
@@ -49,8 +50,8 @@ class PortStructs:
         layouts = {name: getattr(payloads, name) for name in properties}
         layouts |= {
             "backing_store_request": data.StructLayout({"valid": 1, "request": payloads.spill_request}),
-            "range_write": RangeWrite,
-            "send_write": SendWrite,
+            "range_write": range_write(config),
+            "send_write": send_write(config),
             "arbiter_control": ArbiterControl,
             "array_read": ArrayRead,
             "array_data": array_data_layout(config),
@@ -69,6 +70,8 @@ class PortStructs:
             "link_message": wire.message_layout(config),
             "sector_arrival": wire.arrival_layout(config),
         }
+        if config.protects_memories:
+            layouts |= {"memory_report": MemoryReport, "memory_upset": MemoryUpset, "range_word": RangeWrite}
         self._config = config
         self.layouts = {f"{name}_t": item for name, item in layouts.items() if isinstance(item, data.StructLayout)}
         self._enums = {item: f"{_snake(name)}_e" for name, item in enumerations().items()}

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out, connect
 
 from ..messages import Messages
 from ..primitives.clock_enable import sleeping_submodule
-from ..send_table import WG_OFFSET_BITS, SendWrite
+from ..send_table import WG_OFFSET_BITS, send_write
 from .flit_buffer import FlitBuffer
 from .issue import PacketIssue
 from .parameters import LinkParameters
@@ -58,7 +58,9 @@ class Egress(wiring.Component):
     port; `messages`: checked state messages, per port; `events`, per port; `heard`: numbers of epochs that the peers
     have aborted, 0: none; `port_of`: port of each send; `block_sent`: a send of a packet with `mark` goes to its wire,
     not again; `discarded`: a send of a packet was discarded; `all_left`: the wires have taken every closed packet once;
-    `empty`: no slot is in use. A `count` of 0 acts as 1; sends and ports that do not exist act as the first ones.
+    `empty`: no slot is in use; with protection of memories `sends_wrong`, a pulse: see `wrong` of
+    :class:`hw.link.send_table.SendTable`. A `count` of 0 acts as 1; sends and ports that do not exist act as the first
+    ones.
 
     Rate: one flit a cycle for all ports together, without bubbles between packets; a port alone has all of them with
     three `output_flits`, two in three cycles with two. Latency: with the last sector of a packet, or the close of one
@@ -70,7 +72,7 @@ class Egress(wiring.Component):
         links = parameters.links
         super().__init__(
             {
-                "sends": In(SendWrite),
+                "sends": In(send_write(parameters)),
                 "timers": In(LinkTimers),
                 "rank": In(6),
                 "discard": In(1),
@@ -86,6 +88,7 @@ class Egress(wiring.Component):
                 "discarded": Out(1),
                 "all_left": Out(1),
                 "empty": Out(1),
+                **({"sends_wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
@@ -126,6 +129,9 @@ class Egress(wiring.Component):
             self.empty.eq(Cat(bank.empty for bank in banks).all()),
             self.block_sent.eq(Cat(sender.block_leaves for sender in senders).any()),
         ]
+        if parameters.protects_memories:
+            closes = Cat(source.close for source in self.sources).any()
+            m.d.comb += [table.routes.eq(~self.empty | closes), self.sends_wrong.eq(table.wrong)]
         return m
 
     def _events(self, m: Module, port: int, sender: PortSender, buffer: FlitBuffer) -> None:

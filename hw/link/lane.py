@@ -6,8 +6,8 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..messages import Messages, WindowCheck
 from ..primitives.stream_arbiter import StreamArbiter
-from ..range_table import RangeWrite
-from ..send_table import SendWrite
+from ..range_table import range_write
+from ..send_table import send_write
 from .egress import Egress
 from .events import LinkEvents
 from .flit_crc import flit_is_clean
@@ -30,8 +30,9 @@ class LinkLane(wiring.Component):
     `give_up`: see :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is discarded; per port `tx`
     and the state messages against it, `tx_messages`, `rx` and `rx_messages`; `requests`: writes of received packets,
     per channel; `faults`: a fault that comes while others still wait replaces the last one of its port that was not yet
-    offered; `events`, per port; `idle`: nothing is in a slot or buffer of a port. Latency: see Egress; `rx` last flit
-    to first write 4 cycles.
+    offered; `events`, per port; `idle`: nothing is in a slot or buffer of a port; with protection of memories
+    `ranges_wrong`, `sends_wrong`, pulses: a port's packet writer, the egress, used a word of a table that had a wrong
+    bit. Latency: see Egress; `rx` last flit to first write 4 cycles.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -43,9 +44,9 @@ class LinkLane(wiring.Component):
         super().__init__(
             {
                 **({"lane": In(parameters.lane_bits)} if parameters.lanes > 1 else {}),
-                "ranges": In(RangeWrite),
+                "ranges": In(range_write(config)),
                 "window": In(WindowCheck),
-                "sends": In(SendWrite),
+                "sends": In(send_write(config)),
                 "timers": In(LinkTimers),
                 "rank": In(6),
                 "peers": In(PeerCheck).array(links),
@@ -69,6 +70,7 @@ class LinkLane(wiring.Component):
                 "empty": Out(1),
                 "heard": Out(messages.epoch).array(links),
                 "idle": Out(1),
+                **({"ranges_wrong": Out(1), "sends_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -121,6 +123,11 @@ class LinkLane(wiring.Component):
             ]
             ingress.append(arrivals)
         m.d.comb += self.idle.eq(egress.empty & Cat(arrivals.idle for arrivals in ingress).all())
+        if self._parameters.protects_memories:
+            m.d.comb += [
+                self.ranges_wrong.eq(Cat(arrivals.tables_wrong for arrivals in ingress).any()),
+                self.sends_wrong.eq(egress.sends_wrong),
+            ]
         self._requests(m, ingress)
         self._faults(m, ingress)
         return m

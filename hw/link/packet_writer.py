@@ -11,7 +11,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..geometry import INTERLEAVE_SECTORS
 from ..messages import ChannelParameters, Fault, Messages, WindowCheck, in_lane
-from ..range_table import RangeMatch, RangeTable, RangeWrite, Word
+from ..range_table import Control, RangeMatch, RangeTable, Word, range_write
+from ..word_table import mask_of
 from .parameters import LinkParameters
 from .wire import header_layout
 
@@ -50,8 +51,9 @@ class PacketWriter(wiring.Component):
     :class:`hw.link.port_receiver.PortReceiver`, `data` of the flit; `freed`: the oldest buffer is free again;
     `requests`: STORE or UPDATE as the header says, `first_touch`, `tracked` from the range, in the order received;
     `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `writing`: an accepted packet has requests
-    that were not taken; `idle`. Latency: `complete` to the first request 3 cycles. Rate: one sector a cycle, no bubble
-    between packets.
+    that were not taken; `idle`; with protection of memories `tables_wrong`, a pulse: a word of the range table by which
+    a header was judged in the cycle before had a wrong bit. Latency: `complete` to the first request 3 cycles. Rate:
+    one sector a cycle, no bubble between packets.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -61,7 +63,7 @@ class PacketWriter(wiring.Component):
         super().__init__(
             {
                 **({"lane": In(parameters.lane_bits)} if parameters.lanes > 1 else {}),
-                "ranges": In(RangeWrite),
+                "ranges": In(range_write(config)),
                 "window": In(WindowCheck),
                 "rank": In(6),
                 "peer": In(PeerCheck),
@@ -81,6 +83,7 @@ class PacketWriter(wiring.Component):
                 "received": Out(1),
                 "writing": Out(1),
                 "idle": Out(1),
+                **({"tables_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -101,8 +104,10 @@ class PacketWriter(wiring.Component):
 
         stale = Signal()
         m.d.comb += stale.eq(~self.armed | (header.epoch != self.epoch))
-        bad, fault, index, checking = self._checks(m, header, stale)
-        m.submodules.table = table = RangeTable(config, [Word.CONTROL])
+        bad, fault, index, checking, bounds_wrong = self._checks(m, header, stale)
+        m.submodules.table = table = RangeTable(
+            config, [Word.CONTROL], {Word.CONTROL: mask_of(Control, "first_touch", "tracked")}
+        )
         accept = Signal()
         refuse = Signal()
         m.d.comb += [
@@ -127,6 +132,8 @@ class PacketWriter(wiring.Component):
             meta_write.data.first_touch.eq(table.control.first_touch),
             meta_write.data.tracked.eq(table.control.tracked),
         ]
+        if config.protects_memories:
+            m.d.comb += [table.used.eq(accept), self.tables_wrong.eq(bounds_wrong | table.wrong)]
         with m.If(self.place != header.length):
             m.d.comb += self.fault.fault.eq(Fault.CRC)
         with m.Elif(bad):
@@ -137,10 +144,10 @@ class PacketWriter(wiring.Component):
         m.d.comb += self.idle.eq(~draining & ~checking)
         return m
 
-    def _checks(self, m: Module, header: data.View, stale: Signal) -> tuple[Signal, Signal, Signal, Signal]:
+    def _checks(self, m: Module, header: data.View, stale: Signal) -> tuple[Signal, Signal, Signal, Signal, Signal]:
         """Judge the header in the two cycles after it came; the results hold from then on to the next header. Those of
         the first cycle are enough for a packet of one sector. A header whose epoch was over for one cycle is never good
-        again: with that number another epoch may run, on other ranges."""
+        again: with that number another epoch may run, on other ranges. Returned too: a look-up met a wrong bit."""
         m.submodules.match = match = RangeMatch(self._parameters)
         first = Signal()
         second = Signal()
@@ -188,7 +195,10 @@ class PacketWriter(wiring.Component):
         in_one = match.hit & (match.index == index_before) & self._is_here(last_va)
         with m.If(second & ~bad_before & (wraps | ~in_one)):
             m.d.comb += [bad.eq(1), fault.eq(Fault.OUTSIDE)]
-        return bad, fault, index, first
+        bounds_wrong = Signal()
+        if self._parameters.protects_memories:
+            m.d.sync += bounds_wrong.eq((first | second) & match.wrong)
+        return bad, fault, index, first, bounds_wrong
 
     def _is_here(self, va: Value) -> Value:
         """Whether a sector is in the channels of this lane."""

@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..messages import Messages, WindowCheck
-from ..range_table import RangeWrite
+from ..range_table import range_write
 from .flit_crc import flit_check, flit_is_clean
 from .packet_writer import PacketWriter, PeerCheck
 from .parameters import LinkParameters
@@ -18,9 +18,9 @@ class PortIngress(wiring.Component):
     """:class:`hw.link.port_receiver.PortReceiver` and :class:`hw.link.packet_writer.PacketWriter` behind the wire.
 
     Ports: `lane`, `timers`, `ranges`, `window`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `notice`,
-    `requests`, `fault_valid`, `fault`, `received`, `writing`, `idle`: as there; `rx`: always ready; `message`: state
-    message with its check, for the peer; `damaged`: a flit was not clean. Latency: last flit to first request 4 cycles.
-    Rate: one flit a cycle.
+    `requests`, `fault_valid`, `fault`, `received`, `writing`, `idle`, `tables_wrong`: as there; `rx`: always ready;
+    `message`: state message with its check, for the peer; `damaged`: a flit was not clean. Latency: last flit to first
+    request 4 cycles. Rate: one flit a cycle.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -30,7 +30,7 @@ class PortIngress(wiring.Component):
             {
                 **({"lane": In(parameters.lane_bits)} if parameters.lanes > 1 else {}),
                 "timers": In(LinkTimers),
-                "ranges": In(RangeWrite),
+                "ranges": In(range_write(parameters)),
                 "window": In(WindowCheck),
                 "rank": In(6),
                 "peer": In(PeerCheck),
@@ -46,6 +46,7 @@ class PortIngress(wiring.Component):
                 "writing": Out(1),
                 "damaged": Out(1),
                 "idle": Out(1),
+                **({"tables_wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
@@ -95,6 +96,8 @@ class PortIngress(wiring.Component):
             self.damaged.eq(valid & ~clean),
             self.idle.eq(writer.idle & ~receiver.busy & ~valid),
         ]
+        if self._parameters.protects_memories:
+            m.d.comb += self.tables_wrong.eq(writer.tables_wrong)
         state = receiver.message.state
         body = state.as_value()[: state.shape()["crc"].offset]
         m.d.comb += [

@@ -5,12 +5,13 @@ A region names its first send and how many follow, so one read of a sector serve
 """
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth.hdl import Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ..send_table import OffsetHigh, SendControl, SendWord, SendWrite, send_layout
+from ..send_table import OffsetHigh, SendControl, SendWord, send_layout, send_write
+from ..word_table import kept_parity
 from .parameters import LinkParameters
 from .wire import count_bits
 
@@ -20,8 +21,10 @@ class SendTable(wiring.Component):
 
     Ports: `write`: programming bus; `read`, `index`: entry `send` in the next cycle, and until the next
     read; per source of packets `first`, `count`: in the next cycle `ports`, those of sends `first` to `first` + `count`
-    - 1, and `single`, that no two of them use one port; `port_of`: port of each send, 0 for one that does not exist. A
-    word written in cycle c holds for reads from c + 1.
+    - 1, and `single`, that no two of them use one port; `port_of`: port of each send, 0 for one that does not exist;
+    with protection of memories `routes`: ports are in use, and `wrong` (pulse): an entry that was read 2 cycles before
+    had a wrong bit, or the port of any send has while they are in use. A word written in cycle c holds for reads from
+    c + 1.
     """
 
     def __init__(self, parameters: LinkParameters, sources: int = 2):
@@ -30,7 +33,7 @@ class SendTable(wiring.Component):
         send = range(parameters.sends)
         super().__init__(
             {
-                "write": In(SendWrite),
+                "write": In(send_write(parameters)),
                 "read": In(1),
                 "index": In(send if parameters.sends > 1 else 1),
                 "send": Out(send_layout(parameters)),
@@ -39,15 +42,19 @@ class SendTable(wiring.Component):
                 "ports": Out(parameters.links).array(sources),
                 "single": Out(1).array(sources),
                 "port_of": Out(4).array(parameters.sends),
+                **({"routes": In(1), "wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         sends = self._parameters.sends
-        words = []
+        checked = self._parameters.protects_memories
+        words: list[Value] = []
+        odd = []
         for word in SendWord:
-            memory = Memory(shape=unsigned(32), depth=max(2, sends), init=[])
+            bits = self._bits(word)
+            memory = Memory(shape=unsigned(bits + checked), depth=max(2, sends), init=[])
             m.submodules[word.name.lower()] = memory
             write, read = memory.write_port(), memory.read_port()
             m.d.comb += [
@@ -57,20 +64,49 @@ class SendTable(wiring.Component):
                 read.addr.eq(self.index),
                 read.en.eq(self.read),
             ]
-            words.append(read.data)
+            words.append(read.data[:bits])
+            if checked:
+                kept = self.write.data[:bits]
+                m.d.comb += write.data.eq(Cat(kept, kept_parity(self.write, kept)))
+                odd.append(read.data.xor())
         control = SendControl(words[SendWord.CONTROL])
+        high = words[SendWord.OFFSET_HIGH]
         m.d.comb += [
-            self.send.offset.eq(Cat(words[SendWord.OFFSET_LOW], OffsetHigh(words[SendWord.OFFSET_HIGH]).offset)),
+            self.send.offset.eq(Cat(words[SendWord.OFFSET_LOW], high[: OffsetHigh["offset"].width])),
             *(self.send[name].eq(control[name]) for name, _ in self.send.shape() if name != "offset"),
         ]
         port = OffsetHigh(self.write.data).port
+        known = Mux(port < self._parameters.links, port, 0)
+        parities = Signal(sends)
         named = self.write.valid & (self.write.word == SendWord.OFFSET_HIGH.value)
         for number in range(sends):
             with m.If(named & (self.write.index == number)):
-                m.d.sync += self.port_of[number].eq(Mux(port < self._parameters.links, port, 0))
+                m.d.sync += self.port_of[number].eq(known)
+                if checked:
+                    m.d.sync += parities[number].eq(kept_parity(self.write, known))
         for source in range(self._sources):
             self._fan(m, source)
+        if checked:
+            self._watch(m, Cat(odd).any(), parities)
         return m
+
+    def _bits(self, word: SendWord) -> int:
+        """How many bits of a word are kept: with a parity, no more than are read of it here, from the lowest on."""
+        offset_bits = self._parameters.va_sector_bits - 32
+        return max(offset_bits, 1) if self._parameters.protects_memories and word is SendWord.OFFSET_HIGH else 32
+
+    def _watch(self, m: Module, entry_wrong: Value, parities: Signal) -> None:
+        """Say what is wrong of what was read in the cycle before, and of the ports, with their `parities`."""
+        was_read = Signal()
+        port_wrong = Signal()
+        told = Signal()
+        ports = [Cat(port, parity).xor() for port, parity in zip(self.port_of, parities, strict=True)]
+        m.d.sync += [
+            was_read.eq(self.read),
+            port_wrong.eq(self.routes & Cat(ports).any()),
+            told.eq(port_wrong),
+            self.wrong.eq((was_read & entry_wrong) | (port_wrong & ~told)),
+        ]
 
     def _fan(self, m: Module, source: int) -> None:
         """The ports that the sends of a packet of `source` use."""

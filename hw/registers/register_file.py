@@ -8,26 +8,29 @@ from dataclasses import dataclass
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory, ReadPort, WritePort
+from amaranth.lib.memory import Memory, WritePort
 from amaranth.lib.wiring import In, Out
 
 from ..counters import Counting
 from ..interfaces import AxiLite
 from ..messages import Access, Fault, Messages
-from ..range_table import RangeWrite, Word
-from ..send_table import SendWrite
+from ..primitives.secded import wrong_bits
+from ..protection import MemoryReport, MemoryUpset
+from ..range_table import RangeWrite, Word, range_write
+from ..send_table import send_write
 from .map import (
     ADDRESS_BITS,
     COUNTER_BITS,
+    WINDOW_BASE,
     Field,
     Kind,
     Register,
     RegisterParameters,
-    Window,
     counters,
     register_map,
     windows,
 )
+from .protected_words import CHECK_BITS, ProtectedWords, TablePlace
 
 OKAY = 0
 SLVERR = 2
@@ -39,30 +42,93 @@ KEPT_HERE = ("fault_record", "fault_va_low", "fault_va_high", "fault_count")
 @dataclass(frozen=True)
 class _Table:
     """Words of a table: entries of 2**`entry_bits` words, of which `words` are used, from byte address `base` on. They
-    are kept in a memory with port `write` and port `read`, and broadcast on `bus`."""
+    are kept in a memory, and broadcast; `address`: the one that is read, `word` in the next cycle."""
 
     base: int
     words: int
     entry_bits: int
     index_bits: int
-    bus: data.View
-    write: WritePort
-    read: ReadPort
+    address: Value
+    word: Value
 
     def holds(self, address: Signal) -> Value:
         """Whether byte address `address` is a word of an entry."""
         beyond = address[2 + self.index_bits :] != self.base >> (2 + self.index_bits)
         return ~beyond & (address[2 : 2 + self.entry_bits] < self.words)
 
-    def put(self, m: Module, address: Value, value: Value) -> None:
-        """Write and broadcast the word at word address `address` of the window."""
-        m.d.comb += [self.write.addr.eq(address), self.write.data.eq(value), self.write.en.eq(1)]
+    def clear(self, m: Module, address: Value) -> None:
+        """Write and broadcast 0 at word address `address` of the window."""
+        raise NotImplementedError
+
+    def put(self, m: Module, address: Value, value: Value, strobe: Value) -> None:
+        """Write and broadcast the word at word address `address` of the window: of what is read there in this cycle the
+        bytes of `strobe` become those of `value`. All three stay for a cycle more."""
+        raise NotImplementedError
+
+    def answer(self, m: Module, read_data: Signal) -> None:
+        """Read what is read in this cycle into `read_data`."""
+        m.d.sync += read_data.eq(self.word)
+
+    def offer(self, m: Module, entry: data.View, offered: data.View) -> None:
+        """What is read in a cycle with `entry` is its data, `offered`."""
+        m.d.comb += offered.eq(entry)
+        with m.If(entry.valid):
+            m.d.comb += offered.data.eq(self.word)
+
+    def rest(self, m: Module) -> None:
+        """Nothing is put, unless what comes behind this says so."""
+
+
+@dataclass(frozen=True)
+class _PlainTable(_Table):
+    """A memory with port `write`, which is written as `bus` is."""
+
+    write: WritePort
+    bus: data.View
+
+    def clear(self, m: Module, address: Value) -> None:
+        self._write(m, address, Const(0, 32))
+
+    def put(self, m: Module, address: Value, value: Value, strobe: Value) -> None:
+        mask = Cat(bit.replicate(8) for bit in strobe)
+        self._write(m, address, (self.word & ~mask) | (value & mask))
+
+    def _write(self, m: Module, address: Value, merged: Value) -> None:
+        m.d.comb += [self.write.addr.eq(address), self.write.data.eq(merged), self.write.en.eq(1)]
         m.d.sync += [
             self.bus.valid.eq(1),
             self.bus.word.eq(address[: self.entry_bits]),
             self.bus.index.eq(address[self.entry_bits : self.index_bits]),
-            self.bus.data.eq(value),
+            self.bus.data.eq(merged),
         ]
+
+    def rest(self, m: Module) -> None:
+        m.d.sync += self.bus.valid.eq(0)
+
+
+@dataclass(frozen=True)
+class _CheckedTable(_Table):
+    """A memory with check bits; the syndrome of what the bus is answered is `answer_found`."""
+
+    checked: ProtectedWords
+    answer_found: Signal
+
+    def clear(self, m: Module, address: Value) -> None:
+        m.d.comb += [self.checked.clear.eq(1), self.checked.place.eq(address)]
+
+    def put(self, m: Module, address: Value, value: Value, strobe: Value) -> None:
+        m.d.comb += [self.checked.put.eq(1), self.checked.used.eq(~strobe.all())]
+
+    def answer(self, m: Module, read_data: Signal) -> None:
+        m.d.comb += self.checked.used.eq(1)
+        m.d.sync += [read_data.eq(self.word), self.answer_found.eq(self.checked.found)]
+
+    def offer(self, m: Module, entry: data.View, offered: data.View) -> None:
+        later = Signal.like(entry)
+        m.d.sync += later.eq(entry)
+        m.d.comb += [offered.eq(later), offered.data.eq(self.checked.corrected)]
+        with m.If(entry.valid):
+            m.d.comb += self.checked.used.eq(1)
 
 
 class RegisterFile(wiring.Component):
@@ -75,6 +141,8 @@ class RegisterFile(wiring.Component):
     `count_<counter>`, the increment or value of this cycle (a maximum or last-value counter ignores 0); for every field
     `<register>_<field>`, or `<register>` where it has only the one: an output for rw (level) and self-clearing (one
     cycle), an input for ro (level) and rw1c (sets the bit while high). Constants and the fault registers have no port.
+    With protection of memories `scrub`, `renew`, `upset`, and `memory_reports` per table: see
+    :class:`hw.registers.protected_words.ProtectedWords`.
 
     Answers: SLVERR for an address with no register and for a write to a register with nothing to write, or to one that
     is `locked`, which leaves a fault LOCKED (one that meets another not yet recorded is dropped); byte strobes are
@@ -93,8 +161,8 @@ class RegisterFile(wiring.Component):
         members: dict[str, wiring.Member] = {
             **self.axi_members(),
             "interrupt_request": Out(1),
-            "range_write": Out(RangeWrite),
-            "send_write": Out(SendWrite),
+            "range_write": Out(range_write(config)),
+            "send_write": Out(send_write(config)),
             "doorbell_entry": Out(RangeWrite),
             "fault_record": In(messages.fault_record),
             "locked": In(1),
@@ -114,6 +182,13 @@ class RegisterFile(wiring.Component):
         for counter in self._counters:
             if counter.width:
                 members[f"count_{counter.name}"] = In(counter.width)
+        if config.protects_memories:
+            members |= {
+                "scrub": In(1),
+                "renew": In(1),
+                "upset": In(MemoryUpset),
+                "memory_reports": Out(MemoryReport).array(len(windows(config))),
+            }
         super().__init__(members)
         self._record = Signal(messages.fault_record)
         self._fault_count = Signal(32)
@@ -236,25 +311,35 @@ class RegisterFile(wiring.Component):
         with m.If(self.axi_rready):
             m.d.sync += self.axi_rvalid.eq(0)
 
-        buses = (self.range_write, self.send_write)
-        tables = [self._table(m, *pair) for pair in zip(windows(self._config), buses, strict=True)]
+        free = Signal()
+        """The tables are not asked for anything."""
+        answer = self.axi_rdata
+        answer_found = Signal(CHECK_BITS)
+        if self._config.protects_memories:
+            # What is answered is corrected on its way out.
+            answer = Signal(32)
+            m.d.comb += self.axi_rdata.eq(answer ^ wrong_bits(answer_found, 32))
+        tables = self._tables(m, free, write_address, write_data, write_strobe, answer_found)
         ranges, sends = tables
         clear_index = Signal(max(table.index_bits for table in tables))
         write_mask = Signal(32)
         m.d.comb += write_mask.eq(Cat(bit.replicate(8) for bit in write_strobe))
 
         # Default of every cycle; a write below overrides.
-        m.d.sync += [table.bus.valid.eq(0) for table in tables]
+        for table in tables:
+            table.rest(m)
         for register in self._registers:
             for field in register.fields:
                 if field.kind is Kind.SELF_CLEARING:
                     m.d.sync += getattr(self, register.member(field)).eq(0)
 
+        entry = Signal(RangeWrite)
+        ranges.offer(m, entry, self.doorbell_entry)
         with m.FSM(name="access"):
             with m.State("CLEAR_WINDOWS"):
                 m.d.sync += clear_index.eq(clear_index + 1)
                 for table in tables:
-                    table.put(m, clear_index[: table.index_bits], Const(0, 32))
+                    table.clear(m, clear_index[: table.index_bits])
                 with m.If(clear_index.all()):
                     m.d.sync += clearing.eq(0)
                     m.next = "CHOOSE"
@@ -264,25 +349,26 @@ class RegisterFile(wiring.Component):
                 m.d.comb += [
                     can_write.eq(address_held & data_held & ~self.axi_bvalid),
                     can_read.eq(read_held & ~self.axi_rvalid),
-                    *(table.read.addr.eq(write_address[2:]) for table in tables),
+                    *(table.address.eq(write_address[2:]) for table in tables),
                 ]
                 # The answer to the access before is still on the bus: the other kind comes first if it waits.
                 with m.If(self.doorbell_ring):
-                    m.d.comb += ranges.read.addr.eq(self.doorbell_range << ranges.entry_bits)
+                    m.d.comb += ranges.address.eq(self.doorbell_range << ranges.entry_bits)
                     m.next = "ENTRY"
                 with m.Elif(can_write):
                     m.next = "WRITE"
                 with m.Elif(can_read):
-                    m.d.comb += [table.read.addr.eq(read_address[2:]) for table in tables]
+                    m.d.comb += [table.address.eq(read_address[2:]) for table in tables]
                     m.next = "READ"
+                with m.Else():
+                    m.d.comb += free.eq(1)
             with m.State("ENTRY"):
                 word = Signal(range(len(Word)))
                 m.d.comb += [
-                    ranges.read.addr.eq((self.doorbell_range << ranges.entry_bits) + word + 1),
-                    self.doorbell_entry.valid.eq(1),
-                    self.doorbell_entry.index.eq(self.doorbell_range),
-                    self.doorbell_entry.word.eq(word),
-                    self.doorbell_entry.data.eq(ranges.read.data),
+                    ranges.address.eq((self.doorbell_range << ranges.entry_bits) + word + 1),
+                    entry.valid.eq(1),
+                    entry.index.eq(self.doorbell_range),
+                    entry.word.eq(word),
                 ]
                 m.d.sync += word.eq(word + 1)
                 with m.If(word == len(Word) - 1):
@@ -303,9 +389,9 @@ class RegisterFile(wiring.Component):
                         self._refused_address.eq(write_address),
                     ]
                 with m.Elif(ranges.holds(write_address)):
-                    self._put(m, ranges, write_address, write_data, write_mask)
+                    ranges.put(m, write_address[2 : 2 + ranges.index_bits], write_data, write_strobe)
                 with m.Elif(sends.holds(write_address)):
-                    self._put(m, sends, write_address, write_data, write_mask)
+                    sends.put(m, write_address[2 : 2 + sends.index_bits], write_data, write_strobe)
                 with m.Else():
                     self._write(m, write_address, write_data, write_mask, clears)
                 m.next = "CHOOSE"
@@ -316,11 +402,13 @@ class RegisterFile(wiring.Component):
                     self.axi_rresp.eq(OKAY),
                 ]
                 with m.If(ranges.holds(read_address)):
-                    m.d.sync += self.axi_rdata.eq(ranges.read.data)
+                    ranges.answer(m, answer)
                 with m.Elif(sends.holds(read_address)):
-                    m.d.sync += self.axi_rdata.eq(sends.read.data)
+                    sends.answer(m, answer)
                 with m.Else():
-                    self._read(m, read_address)
+                    if self._config.protects_memories:
+                        m.d.sync += answer_found.eq(0)
+                    self._read(m, read_address, answer)
                 m.next = "CHOOSE"
         return m
 
@@ -329,20 +417,41 @@ class RegisterFile(wiring.Component):
         plain = (item for item in self._registers if item.locks and item.fields[0].kind is not Kind.WINDOW)
         return Cat(address[2:] == item.address // 4 for item in plain).any()
 
-    @staticmethod
-    def _table(m: Module, window: Window, bus: data.View) -> _Table:
-        """The words of `window`, in a memory."""
-        entry_bits = (window.entry_words - 1).bit_length()
-        index_bits = entry_bits + (window.entries - 1).bit_length()
-        memory = Memory(shape=32, depth=1 << index_bits, init=[])
-        m.submodules[window.name] = memory
-        ports = memory.write_port(), memory.read_port()
-        return _Table(window.base, len(window.words), entry_bits, index_bits, bus, *ports)
-
-    @staticmethod
-    def _put(m: Module, table: _Table, address: Signal, value: Signal, mask: Signal) -> None:
-        """Write the bits of `mask` of a word of `table`, which its memory reads in this cycle."""
-        table.put(m, address[2 : 2 + table.index_bits], (table.read.data & ~mask) | (value & mask))
+    def _tables(
+        self, m: Module, free: Signal, written: Signal, value: Signal, strobe: Signal, answer_found: Signal
+    ) -> list[_Table]:
+        """The words of all windows, in memories, of which nobody asks anything in a cycle with `free`; `value` is for
+        the bytes of `strobe` of byte address `written`; `answer_found`: syndrome of what the bus is answered."""
+        tables: list[_Table] = []
+        buses = (self.range_write, self.send_write)
+        for number, (window, bus) in enumerate(zip(windows(self._config), buses, strict=True)):
+            place = TablePlace(
+                (window.base - WINDOW_BASE) // 4,
+                window.entries,
+                (window.entry_words - 1).bit_length(),
+                len(window.words),
+            )
+            shape = (window.base, place.words, place.entry_bits, place.index_bits)
+            if not self._config.protects_memories:
+                memory = Memory(shape=32, depth=1 << place.index_bits, init=[])
+                m.submodules[window.name] = memory
+                write, read = memory.write_port(), memory.read_port()
+                tables.append(_PlainTable(*shape, read.addr, read.data, write, bus))
+                continue
+            m.submodules[window.name] = checked = ProtectedWords(bus.shape(), place)
+            m.d.comb += [
+                bus.eq(checked.bus),
+                checked.place.eq(written[2:]),
+                checked.value.eq(value),
+                checked.strobe.eq(strobe),
+                checked.free.eq(free),
+                checked.scrub.eq(self.scrub),
+                checked.renew.eq(self.renew),
+                checked.upset.eq(self.upset),
+                self.memory_reports[number].eq(checked.report),
+            ]
+            tables.append(_CheckedTable(*shape, checked.address, checked.word, checked, answer_found))
+        return tables
 
     def _write(self, m: Module, address: Signal, value: Signal, mask: Signal, clears: data.View) -> None:
         """The writable registers outside the window."""
@@ -365,7 +474,7 @@ class RegisterFile(wiring.Component):
             with m.Default():
                 m.d.sync += self.axi_bresp.eq(SLVERR)
 
-    def _read(self, m: Module, address: Signal) -> None:
+    def _read(self, m: Module, address: Signal, answer: Signal) -> None:
         """Every register outside the window."""
         with m.Switch(address[2:]):
             for register in self._registers:
@@ -376,7 +485,7 @@ class RegisterFile(wiring.Component):
                     for field in register.fields:
                         if field.kind is not Kind.SELF_CLEARING:
                             m.d.comb += word[field.low : field.low + field.width].eq(self._value(register, field))
-                    m.d.sync += self.axi_rdata.eq(word)
+                    m.d.sync += answer.eq(word)
             for register in self._registers:
                 if register.counting is None:
                     continue
@@ -384,8 +493,8 @@ class RegisterFile(wiring.Component):
                     name, half = register.name.rsplit("_", 1)
                     if half == "low":
                         total = self._totals[name]
-                        m.d.sync += [self.axi_rdata.eq(total[:32]), self._high.eq(total[32:])]
+                        m.d.sync += [answer.eq(total[:32]), self._high.eq(total[32:])]
                     else:
-                        m.d.sync += self.axi_rdata.eq(self._high)
+                        m.d.sync += answer.eq(self._high)
             with m.Default():
-                m.d.sync += [self.axi_rdata.eq(0), self.axi_rresp.eq(SLVERR)]
+                m.d.sync += [answer.eq(0), self.axi_rresp.eq(SLVERR)]

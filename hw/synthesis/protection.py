@@ -38,10 +38,25 @@ MECHANISMS = (
         ALL,
         "none of the sector; its commit WL cycles later (2), when its data is on the bus",
     ),
-    Mechanism("parity of sectors made as stores come in", "address_map", LINKS, ALL, "none"),
-    Mechanism("parity of sectors in packet slots, flits, receive buffers", "link_lane", LINKS, ALL, "none"),
+    Mechanism(
+        "parity of sectors made as stores come in, of its copies of ranges and sends", "address_map", LINKS, ALL, "none"
+    ),
+    Mechanism(
+        "parity of sectors in packet slots, flits, receive buffers, and of its copies of ranges and sends",
+        "link_lane",
+        LINKS,
+        ALL,
+        "none",
+    ),
+    Mechanism("parity of its copies of ranges and sends", "dma_engine", LINKS, ALL, "none"),
     Mechanism("parity of sectors of remote stores that wait", "store_packetizer", LINKS, ALL, "none"),
-    Mechanism("counts, places, interrupt, scrubbing, self test", "register_file", LINKS, ALL, "none"),
+    Mechanism(
+        "check bits of the tables of ranges and sends; counts, places, interrupt, scrubbing, self test",
+        "register_file",
+        LINKS,
+        ALL,
+        "none of an access; a word that is written is in the blocks a cycle later, the first of a doorbell too",
+    ),
 )
 
 

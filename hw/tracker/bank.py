@@ -34,7 +34,7 @@ from ..primitives.count_ones import count_ones
 from ..primitives.queue import Queue
 from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
 from ..protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset, ProtectedMemory
-from ..range_table import RangeWrite
+from ..range_table import range_write
 from .count_stage import GENERATION_BITS, CountStage, operation, selection
 from .direct_select import DirectSelect
 from .mender import SetMender
@@ -64,8 +64,13 @@ BankEvents = data.StructLayout(
 
 
 def bank_protection() -> dict[str, wiring.Member]:
-    """Ports that a bank has with protection of memories: a report of each."""
-    return {"scrub": In(1), "upset": In(MemoryUpset), "memory_reports": Out(MemoryReport).array(len(TRACKER_MEMORIES))}
+    """Ports that a bank has with protection of memories: a report of each, and whether a range's word was wrong."""
+    return {
+        "scrub": In(1),
+        "upset": In(MemoryUpset),
+        "memory_reports": Out(MemoryReport).array(len(TRACKER_MEMORIES)),
+        "tables_wrong": Out(1),
+    }
 
 
 class TrackerBank(wiring.Component):
@@ -88,7 +93,7 @@ class TrackerBank(wiring.Component):
         messages = Messages(config)
         super().__init__(
             {
-                "ranges": In(RangeWrite),
+                "ranges": In(range_write(config)),
                 "epoch": In(config.epoch_bits),
                 "clear": In(1),
                 "cleared": Out(1),
@@ -283,6 +288,8 @@ class TrackerBank(wiring.Component):
         if config.protects_memories:
             mender = self._mender(m, storage, stage_valid, stage_4.key.wg[low:high], again)
             m.d.comb += [
+                geometry.used.eq(stage_valid[1]),
+                self.tables_wrong.eq(geometry.wrong),
                 mender.running.eq(running),
                 reads_itself.eq(mender.reads),
                 holds.eq(mender.holds),

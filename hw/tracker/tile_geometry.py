@@ -10,9 +10,16 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..messages import Mapping
-from ..range_table import Blocks, Grouping, RangeTable, RangeWrite, Word
+from ..range_table import Blocks, Control, Grouping, RangeTable, Word, range_write
+from ..word_table import mask_of
 from .parameters import TrackerParameters
 
+_READ = {
+    Word.CONTROL: mask_of(Control, "valid", "mapping", "launch"),
+    Word.GROUPING: mask_of(Grouping, "limit", "shift", "wfs", "block_wfs", "block_shift"),
+    Word.BLOCKS: mask_of(Blocks, "base", "bottom_wfs", "bottom_full"),
+}
+_THRESHOLDS = [Word.THRESHOLD_BODY, Word.THRESHOLD_RIGHT, Word.THRESHOLD_BOTTOM, Word.THRESHOLD_CORNER]
 MAX_WFS = 8
 
 
@@ -64,15 +71,16 @@ class TileGeometry(wiring.Component):
     Ports: `ranges`, the programming bus. Stage 1: `range`, `wg`, `wf`. Stage 3, two cycles later:
     `index` of the tile's block, early for the trigger table; `bytes` (In). Stage 4: `place`; `right`: the WG is in the
     last tile column; `missing`: no such WF tile in the range; `remaining`: threshold minus `bytes` of the cycle
-    before, in bytes, negative when `bytes` alone goes past the threshold. No register needs an enable: where the
-    pipeline is empty its registers hold what they had, and so does what follows from them.
+    before, in bytes, negative when `bytes` alone goes past the threshold. With protection of memories `used`: there is
+    a tile in stage 1; `wrong`, one and two cycles later: a word of its range had a wrong bit. No register needs an
+    enable: where the pipeline is empty its registers hold what they had, and so does what follows from them.
     """
 
     def __init__(self, config: TrackerParameters):
         self._config = config
         super().__init__(
             {
-                "ranges": In(RangeWrite),
+                "ranges": In(range_write(config)),
                 "range": In(config.range_bits),
                 "wg": In(config.wg_bits),
                 "wf": In(config.wf_bits),
@@ -82,6 +90,7 @@ class TileGeometry(wiring.Component):
                 "right": Out(1),
                 "missing": Out(1),
                 "remaining": Out(signed(config.count_bits + 1)),
+                **({"used": In(1), "wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -89,10 +98,10 @@ class TileGeometry(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.tile_words = tile_words = RangeTable(
-            config, [Word.CONTROL, Word.WORKGROUPS, Word.RAGGED, Word.GROUPING, Word.BLOCKS]
+            config, [Word.CONTROL, Word.WORKGROUPS, Word.RAGGED, Word.GROUPING, Word.BLOCKS], _READ
         )
         m.submodules.thresholds = thresholds = RangeTable(
-            config, [Word.THRESHOLD_BODY, Word.THRESHOLD_RIGHT, Word.THRESHOLD_BOTTOM, Word.THRESHOLD_CORNER]
+            config, _THRESHOLDS, dict.fromkeys(_THRESHOLDS, (1 << config.count_bits) - 1)
         )
         m.d.comb += [
             tile_words.write.eq(self.ranges),
@@ -125,6 +134,15 @@ class TileGeometry(wiring.Component):
             dma_2.eq(tile_words.control.mapping == Mapping.DMA),
             launch_2.eq(tile_words.control.launch),
         ]
+
+        if config.protects_memories:
+            used_2 = Signal()
+            m.d.sync += used_2.eq(self.used)
+            m.d.comb += [
+                tile_words.used.eq(self.used),
+                thresholds.used.eq(used_2),
+                self.wrong.eq(tile_words.wrong | thresholds.wrong),
+            ]
 
         # Stage 2: tile row and block of the tile, and what follows for either kind of row; partial products of the
         # divisibility test.

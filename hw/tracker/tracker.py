@@ -12,7 +12,8 @@ from amaranth.lib.wiring import In, Out
 from ..messages import Access, Fault, Messages
 from ..primitives.stream_arbiter import StreamArbiter
 from ..protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset
-from ..range_table import RangeWrite, Word
+from ..range_table import Word, range_write
+from ..word_table import kept_parity
 from .bank import TrackerBank
 from .coalescer import Coalescer
 from .crossbar import Crossbar
@@ -29,18 +30,20 @@ class TileTotals(wiring.Component):
     """Complete WF tiles of each range against its WF_TOTAL.
 
     Ports: `ranges`; `completed`, `completed_range` per bank; `clear`; `done`: bit per range, 3 cycles after the last
-    completion, until `clear` (a level). A range with WF_TOTAL 0 is never done.
+    completion, until `clear` (a level). A range with WF_TOTAL 0 is never done. With protection of memories `wrong`, a
+    pulse: a WF_TOTAL had a wrong bit as they were compared, in the cycle before.
     """
 
     def __init__(self, config: TrackerParameters):
         self._config = config
         super().__init__(
             {
-                "ranges": In(RangeWrite),
+                "ranges": In(range_write(config)),
                 "completed": In(1).array(config.tracker_banks),
                 "completed_range": In(config.range_bits).array(config.tracker_banks),
                 "clear": In(1),
                 "done": Out(config.ranges),
+                **({"wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -50,12 +53,19 @@ class TileTotals(wiring.Component):
         some = Signal()
         changed = Signal()
         m.d.sync += [some.eq(Cat(self.completed).any()), changed.eq(some)]
+        checked = self._config.protects_memories
+        parity = Signal(self._config.ranges)
+        odd = Signal(self._config.ranges)
         for index in range(self._config.ranges):
             total = Signal(TOTAL_BITS, name=f"total_{index}")
             count = Signal(TOTAL_BITS, name=f"count_{index}")
             write = self.ranges
             with m.If(write.valid & (write.index == index) & (write.word == Word.WF_TOTAL.value)):
                 m.d.sync += total.eq(write.data)
+                if checked:
+                    m.d.sync += parity[index].eq(kept_parity(write, write.data[:TOTAL_BITS]))
+            if checked:
+                m.d.comb += odd[index].eq(Cat(total, parity[index]).xor())
             added = Signal(range(banks + 1), name=f"added_{index}")
             with m.If(Cat(self.completed).any() | some):
                 m.d.sync += added.eq(
@@ -67,6 +77,8 @@ class TileTotals(wiring.Component):
                 m.d.sync += self.done[index].eq((count == total) & (total != 0))
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
+        if checked:
+            m.d.sync += self.wrong.eq(changed & odd.any())
         with m.If(self.clear):
             m.d.sync += [self.done.eq(0), some.eq(0), changed.eq(0)]
         return m
@@ -88,7 +100,8 @@ class Tracker(wiring.Component):
     cycle c + 7, later by the latency of :class:`hw.tracker.merging.MergingCrossbar` and 1 with `commit_merge_depth`.
     One commit a cycle and bank, if `tracker_mshrs` and `spill_queue_depth` are at least 6 (room for the pipeline); with
     both at 1, one in 6 cycles.
-    With protection of memories `scrub`, `upset` and `memory_reports` of the banks, one after the other.
+    With protection of memories `scrub`, `upset` and `memory_reports` of the banks, one after the other, and
+    `tables_wrong`, a pulse: a word of a range that had a wrong bit was used.
     """
 
     def __init__(self, config: TrackerParameters):
@@ -98,10 +111,11 @@ class Tracker(wiring.Component):
             "scrub": In(1),
             "upset": In(MemoryUpset),
             "memory_reports": Out(MemoryReport).array(len(TRACKER_MEMORIES) * config.tracker_banks),
+            "tables_wrong": Out(1),
         }
         super().__init__(
             {
-                "ranges": In(RangeWrite),
+                "ranges": In(range_write(config)),
                 "epoch": In(config.epoch_bits),
                 "clear": In(1),
                 "cleared": Out(1),
@@ -197,6 +211,9 @@ class Tracker(wiring.Component):
                 totals.completed[number].eq(bank.completed),
                 totals.completed_range[number].eq(bank.completed_range),
             ]
+
+        if config.protects_memories:
+            m.d.comb += self.tables_wrong.eq(Cat(totals.wrong, *(bank.tables_wrong for bank in banks)).any())
 
         for total, part in (
             ("accesses", "access"),

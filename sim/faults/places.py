@@ -19,8 +19,21 @@ _PROTECTED = re.compile(
     r"tracker\.bank_\d+\.(storage\.(sets|spills)|triggers\.(masks|entries|(blocks|launches)\.items))"
     r"|controller_\d+\.payload_store\.write_data_memory"
     r"|links\..*\.sectors"
+    r"|registers\.(range|send)_table\.words"
+    r"|(address_map_\d+|links\.ingress_\d+\.writer|memory_clear|dma)\.table\.\w+"
+    r"|tracker\.bank_\d+\.geometry\.(tile_words|thresholds)\.\w+"
+    r"|dma\.(bounds\.\w+|ports|row_sectors)"
+    r"|(address_map_\d+|dma)\.sends\.words\.\w+"
+    r"|links\.egress\.sends\.(control|offset_low|offset_high)"
 )
 """Memories of which every bit counts in check bits or in a parity, with protection of memories."""
+_PROTECTED_REGISTERS = re.compile(
+    r"(address_map_\d+|links\.ingress_\d+\.writer)\.match\.(valid|base|limit|parity)_\d+"
+    r"|links\.egress\.sends\.(port_of__\d+|parities)"
+    r"|tracker\.totals\.(total_\d+|parity)"
+    r"|state\.(valid|tracked)(_copy)?"
+)
+"""Flip-flops that are words of tables, likewise."""
 SECTOR_BITS = 256
 """Bits of a sector: a flip-flop that is so wide holds one."""
 KEPT = ("_status", "_record", "_fault_count")
@@ -56,10 +69,12 @@ def kind_of(variable: Variable, config: Configuration) -> str:
     """The class of a variable of the hardware. A memory has words, protected or not. Of the flip-flops, `csr` are those
     that software reads or writes as registers; `data` hold whole sectors, or are stages of the near-bank unit's
     arithmetic; all others are `control`."""
+    found = _NODE.fullmatch(variable.name)
+    inside = found[1] if found is not None and config.protects_memories else ""
     if variable.words > 1:
-        found = _NODE.fullmatch(variable.name)
-        protected = config.protects_memories and found is not None and _PROTECTED.fullmatch(found[1])
-        return PROTECTED if protected else MEMORY
+        return PROTECTED if _PROTECTED.fullmatch(inside) else MEMORY
+    if _PROTECTED_REGISTERS.fullmatch(inside):
+        return PROTECTED
     scope, _, name = variable.name.rpartition(".")
     if scope == REGISTERS and (name in programmed(config) or name in KEPT or name.startswith("total_")):
         return CSR

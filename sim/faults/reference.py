@@ -177,7 +177,8 @@ def programmed(config: Configuration) -> list[str]:
         for field in register.fields
         if field.kind is Kind.READ_WRITE
     ]
-    return [*fields, "range_table", "send_table"]
+    # What software reads of tables with check bits is corrected.
+    return [*fields, *(() if config.protects_memories else ("range_table", "send_table"))]
 
 
 def _sectors(rank: int, first: int, count: int, channels: int) -> list[str]:

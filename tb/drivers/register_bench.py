@@ -10,6 +10,7 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
 from hw.config import preset
+from hw.protection import LINKS
 from hw.registers.map import find_register, register_map
 from hw.registers.register_file import RegisterFile
 from tb.functional_coverage.collection import observe
@@ -17,11 +18,13 @@ from tb.functional_coverage.monitors import watch_registers
 
 
 class RegisterBench:
-    """The register file `dut` of preset T3_PRESET; inputs are 0 until a test drives them."""
+    """The register file `dut` of preset T3_PRESET, with protection T3_PROTECTION; inputs are 0 until a test drives
+    them."""
 
     def __init__(self, dut):
         self.dut = dut
-        self.config = preset(os.environ.get("T3_PRESET", "paper"))
+        protection = os.environ.get("T3_PROTECTION", LINKS)
+        self.config = preset(os.environ.get("T3_PRESET", "paper"), protection=protection)
         self.registers = register_map(self.config)
         logging.getLogger("cocotb").setLevel(logging.WARNING)
 
@@ -33,6 +36,9 @@ class RegisterBench:
                 getattr(dut, name).value = 0
         self.master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "axi"), dut.clk, dut.rst)
         self.fill_unwritten_lanes()
+        if self.config.protects_memories:
+            # Words are looked at whenever nobody else reads them.
+            dut.scrub.value = 1
         dut.rst.value = 1
         await ClockCycles(dut.clk, 2)
         dut.rst.value = 0

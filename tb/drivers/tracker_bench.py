@@ -12,12 +12,13 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import Configuration
 from hw.messages import Access, Fault, Mapping, Messages
 from hw.primitives.secded import columns
-from hw.range_table import WORDS, Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
+from hw.range_table import WORDS, Blocks, Control, Grouping, Ragged, Word, Workgroups, range_write
 from hw.tracker.count_stage import GENERATION_BITS
 from hw.tracker.events import TrackerEvents
 from tb.drivers.clear import cleared
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, stalls
+from tb.drivers.table_writes import table_write
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_tracker
 from tb.golden.secded import encode
@@ -121,14 +122,14 @@ class TrackerBench:
     async def program(self, areas: list[TiledRange]) -> None:
         """Write the range table: these ranges and no other. Reserved bits are anything."""
         for index in set(range(self.config.ranges)) - {area.index for area in areas}:
-            self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=Word.CONTROL, data=0)
+            self.dut.ranges.value = table_write(range_write(self.config), index, Word.CONTROL, 0)
             await RisingEdge(self.dut.clk)
         for area in areas:
             for word, value in words(area).items():
                 layout = data.Layout.cast(WORDS[word]) if word in WORDS else {}
                 if "reserved" in dict(layout):
                     value |= random.getrandbits(layout["reserved"].width) << layout["reserved"].offset
-                self.dut.ranges.value = pack(RangeWrite, valid=1, index=area.index, word=word, data=value)
+                self.dut.ranges.value = table_write(range_write(self.config), area.index, word, value)
                 await RisingEdge(self.dut.clk)
         self.dut.ranges.value = 0
 
@@ -140,7 +141,7 @@ class TrackerBench:
                 value = random.getrandbits(32) | 1 << 19
                 last = 0 if word is Word.CONTROL else value
                 for item in (value, value ^ 0xFFFFFFFF, last):
-                    self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word, data=item)
+                    self.dut.ranges.value = table_write(range_write(self.config), index, word, item)
                     await RisingEdge(self.dut.clk)
         self.dut.ranges.value = 0
 

@@ -75,6 +75,7 @@ def proof(
 
 MODULES = (
     "secded",
+    "protected_words",
     "queues",
     "arbiter",
     "coalescer",

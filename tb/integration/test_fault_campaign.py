@@ -75,10 +75,10 @@ def test_all_state_is_found_and_keeps_what_it_is_changed_to() -> None:
     would not matter."""
     config = ready().setup.config
     node, unit, alu = bits_of(Node(config)), bits_of(BankGroupUnit(config, own_alu=False)), bits_of(Alu())
-    found = {kind: sum(item.size for item in ready().space.state[kind]) for kind in KINDS}
-    memories = found[MEMORY] + found[PROTECTED]
+    found = [item for kind in KINDS for item in ready().space.state[kind]]
+    memories = sum(item.size for item in found if item.words > 1)
     assert memories == node[1] + UNITS * unit[1] + alu[1]
-    assert sum(found.values()) - memories == node[0] + UNITS * unit[0] + alu[0]
+    assert sum(item.size for item in found) - memories == node[0] + UNITS * unit[0] + alu[0]
     assert ready().prepared.copies == ()
 
 
@@ -109,8 +109,10 @@ def test_a_flipped_bit_acts_where_it_is() -> None:
     assert flip(middle, "registers._status", 0).outcome == DETECTED, "the interrupt of a fault"
     assert flip(middle, "state.armed", 0).outcome == DETECTED, "stores are refused, or nothing moves any more"
     late = ready().space.spans[1][1] - 2
-    assert flip(late, "registers.range_table", 31, 511).facts.wrong_registers == 1
-    assert flip(middle, "registers.axi_rdata", 5).outcome == MASKED, "the next read writes it"
+    assert flip(late, "registers.range_table.words", 31, 511).outcome == MASKED, "no word of a range"
+    assert flip(middle, "lane_0.address_map_0.match.base_0", 30).outcome == DETECTED, "as addresses are compared"
+    assert flip(middle, "tracker.totals.total_0", 3).outcome == DETECTED, "as it is compared"
+    assert flip(middle, "registers.answer", 5).outcome == MASKED, "the next read writes it"
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,20 @@ a sector, the epoch is aborted, or its sums are right; the next epoch is right."
 
 import os
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import cocotb
 import pytest
 from cocotb.triggers import ClockCycles
 
+from hw.config import Configuration
 from hw.messages import Fault
-from hw.protection import WAY_BITS, ProtectedMemory
-from hw.registers.map import find_register
+from hw.protection import WAY_BITS, ProtectedMemory, TableUser
+from hw.range_table import ENTRY_WORDS, Word
+from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
+from hw.send_table import SEND_ENTRY_WORDS, SendWord
 from hw.tracker.storage import entry_layout, stored_width
 from hw.tracker.tile_geometry import MAX_WFS
 from sim.host.register_writes import register_write
@@ -44,9 +49,12 @@ async def started(dut) -> RingBench:
 async def upset(bench: RingBench, rank: int, bits: int) -> tuple[int, int]:
     """Turn so many bits of a word in use; which memory it is in, and where."""
     config = bench.config
-    if random.random() < 0.4:
+    chosen = random.random()
+    if chosen < 0.3:
         memory, address = ProtectedMemory.TRIGGERS, random.randrange(config.trigger_blocks)
         width = stored_width(MAX_WFS) + stored_width(config.va_sector_bits)
+    elif chosen < 0.5 and bits == 1:
+        memory, address, width = ProtectedMemory.TABLES, table_word(config), stored_width(32)
     else:
         place = random.randrange(config.tracker_sets) << WAY_BITS
         memory, address = ProtectedMemory.COUNTERS, place | random.randrange(config.tracker_ways)
@@ -54,6 +62,14 @@ async def upset(bench: RingBench, rank: int, bits: int) -> tuple[int, int]:
     first, second = random.sample(range(width), 2)
     await turn(bench, rank, memory, address, first=first, second=second, two=bits - 1)
     return memory.value, address
+
+
+def table_word(config: Configuration) -> int:
+    """Any word of the range table or the send table."""
+    if random.random() < 0.2:
+        send, word = random.randrange(config.sends), random.choice(list(SendWord))
+        return (SEND_BASE - WINDOW_BASE) // 4 + send * SEND_ENTRY_WORDS + word
+    return random.randrange(config.ranges) * ENTRY_WORDS + random.choice(list(Word))
 
 
 async def turn(bench: RingBench, rank: int, memory: ProtectedMemory, address: int, **bits: int) -> None:
@@ -93,7 +109,8 @@ async def single_errors_change_nothing(dut):
             turned[rank].add(await upset(bench, rank, 1))
             assert sum(map(len, turned.values())) < 300, "no end"
         await bench.finish(partials)
-        await ClockCycles(dut.clk, 2 * SCRUB * max(bench.config.trigger_blocks, bench.config.tracker_sets))
+        words = bench.config.ranges * len(Word)
+        await ClockCycles(dut.clk, 2 * SCRUB * max(bench.config.trigger_blocks, bench.config.tracker_sets, words))
         assert await total(bench, "memory_corrected") > before
         assert await total(bench, "memory_uncorrected") == 0
         for rank in bench.ranks:
@@ -146,9 +163,66 @@ async def a_poisoned_sector_ends_the_epoch(dut):
     assert all(aborted.values()), aborted
 
 
-async def ends(dut, bench: RingBench, epoch: int, partials, forget: int | None = None) -> bool:
+@cocotb.test()
+async def a_lost_word_of_a_table_ends_the_epoch(dut):
+    """Two bits of a word that software reads back: the epoch is aborted, and the host writes the tables anew."""
+    bench = await started(dut)
+    scrub = register_write(bench.config, "memory_scrub", memory_scrub=SCRUB // 4)
+    await bench.all_ranks(lambda rank: bench.write(rank, [scrub]))
+    for epoch in range(1, 2 * rounds(), 2):
+        partials = await begun(bench, epoch)
+        rank, address = random.choice(bench.ranks), table_word(bench.config)
+        first, second = random.sample(range(stored_width(32)), 2)
+        await turn(bench, rank, ProtectedMemory.TABLES, address, first=first, second=second, two=1)
+
+        async def mend(rank: int, lost: int = WINDOW_BASE + 4 * address) -> None:
+            """A word that is never programmed stays lost, too, until it is written."""
+            await bench.write(rank, [(lost, 0)])
+            await bench.program(rank)
+
+        assert await ends(dut, bench, epoch, partials, mend=mend)
+
+
+@cocotb.test()
+async def a_wrong_copy_ends_the_epoch_that_uses_it(dut):
+    """A bit of words as the blocks have them: the epoch is aborted, or ends right; the next one is right with nothing
+    programmed, since they are broadcast anew. Blocks of all kinds tell."""
+    bench = await started(dut)
+    users: set[TableUser] = set()
+
+    async def note(rank: int) -> None:
+        found = await fields(bench, rank, "memory_error")
+        if found["memory"] == ProtectedMemory.TABLE_COPIES.value:
+            users.update(user for user in TableUser if found["address"] >> user & 1)
+        # What nobody has used is right again when all words have come past.
+        await ClockCycles(dut.clk, 2 * SCRUB * bench.config.ranges * len(Word))
+
+    for epoch in range(1, 2 * rounds(), 2):
+        partials = await begun(bench, epoch)
+        for _ in range(3):
+            rank, address = random.choice(bench.ranks), table_word(bench.config)
+            await turn(bench, rank, ProtectedMemory.TABLE_COPIES, address, first=random.randrange(33))
+        await ends(dut, bench, epoch, partials, mend=note)
+    assert len(users) >= 2
+
+
+async def begun(bench: RingBench, epoch: int) -> Any:
+    """Arm, and store for a while."""
+    partials = bench.partials()
+    await bench.all_ranks(lambda rank: bench.arm(rank, epoch))
+    await bench.all_ranks(lambda rank: bench.write(rank, [FORGET]))
+    for rank in bench.ranks:
+        bench.store(rank, partials[rank])
+    await ClockCycles(bench.dut.clk, random.randrange(LONGEST // 2))
+    return partials
+
+
+async def ends(
+    dut, bench: RingBench, epoch: int, partials, forget: int | None = None, mend: Callable | None = None
+) -> bool:
     """See the epoch end, right or aborted for a memory's error (returned), and the next one, which is right. An upset
-    of rank `forget` that has not been done is taken back."""
+    of rank `forget` that has not been done is taken back. Between the two each rank does `mend`, if words of its tables
+    were wrong, by which accesses may have been refused before that was known."""
     for _ in range(4 * LONGEST // 100):
         await ClockCycles(dut.clk, 100)
         if await total(bench, "memory_uncorrected"):
@@ -164,13 +238,17 @@ async def ends(dut, bench: RingBench, epoch: int, partials, forget: int | None =
             assert found["epoch"] == epoch
             if found["memory"]:
                 fault = Fault((await fields(bench, rank, "fault_record"))["fault"])
-                assert fault in (Fault.MEMORY, Fault.PAST_THRESHOLD)
+                assert mend or fault in (Fault.MEMORY, Fault.PAST_THRESHOLD)
                 assert (await fields(bench, rank, "memory_error"))["lost"]
         for rank in bench.ranks:
             bench.kill(rank)
         await bench.all_ranks(lambda rank: bench.wait(rank, "drained"))
     else:
         await bench.finish(partials)
+    if mend:
+        await bench.all_ranks(lambda rank: bench.control(rank, disarm=1))
+        await bench.all_ranks(lambda rank: bench.wait(rank, "drained"))
+        await bench.all_ranks(mend)
     await bench.all_ranks(lambda rank: bench.control(rank, clear_counters=1))
     await bench.collective(epoch + 1)
     assert await total(bench, "memory_uncorrected") == 0
@@ -192,6 +270,9 @@ def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None
         ("two_errors_end_the_epoch", "small", 4),
         ("a_poisoned_sector_ends_the_epoch", "small", 6),
         ("a_poisoned_sector_ends_the_epoch", "lanes", 4),
+        ("a_lost_word_of_a_table_ends_the_epoch", "small", 3),
+        ("a_wrong_copy_ends_the_epoch_that_uses_it", "small", 6),
+        ("a_wrong_copy_ends_the_epoch_that_uses_it", "lanes", 6),
     ],
 )
 def test_memory_protection(case, ring, repeats):
@@ -200,7 +281,14 @@ def test_memory_protection(case, ring, repeats):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", ["single_errors_change_nothing", "two_errors_end_the_epoch", "a_poisoned_sector_ends_the_epoch"]
+    "case",
+    [
+        "single_errors_change_nothing",
+        "two_errors_end_the_epoch",
+        "a_poisoned_sector_ends_the_epoch",
+        "a_lost_word_of_a_table_ends_the_epoch",
+        "a_wrong_copy_ends_the_epoch_that_uses_it",
+    ],
 )
 @pytest.mark.parametrize("ring", CONFIGS)
 def test_memory_protection_at_length(case, ring):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from amaranth.lib import data
 
-from hw.config import PRESETS, preset
+from hw.config import PRESETS, Configuration, preset
 from hw.export.exporter import BLOCKS, ports
 from hw.export.port_structs import PortStructs, enumerations
 from hw.export.verilog import to_systemverilog
@@ -70,9 +70,8 @@ def _all(described: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield from _all(item.get("fields", []))
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_types_have_the_width_and_the_bits_of_the_ports(preset: str, tmp_path: Path) -> None:
-    config = PRESETS[preset]
+@pytest.mark.parametrize("config", [*PRESETS.values(), preset("paper", protection="all")], ids=[*PRESETS, "protected"])
+def test_types_have_the_width_and_the_bits_of_the_ports(config: Configuration, tmp_path: Path) -> None:
     structs = PortStructs(config)
     package = tmp_path / "t3_pkg.sv"
     package.write_text(structs.text())

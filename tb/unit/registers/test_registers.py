@@ -12,10 +12,11 @@ from cocotbext.axi import AxiResp
 from cocotbext.axi.axil_channels import AxiLiteARTransaction, AxiLiteAWTransaction, AxiLiteWTransaction
 
 from hw.config import preset
-from hw.range_table import RangeWrite, Word
+from hw.protection import ALL
+from hw.range_table import RangeWrite, Word, range_write
 from hw.registers.map import COUNTER_BITS, SEND_BASE, WINDOW_BASE, Counting, Kind, counters, find_register
 from hw.registers.register_file import KEPT_HERE, RegisterFile
-from hw.send_table import SendWord, SendWrite
+from hw.send_table import SendWord, send_write
 from sim.errors import SimulationError
 from tb.drivers.payload import pack
 from tb.drivers.register_bench import RegisterBench
@@ -85,8 +86,8 @@ async def byte_strobes_are_honoured(dut):
 async def tables_are_broadcast_and_read_back(dut):
     bench = await RegisterBench(dut).start()
     for window in (
-        (dut.range_write, RangeWrite, WINDOW_BASE, 0x80, bench.config.ranges, Word),
-        (dut.send_write, SendWrite, SEND_BASE, 0x10, bench.config.sends, SendWord),
+        (dut.range_write, range_write(bench.config), WINDOW_BASE, 0x80, bench.config.ranges, Word),
+        (dut.send_write, send_write(bench.config), SEND_BASE, 0x10, bench.config.sends, SendWord),
     ):
         dut.rst.value = 1
         await ClockCycles(dut.clk, 3)
@@ -96,7 +97,9 @@ async def tables_are_broadcast_and_read_back(dut):
 
 async def table_is_broadcast_and_reads_back(dut, bench, bus, layout, base, pitch, entries, words):
     """Every word of every entry of one table, from a reset on."""
-    table = {}
+    table: dict[tuple[int, int], int] = {}
+    before: dict[tuple[int, int], int] = {}
+    renewed = set()
     swept = set()
     broadcast = []
 
@@ -109,8 +112,18 @@ async def table_is_broadcast_and_reads_back(dut, bench, bus, layout, base, pitch
             await RisingEdge(dut.clk)
             await ReadOnly()
             number = int(bus.value)
-            if field(number, "valid"):
-                broadcast.append(tuple(field(number, name) for name in ("index", "word", "data")))
+            if not field(number, "valid"):
+                continue
+            write = tuple(field(number, name) for name in ("index", "word", "data"))
+            if "renewed" not in layout.members:
+                broadcast.append(write)
+                continue
+            assert number.bit_count() % 2, "the parity is wrong"
+            if not field(number, "renewed"):
+                broadcast.append(write)
+                continue
+            renewed.add(write[:2])
+            assert write[2] in (table.get(write[:2], 0), before.get(write[:2]))
 
     listener = cocotb.start_soon(listen())
     assert await bench.read(base) == 0
@@ -120,12 +133,17 @@ async def table_is_broadcast_and_reads_back(dut, bench, bus, layout, base, pitch
     order = [(index, word.value) for index in range(entries) for word in words]
     random.shuffle(order)
     for index, word in order:
+        before[index, word] = table.get((index, word), 0)
         table[index, word] = random.getrandbits(32)
         await bench.write(base + index * pitch + word * 4, table[index, word])
+    if bench.config.protects_memories:
+        # Corrected before it is broadcast.
+        await ClockCycles(dut.clk, 1)
     assert broadcast == [(index, word, table[index, word]) for index, word in order]
     random.shuffle(order)
     for index, word in order:
         assert await bench.read(base + index * pitch + word * 4) == table[index, word]
+    assert renewed == (set(order) if bench.config.protects_memories else set())
     listener.cancel()
     dut.rst.value = 1
     await ClockCycles(dut.clk, 3)
@@ -413,6 +431,24 @@ def test_register_file(testcase):
 @pytest.mark.parametrize("testcase", STALLED_CASES)
 def test_register_file_with_stalls(testcase, stall):
     simulate(register_file(preset("paper")), "register_file", __name__, testcase, environment={"T3_STALLS": str(stall)})
+
+
+@pytest.mark.parametrize(
+    "testcase",
+    [
+        "byte_strobes_are_honoured",
+        "tables_are_broadcast_and_read_back",
+        "a_ring_reads_out_the_entry",
+        "any_byte_of_a_word_may_be_addressed",
+        "reads_and_writes_back_to_back",
+        "every_register_reads_and_writes_as_described",
+    ],
+)
+def test_protected_register_file(testcase):
+    """The same, in the same cycles, while words of the tables are looked at and broadcast anew."""
+    config = preset("paper", protection=ALL)
+    environment = {"T3_PROTECTION": ALL}
+    simulate(register_file(config), "register_file", __name__, testcase, environment=environment)
 
 
 @pytest.mark.parametrize("testcase", ["every_register_reads_and_writes_as_described", "unmapped_addresses_are_refused"])
