@@ -24,7 +24,7 @@ from sim.experiments.program_model import ProgramWork, program_job, program_work
 from sim.experiments.results import Result
 from sim.experiments.run import Outcome, Progress, run_job
 from sim.experiments.spec import ARRAY, PROGRAM, Spec
-from sim.experiments.timeline import Timeline, timeline
+from sim.experiments.timeline import Timeline, mirrored_arrival, timeline
 from sim.simulator.build_folder import silent
 from sim.simulator.sources import digest_of
 
@@ -104,5 +104,7 @@ def run_with_output(
     }
     if record is not None:
         progress("drawing the timeline")
-        record(timeline(outcome.recordings, job.nodes, spec.dma_block or spec.wfs), result)
+        one_for_all = job.build.nodes == 1 and spec.gpus > 1
+        arrivals = [mirrored_arrival(job.session["mirrored_arrays"], spec.gpus)] if one_for_all else []
+        record(timeline(outcome.recordings, job.nodes, spec.dma_block or spec.wfs, *arrivals), result)
     return result, outcome.reduced

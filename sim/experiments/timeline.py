@@ -4,7 +4,7 @@ Made of what `recorder.sv` wrote down. Times are cycles of 1 ns from the start o
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,9 +82,33 @@ class Block:
     reached: set[Tile] = field(default_factory=set)
 
 
-def timeline(recordings: Sequence[Recording], nodes: Sequence[NodeProgram], block_wfs: int) -> Timeline:
+Arrival = Callable[[int, int], tuple[int, int]]
+"""Which GPU of a timeline a tile arrives at that is sent to a peer with a workgroup's number, and its number there."""
+
+
+def mirrored_arrival(arrays: Iterable[Sequence[int]], gpus: int) -> Arrival:
+    """Where one node stands for `gpus`: what it sends to a peer arrives at it as what the rank sends that it is that
+    peer of, whose chunks are so many further on. `arrays`: see `mirrored_arrays` of a session."""
+    numbered = [(first, chunks, workgroups) for _, _, chunks, first, workgroups in arrays if workgroups]
+
+    def arrival(peer: int, wg: int) -> tuple[int, int]:
+        for first, chunks, workgroups in numbered:
+            if first <= wg < first + chunks * workgroups:
+                return 0, first + (wg - first + (gpus - peer) * workgroups) % (chunks * workgroups)
+        return 0, wg
+
+    return arrival
+
+
+def timeline(
+    recordings: Sequence[Recording],
+    nodes: Sequence[NodeProgram],
+    block_wfs: int,
+    arrival: Arrival = lambda peer, wg: (peer, wg),
+) -> Timeline:
     """The timeline of the GPUs that wrote `recordings`, by rank, and whose collective is `nodes`, if it is theirs and
-    no kernel's; a DMA block has up to `block_wfs` WF tiles."""
+    no kernel's; a DMA block has up to `block_wfs` WF tiles. `arrival`: of one node that stands for all
+    :func:`mirrored_arrival`."""
     found = Timeline(len(recordings))
     tiles: list[dict[Tile, Mark]] = []
     rung: list[list[Mark]] = []
@@ -103,7 +127,7 @@ def timeline(recordings: Sequence[Recording], nodes: Sequence[NodeProgram], bloc
         causes = tiles[rank] | {
             (mark.details["range"], mark.details["wg"], mark.details["wf"]): mark for mark in rung[rank]
         }
-        _arrows(found, causes, tiles, own, block_wfs)
+        _arrows(found, causes, tiles, own, block_wfs, arrival)
     return found
 
 
@@ -279,6 +303,7 @@ def _arrows(
     tiles: Sequence[Mapping[Tile, Mark]],
     blocks: Sequence[Block],
     block_wfs: int,
+    arrival: Arrival,
 ) -> None:
     """From what completed each of a block's tiles, its last commit or a doorbell, to the block, and from there to the
     tiles that it went to."""
@@ -296,9 +321,7 @@ def _arrows(
             if cause is not None:
                 found.link(cause, mark)
         for peer, wg, wf in sorted(block.reached):
-            # One node that stands for all has its neighbour's tiles itself.
-            if len(tiles) == 1 or peer >= len(tiles):
-                continue
-            later = [arrived for arrived in at_peer[peer][wg, wf] if arrived.end >= mark.begin]
+            rank, number = arrival(peer, wg)
+            later = [arrived for arrived in at_peer[rank][number, wf] if arrived.end >= mark.begin]
             if later:
                 found.link(mark, min(later, key=lambda arrived: arrived.end))

@@ -10,7 +10,7 @@ import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from hw.config import SECTOR_BYTES
-from sim.experiments.catalogue import collective, shape
+from sim.experiments.catalogue import collective, own, shape
 from sim.experiments.experiment import run_with_output
 from sim.experiments.job import program_of
 from sim.experiments.regression import quiet
@@ -158,6 +158,23 @@ def test_blocks_of_a_program_go_where_it_sends_them(name: str, wiring: str, tmp_
             reached = [effects[number] for number in block.effects]
             assert all(tile.end > block.begin for tile in reached)
             assert Counter(tile.rank for tile in reached) == {send.peer: len(block.causes) for send in peers}
+
+
+def test_one_node_that_stands_for_all_is_its_own_neighbour(tmp_path: Path) -> None:
+    """What it sends arrives at it under the number of another chunk: every tile of every block."""
+    path, result, _ = record(own((1024, 1184, 512), tp=4, variant="t3-paced"), tmp_path / "run.pftrace")
+    slices, _ = read_back(path)
+    blocks = [item for item in slices if item.track == "DMA blocks"]
+    effects = {number: item for item in slices for number in item.causes}
+    assert len(blocks) == result["counters"][0]["dma_blocks"]
+    assert wrong_blocks(slices) == []
+    tiles = result["spec"]["shape"][1] // 128 + 1
+    for block in blocks:
+        arrived = [effects[number] for number in block.effects]
+        assert [tile.details["wf"] for tile in arrived] == list(range(len(block.causes)))
+        assert {tile.details["wg"] % tiles for tile in arrived} == {block.details["wg"] % tiles}
+        assert {tile.details["wg"] != block.details["wg"] for tile in arrived} == {True}
+        assert all(tile.end > block.begin for tile in arrived)
 
 
 def test_a_block_of_several_lanes_lasts_until_its_last_packet_in_any(recorded_lanes) -> None:
