@@ -39,8 +39,8 @@ def kept_parity(write: data.View, kept: Value) -> Value:
 
 
 def partial_parities(word: Value) -> Value:
-    """Of each 8 bits of `word`."""
-    return Cat(word[low : low + 8].xor() for low in range(0, len(word), 8))
+    """Of each 4 bits of `word`."""
+    return Cat(word[low : low + 4].xor() for low in range(0, len(word), 4))
 
 
 def mask_of(layout: data.StructLayout, *fields: str) -> int:

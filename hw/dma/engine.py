@@ -260,17 +260,18 @@ class DmaEngine(wiring.Component):
                 with m.Case(send):
                     m.d.comb += write.data.eq(Cat(leads, kept_parity(self.ranges, leads)) if checked else leads)
         if checked:
-            wrong.append(self._wrong_before(m, self.blocks.valid & self.blocks.ready & read.data.xor(), "port"))
+            wrong.append(self._was_wrong(m, self.blocks.valid & self.blocks.ready, read.data, "port"))
         if self._config.links > 1:
             m.d.comb += port.eq(read.data)
         return port
 
     @staticmethod
-    def _wrong_before(m: Module, wrong: Value, name: str) -> Signal:
-        """`wrong` of the cycle before."""
-        before = Signal(name=f"{name}_wrong")
-        m.d.sync += before.eq(wrong)
-        return before
+    def _was_wrong(m: Module, used: Value, word: Value, name: str) -> Value:
+        """Whether `word`, with its parity, was `used` in the cycle before and had a wrong bit."""
+        was_used = Signal(name=f"{name}_used")
+        kept = Signal(len(word), name=f"{name}_kept")
+        m.d.sync += [was_used.eq(used), kept.eq(word)]
+        return was_used & kept.xor()
 
     def _walk(
         self,
@@ -406,5 +407,5 @@ class DmaEngine(wiring.Component):
         if checked:
             sectors = Cat(write.data.body, write.data.right)
             m.d.comb += [write.data.parity.eq(kept_parity(self.ranges, sectors)), table.used.eq(used)]
-            wrong += [table.wrong, self._wrong_before(m, used & read.data.as_value().xor(), "rows")]
+            wrong += [table.wrong, self._was_wrong(m, used, read.data.as_value(), "rows")]
         return found
