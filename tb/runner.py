@@ -21,9 +21,10 @@ from filelock import FileLock
 
 from hw.export.verilog import to_systemverilog
 from sim.errors import SimulationError
-from sim.simulator.verilator import BUILD, FastVerilator, prepare_environment, shared_runtime
+from sim.simulator.verilator import BUILD, prepare_environment, shared_runtime
 from tb.coverage_runs import coverage_build, coverage_mode, record_run
 from tb.drivers.stream_checker import checked
+from tb.verilator_runner import FastVerilator
 
 LESS_CODE = ["-fno-expand", "-fno-inline"]
 """Options of Verilator that make a model slower and halve the C++ code: what is to run soon is compiled sooner."""

@@ -4,17 +4,14 @@ yosys (pyosys) writes the text, because the plain Verilog of Amaranth's own back
 constants, which event-driven simulators and Verilator never execute.
 """
 
-import gc
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from amaranth.back import rtlil
 from amaranth.lib import wiring
 from pyosys import libyosys
 
+from . import conversion
 from .netlist_names import merge_modules
 from .processes import change_once
 
@@ -23,29 +20,12 @@ _CONNECTIONS = re.compile(r"(.*?\n)((?:  assign [^\n]*;\n)*)(endmodule)", re.DOT
 _NAMELESS = re.compile(r"\\(\$\S*) ")
 """A name made up by a tool, `\\$auto$...$1234 `."""
 _PLAIN_NUMBER = re.compile(r"\b_\d+_\b")
-_RTLIL_MODULE = re.compile(r"^module .*?^end\n", re.MULTILINE | re.DOTALL)
-_CONTENTS = re.compile(
-    r'^  cell \$meminit_v2 [^\n]*\n    parameter \\MEMID ("[^"]*").*?^  end\n', re.MULTILINE | re.DOTALL
-)
-_WRITTEN = re.compile(r'^  cell \$memwr_v2 [^\n]*\n    parameter \\MEMID ("[^"]*")', re.MULTILINE)
 _NUMBERED = re.compile(r"\\([A-Za-z_]\w*\$[\w$]*) ")
 """A name with a number, `\\port$1 `, which Verilog takes without the backslash as well."""
 
 _CONSTANT_SWITCH = re.compile(
     r"(?:^ *attribute [^\n]*\n)*^( *)switch \d+'([01]+)\n(.*?)^\1end\n", re.MULTILINE | re.DOTALL
 )
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """A conversion makes millions of objects and no cycles worth finding: a third of its time would be the search."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _same_every_time(module: re.Match[str]) -> str:
@@ -67,23 +47,6 @@ def _same_every_time(module: re.Match[str]) -> str:
             number += 1
         names[name] = f"_{number}_"
     return change_once(_NUMBERED.sub(r"\1", _NAMELESS.sub(lambda match: names[match[1]], text)))
-
-
-def _without_contents(module: re.Match[str]) -> str:
-    """RTLIL of one module whose memories start with anything, as in hardware; a memory that is only read is a ROM.
-
-    IEEE 1800 9.2.2.4 forbids to write in an `initial` process what an `always_ff` process writes.
-    """
-    written = set(_WRITTEN.findall(module[0]))
-
-    def contents(cell: re.Match[str]) -> str:
-        if cell[1] not in written:
-            return cell[0]
-        if re.search(r"connect \\DATA \d+'0*[^0\n]", cell[0]):
-            raise ValueError(f"memory {cell[1]} is written and has initial contents, which hardware cannot give it")
-        return ""
-
-    return _CONTENTS.sub(contents, module[0])
 
 
 def _chosen(switch: re.Match[str]) -> str:
@@ -116,8 +79,7 @@ def run_pass(design: libyosys.Design, command: str) -> None:
 
 def to_rtlil(component: wiring.Component, name: str, sources: bool = False) -> str:
     """RTLIL of `component` as module `name`, equal submodules merged; with `sources` cells name their source lines."""
-    with _without_garbage_collection():
-        return merge_modules(rtlil.convert(component, name=name, emit_src=sources))
+    return merge_modules(conversion.to_rtlil(component, name, sources))
 
 
 def to_systemverilog(component: wiring.Component, name: str, locations: bool = False) -> str:
@@ -128,7 +90,7 @@ def to_systemverilog(component: wiring.Component, name: str, locations: bool = F
     underscores. A memory that is written starts with anything; :class:`ValueError` when it is given contents.
     With `locations`, attributes `src` tell which line of Python a signal or an expression comes from.
     """
-    text = _RTLIL_MODULE.sub(_without_contents, to_rtlil(component, name, sources=locations))
+    text = merge_modules(conversion.to_rtlil(component, name, sources=locations, contents=False))
     text = _without_constant_switches(text)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "design.il"

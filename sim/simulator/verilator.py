@@ -12,9 +12,6 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-import cocotb_tools.config
-from cocotb_tools.runner import Verilator
-
 from sim.errors import MachineError
 from sim.simulator.plain_paths import build_place, linked
 
@@ -47,18 +44,6 @@ def prepare_environment(optimize: str = "-O0") -> None:
         os.environ["OBJCACHE"] = "ccache"
         # Otherwise it keeps nothing that was compiled with a precompiled header.
         os.environ["CCACHE_SLOPPINESS"] = "pch_defines,time_macros"
-
-
-class FastVerilator(Verilator):
-    """cocotb's Verilator runner without `--public-flat-rw`, which doubles build time and slows simulation down; it
-    works in folders of any name."""
-
-    def _build_command(self) -> list[list[str]]:
-        own = Path(cocotb_tools.config.libs_dir).parent
-        return [
-            [word.replace(str(own), str(linked(own))) for word in command if word != "--public-flat-rw"]
-            for command in super()._build_command()
-        ]
 
 
 @contextmanager

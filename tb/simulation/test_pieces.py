@@ -21,6 +21,7 @@ VM_SUPPORT_SLOW += \\
 
 VM_GLOBAL_FAST += \\
   verilated \\
+  verilated_dpi \\
   verilated_threads \\
 
 """
