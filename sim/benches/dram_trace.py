@@ -5,7 +5,6 @@ in between.
 """
 
 import resource
-import signal
 import subprocess
 import tempfile
 import time
@@ -18,12 +17,12 @@ from hw.export.verilog import to_systemverilog
 from hw.messages import ArbiterControl, Policy, Threshold
 from sim.benches.dram_channel import STREAMS, DramChannel, TraceFigures
 from sim.benches.trace_file import Trace
-from sim.errors import MachineError, SimulationError
 from sim.models import model_texts
 from sim.models.timing_checker import Rule
 from sim.simulator.build_folder import BUILDING, Tell, recipe, remembered, silent
 from sim.simulator.executable import build_executable
 from sim.simulator.machine import build_minutes
+from sim.simulator.process import disk_is_full, failure
 from sim.simulator.read_latencies import latency_figures, latency_text, read_latencies
 from sim.simulator.sources import digest_of
 
@@ -188,15 +187,15 @@ def _result(
 def play(executable: Path, traces: Mapping[str, Trace], control: int, limit: int = 0) -> TraceResult:
     """Play `traces` (stream -> trace) on `executable` with the arbiter programmed by `control`.
 
-    `limit`: cycles after which the run ends whatever is left (0: none). Raises :class:`sim.errors.SimulationError` when
-    the simulator fails.
+    `limit`: cycles after which the run ends whatever is left (0: none). Raises what
+    :func:`sim.simulator.process.failure` makes of a simulator that fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         latencies = Path(folder) / "read_latencies"
         command = [str(executable), f"+control={control:x}", f"+read_latencies={latencies}"]
         for name, trace in traces.items():
             path = Path(folder) / name
-            trace.records().tofile(path)
+            path.write_bytes(trace.records().data)
             command.append(f"+{name}={path}")
         if limit:
             command.append(f"+limit={limit}")
@@ -204,13 +203,13 @@ def play(executable: Path, traces: Mapping[str, Trace], control: int, limit: int
         outcome = subprocess.run(command, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - started
         processor_seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
+        word = next((line.split()[1] for line in outcome.stdout.splitlines() if line.startswith("figures ")), "")
+        wrong = outcome.returncode or not word or set(word) - set("0123456789abcdef")
+        # What SystemVerilog writes, it writes without a word when the disk is full.
+        if wrong or disk_is_full(Path(folder)):
+            said = outcome.stdout + outcome.stderr
+            raise failure("the simulator of the channel", outcome.returncode, said, Path(folder))
         read_latency = latency_figures(read_latencies([Path(f"{latencies}0.txt")]))
-    word = next((line.split()[1] for line in outcome.stdout.splitlines() if line.startswith("figures ")), None)
-    if outcome.returncode == -signal.SIGKILL:
-        raise MachineError("the simulator of the channel was killed, as happens when memory runs out")
-    if outcome.returncode or word is None or set(word) - set("0123456789abcdef"):
-        said = (outcome.stdout + outcome.stderr).strip().splitlines()
-        raise SimulationError(f"the simulator of the channel failed: {said[-1] if said else 'it has said nothing'}")
     bits = int(word, 16)
     figures = {name: bits >> field.offset & (1 << field.width) - 1 for name, field in TraceFigures}
     return _result(traces, figures, read_latency, seconds, processor_seconds)

@@ -15,10 +15,10 @@ import numpy as np
 from hw.export.verilog import to_systemverilog
 from hw.messages import AluOperation, DataType
 from hw.near_bank.alu import Alu, AluOperand
-from sim.errors import SimulationError
 from sim.models import model_texts
 from sim.models.clock_gates import ClockGated
 from sim.simulator.executable import build_executable
+from sim.simulator.process import failure
 
 WIDTHS = {"fp16": 16, "bf16": 16, "fp32": 32, "int32": 32}
 """Element width of each data type."""
@@ -96,10 +96,11 @@ def run_text(executable: Path, text: str, plusargs: Sequence[str] = ()) -> bytes
             text=True,
             check=False,
         )
-        output = bytes.fromhex(results.read_text()) if results.exists() else b""
-    if outcome.returncode or len(output) != _SECTOR_BYTES * text.count("\n"):
-        raise SimulationError(f"the bench of the ALU failed:\n{(outcome.stdout + outcome.stderr)[-2000:]}")
-    return output
+        digits = results.read_text().split() if results.exists() else []
+        if outcome.returncode or len("".join(digits)) != 2 * _SECTOR_BYTES * text.count("\n"):
+            said = outcome.stdout + outcome.stderr
+            raise failure("the bench of the ALU", outcome.returncode, said, Path(folder))
+    return bytes.fromhex("".join(digits))
 
 
 def run_elements(

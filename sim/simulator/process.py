@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,8 +15,6 @@ from sim.simulator.fast_model import EXECUTABLE
 from sim.simulator.session import SESSION
 from sim.simulator.verilator import BUILD
 
-KILLED = -9
-"""How a process ends that the kernel killed, as it does when memory runs out."""
 NO_MEMORY = "bad_alloc"
 NO_SPACE = "No space left on device"
 
@@ -33,7 +32,7 @@ def run_simulator(model: Path, folder: Path, plusargs: list[str], environment: M
         own = os.environ | (environment or {})
         done = subprocess.run(command, cwd=folder, env=own, stdout=output, stderr=output, check=False)
     # What SystemVerilog writes, it writes without a word when the disk is full.
-    if done.returncode or _disk_is_full(folder):
+    if done.returncode or disk_is_full(folder):
         raise _failure(done.returncode, folder, log)
 
 
@@ -44,7 +43,19 @@ def record_coverage(model: Path, folder: Path) -> None:
         hook.record(model, folder)
 
 
-def _disk_is_full(folder: Path) -> bool:
+def failure(what: str, code: int, text: str, folder: Path) -> SimulationError:
+    """What is known of a simulator `what` that wrote to `folder`, ended with exit code `code` and has said `text`, as
+    one sentence: a :class:`sim.errors.MachineError` when memory or disk ran out."""
+    if disk_is_full(folder) or NO_SPACE in text:
+        return MachineError(f"{what} failed: the disk is full")
+    if code == -signal.SIGKILL or NO_MEMORY in text:
+        return MachineError(f"{what} failed: it was killed, or memory ran out")
+    said = text.strip().splitlines()
+    return SimulationError(f"{what} failed: {said[-1] if said else 'it has said nothing'}")
+
+
+def disk_is_full(folder: Path) -> bool:
+    """Whether what was written to `folder` may be cut short."""
     return shutil.disk_usage(folder).free < FULL
 
 
@@ -52,9 +63,9 @@ def _failure(code: int, folder: Path, log: Path) -> SimulationError:
     """What is known of a run that failed, as one sentence; what the simulator said is kept in a file that it names."""
     sentence = "the simulation failed"
     text = log.read_text(errors="replace") if log.exists() else ""
-    if _disk_is_full(folder) or NO_SPACE in text:
+    if disk_is_full(folder) or NO_SPACE in text:
         return MachineError(f"{sentence}: the disk of {BUILD} is full")
-    if code == KILLED or NO_MEMORY in text:
+    if code == -signal.SIGKILL or NO_MEMORY in text:
         return MachineError(f"{sentence}: it was killed, or memory ran out")
     if not text.strip():
         return SimulationError(f"{sentence}, and the simulator has said nothing")
