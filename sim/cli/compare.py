@@ -12,6 +12,9 @@ from sim.cli.terminal import finish
 from sim.experiments.compare import compare as compared
 from sim.experiments.compare import ratio
 
+LONGEST = 24
+"""Letters of a value that are shown: of a list its beginning."""
+
 
 def compare(
     first: Annotated[Path, typer.Argument(help="Results of a run, or summary.json of a report.", metavar="FILE")],
@@ -20,7 +23,7 @@ def compare(
     everything: Annotated[bool, typer.Option("--all", help="Show all figures, those that agree too.")] = False,
 ) -> None:
     """Lay two files of results side by side, wall time aside: what was run differently, the figures that differ, the
-    greatest ratio first, and how many agree.
+    greatest ratio first, lists last, and how many agree.
 
     Figures that only one file has are named. Exit code 1 when a figure differs, or nothing could be compared.
 
@@ -48,7 +51,8 @@ def compare(
 
 
 def _show(title: str, rows: list[tuple[str, Any, Any]]) -> None:
-    table = Table(title, Column("first", justify="right"), Column("second", justify="right"), Column(justify="right"))
+    sides = (Column(side, justify="right", overflow="fold") for side in ("first", "second"))
+    table = Table(Column(title, overflow="fold"), *sides, Column(justify="right", no_wrap=True))
     for where, one, other in rows:
         table.add_row(where, _short(one), _short(other), _change(one, other))
     Console(highlight=False).print(table)
@@ -63,4 +67,4 @@ def _change(one: Any, other: Any) -> str:
 
 def _short(value: Any) -> str:
     text = f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."

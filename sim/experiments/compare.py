@@ -55,7 +55,7 @@ Runs = dict[str, tuple[Figures, Figures]]
 @dataclass(frozen=True)
 class Comparison:
     """`settings`: (where, value, other value) of what was run that differs; `different`: the same of figures, the
-    greatest ratio first; `agreeing`: (where, value) of figures that agree; `only`: (where, "first" or "second") of
+    greatest ratio first, lists behind all numbers; `agreeing`: (where, value) of figures that agree; `only`: (where, "first" or "second") of
     those that one file has."""
 
     settings: list[tuple[str, Any, Any]] = field(default_factory=list)
@@ -82,7 +82,7 @@ def compare(first: Path, second: Path) -> Comparison:
         if found.settings:
             one, other = ({"": run} for runs in (one, other) for run in runs.values())
     _compare_figures(_together(one), _together(other), found)
-    found.different.sort(key=lambda difference: -ratio(*difference[1:]))
+    found.different.sort(key=_rank)
     return found
 
 
@@ -96,6 +96,11 @@ def _compare_figures(one: Figures, other: Figures, found: Comparison) -> None:
             found.agreeing.append((name, one[name]))
         else:
             found.different.append((name, one[name], other[name]))
+
+
+def _rank(difference: tuple[str, Any, Any]) -> tuple[bool, float]:
+    _, one, other = difference
+    return isinstance(one, list) or isinstance(other, list), -ratio(one, other)
 
 
 def ratio(one: Any, other: Any) -> float:

@@ -178,12 +178,15 @@ def test_points_of_before_and_after_are_told_apart_by_what_was_run(tmp_path):
 
 
 def test_two_runs_are_compared_whatever_was_run(tmp_path):
-    """Settings first, then the greatest ratio; a sign or a zero has none, and comes before all."""
-    one = written(tmp_path / "one.json", [old_scenario(policy="mca", lag=1, stalled=0)])
-    other = written(tmp_path / "other.json", [old_scenario(name="b", policy="paced", lag=-1, stalled=1, cycles=12346)])
+    """Settings first, then the greatest ratio; a sign or a zero has none, and comes before all; a list comes last."""
+    one = written(tmp_path / "one.json", [old_scenario(policy="mca", gemm=[0, 1], lag=1, stalled=0)])
+    changed = old_scenario(name="b", policy="paced", gemm=[0, 2], lag=-1, stalled=1, cycles=12346)
+    other = written(tmp_path / "other.json", [changed])
     found = compare(one, other)
     assert found.settings == [("name", "ring-4", "b"), ("policy", "mca", "paced")]
-    assert found.different == [("lag", 1, -1), ("stalled", 0, 1), ("cycles", 12345, 12346)]
+    assert found.different == [
+        ("lag", 1, -1), ("stalled", 0, 1), ("cycles", 12345, 12346), ("gemm", [0, 1], [0, 2]),
+    ]  # fmt: skip
 
 
 def test_summaries_of_reports_are_compared_entry_by_entry(tmp_path):
