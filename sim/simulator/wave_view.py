@@ -11,7 +11,7 @@ from amaranth.hdl import Shape
 from amaranth.lib.data import StructLayout
 
 from hw.config import ROW_BITS, Configuration
-from hw.link.wire import flit_layout
+from hw.link.wire import FlitKind, flit_layout
 from hw.messages import ColumnCommand, Messages, RowCommand
 
 _GPU = "gpu{rank}.gpu_shell.gpu."
@@ -21,7 +21,7 @@ _HEXADECIMAL, _COMMENT, _TRANSLATED = "@22", "@200", "@2022"
 _NAMED_MARKERS, _ZOOM = 26, -20.0
 _PICOSECONDS = 1000
 """Units of time in a cycle; the clock rises in the middle of one."""
-_ENUMS = {"row.command": RowCommand, "column.command": ColumnCommand}
+_ENUMS = {"row.command": RowCommand, "column.command": ColumnCommand, "flit.kind": FlitKind}
 """End of a signal's name -> what its values are called."""
 
 

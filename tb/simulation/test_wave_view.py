@@ -23,10 +23,11 @@ def test_enums_have_names_and_a_marker_stands_where_the_run_begins(tmp_path):
     (marker,) = (line for line in lines if line.startswith("*"))
     assert marker.split()[1:3] == ["123500", "123500"]
     assert len(marker.split()) == 1 + 1 + 26
-    command = next(
-        number for number, line in enumerate(lines) if "row.command" in line and line.startswith("gpu0.gpu_shell")
-    )
-    assert lines[command - 2] == "@2022"
-    names = lines[command - 1].removeprefix("^1 ")
-    assert Path(names).read_text() == "0 ACT\n1 PRE\n2 REF\n"
-    assert lines[command + 1] == "@22"
+    named = {"row.command": "0 ACT\n1 PRE\n2 REF\n", "flit.kind": "0 DATA\n1 HEADER\n2 OPEN\n"}
+    for signal, names in named.items():
+        shown = next(
+            number for number, line in enumerate(lines) if signal in line and line.startswith("gpu0.gpu_shell")
+        )
+        assert lines[shown - 2] == "@2022"
+        assert Path(lines[shown - 1].removeprefix("^1 ")).read_text() == names
+        assert lines[shown + 1] == "@22"
