@@ -27,7 +27,7 @@ def gain(result: Result, sequential: Result) -> str:
     gemm, rs, ag = (sequential[f"{name}_cycles"] or 0 for name in PHASES)
     ideal = ideal_speedup(gemm, rs, ag)
     share = percent_of_ideal(speedup, ideal)
-    gained = "n/a: nothing is to be gained" if share is None else f"{share:.0f} % of it"
+    gained = "n/a: nothing is to be gained" if share is None else f"{share:.0f} % of its gain"
     return f"{speedup:.3f} over Sequential (ideal {ideal:.3f}, {gained})"
 
 

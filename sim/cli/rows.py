@@ -88,12 +88,25 @@ def figure_lines(result: Result) -> list[str]:
         "Tracker": f"{tracker['hits']:,} hits, {tracker['evictions']:,} evictions, {tracker['refetches']:,} refetches, "
         f"peak {tracker['peak_occupancy']:,} entries, {tracker['triggers']:,} triggers",
         "trigger latency": f"at most {latency} cycles" if latency else "n/a: nothing was sent by DMA",
-        "read latency": latency_text(result.get("read_latency")),
-        "arbiter": ", ".join(f"{name} {value}" for name, value in result["arbiter"].items()),
+        "read latency": _read_latency(result),
+        "arbiter": _arbiter(result),
         "seconds": f"{seconds['total']:.1f} and build {seconds['build']:.1f} "
         f"({result['kilocycles_per_second']:,.0f} kcycles/s, Python {100 * seconds['python_share']:.1f} %)",
     }
     return [f"  {name:<22}{text}" for name, text in figures.items()]
+
+
+def _read_latency(result: Result) -> str:
+    """Of the compute units: DMA engines read too, and nothing waits for them."""
+    return latency_text(result["read_latency"]) if result.get("read_latency") else "n/a: compute units read nothing"
+
+
+def _arbiter(result: Result) -> str:
+    """What it held back; the threshold where there is one."""
+    told = result["arbiter"]
+    text = f"compute held back {told['held_compute']:,} cycles, communication {told['held_communication']:,}"
+    text += f" (one request at most {told['communication_wait_peak']:,}, {told['forced']:,} forced)"
+    return text if told["threshold"] is None else f"{text}, threshold {told['threshold']}"
 
 
 def _link_errors(result: Result) -> dict[str, str]:
@@ -131,8 +144,9 @@ def _beside(result: Result) -> dict[str, str]:
         }
     if "speedup" not in result:
         return {}
+    share = result["percent_of_ideal"]
+    gained = "n/a: nothing is to be gained" if share is None else f"{share:.0f} % of its gain"
     return {
         "GEMM alone": f"{result['gemm_alone_cycles']:,}",
-        "speedup": f"{result['speedup']:.3f} (ideal {result['ideal_speedup']:.3f}, "
-        f"{result['percent_of_ideal']:.0f} % of it)",
+        "speedup": f"{result['speedup']:.3f} (ideal {result['ideal_speedup']:.3f}, {gained})",
     }

@@ -47,8 +47,8 @@ def spans(spec: Spec, statuses: list[dict[str, Any]]) -> Spans:
     return answer
 
 
-def overlap_figures(overall: int, gemm_alone: int, rs_alone: int, ag: int = 0) -> dict[str, float]:
-    """Speedup over running one after the other, and what follows from it."""
+def overlap_figures(overall: int, gemm_alone: int, rs_alone: int, ag: int = 0) -> dict[str, float | None]:
+    """Speedup over running one after the other, and what follows from it; None where nothing is to be gained."""
     sequential = gemm_alone + rs_alone + ag
     speedup = sequential / overall if overall else 0.0
     ideal = sequential / (max(gemm_alone, rs_alone) + ag)
@@ -56,9 +56,9 @@ def overlap_figures(overall: int, gemm_alone: int, rs_alone: int, ag: int = 0) -
     return {
         "speedup": speedup,
         "ideal_speedup": ideal,
-        "percent_of_ideal": 100 * (speedup - 1) / (ideal - 1) if ideal > 1 else 100.0,
+        "percent_of_ideal": 100 * (speedup - 1) / (ideal - 1) if ideal > 1 else None,
         "ect_cycles": ect,
-        "overlap_efficiency": 1 - ect / (sequential - gemm_alone) if sequential > gemm_alone else 0.0,
+        "overlap_efficiency": 1 - ect / (sequential - gemm_alone) if sequential > gemm_alone else None,
     }
 
 

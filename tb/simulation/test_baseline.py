@@ -25,7 +25,7 @@ def test_the_baseline_differs_in_the_variant_only():
 
 def test_the_gain_by_hand():
     sequential = {"cycles": 200, "gemm_cycles": 100, "rs_cycles": 60, "ag_cycles": 40}
-    assert gain({"cycles": 160}, sequential) == "1.250 over Sequential (ideal 1.429, 58 % of it)"
+    assert gain({"cycles": 160}, sequential) == "1.250 over Sequential (ideal 1.429, 58 % of its gain)"
     alone = {"cycles": 100, "gemm_cycles": 100, "rs_cycles": 0, "ag_cycles": 0}
     assert gain({"cycles": 100}, alone).endswith("(ideal 1.000, n/a: nothing is to be gained)")
 

@@ -328,6 +328,11 @@ def test_overlap_figures_by_hand():
     assert figures["overlap_efficiency"] == 0.6
 
 
+def test_where_nothing_is_to_be_gained_there_is_no_percentage():
+    figures = overlap_figures(overall=1000, gemm_alone=1000, rs_alone=0)
+    assert (figures["speedup"], figures["percent_of_ideal"], figures["overlap_efficiency"]) == (1.0, None, None)
+
+
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
 def test_exit_code_follows_the_result(capsys, monkeypatch, tmp_path, passed, code):
     """The engine is replaced: what is tested is what the command makes of a result."""
