@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from sim.errors import MachineError
+from sim.simulator.prerequisites import COMPLETE, require_compiler
 from sim.simulator.verilator import BUILD
 
 LOG = "build.log"
@@ -49,7 +50,7 @@ def build_failure(what: str, log: Path) -> MachineError:
 def whole(folder: Path) -> bool:
     """Whether the build in `folder` came to its end, and what it made is there in its whole length."""
     try:
-        sizes = json.loads((folder / "complete").read_text())
+        sizes = json.loads((folder / COMPLETE).read_text())
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, AttributeError):
         return False
@@ -60,7 +61,8 @@ def build_folder(kind: Path, made_from: object, products: Sequence[str]) -> Iter
     """A folder named after `kind` and all that the build is `made_from`, locked, and whether it has to be built.
 
     Then it is empty, whatever a build that was killed has left in it. One that fails leaves its log and nothing else.
-    `products`: names of what is made.
+    `products`: names of what is made. Raises :class:`sim.errors.MachineError` when it has to be built and there is no
+    compiler.
     """
     digest = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
     folder = kind.with_name(f"{kind.name}-{digest}")
@@ -69,11 +71,12 @@ def build_folder(kind: Path, made_from: object, products: Sequence[str]) -> Iter
         if whole(folder):
             yield folder, False
             return
+        require_compiler()
         _clear(folder)
         try:
             yield folder, True
             sizes = {name: (folder / name).stat().st_size for name in products}
-            (folder / "complete").write_text(json.dumps(sizes))
+            (folder / COMPLETE).write_text(json.dumps(sizes))
         except BaseException:
             _clear(folder, LOG)
             raise

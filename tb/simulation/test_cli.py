@@ -217,6 +217,7 @@ def test_a_missing_simulator_is_one_sentence(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
+        patch.setattr(prerequisites, "BUILD", tmp_path)
         assert cli.command_line(["run", "shape"]) == 3
         assert "g++ and make not found" in capsys.readouterr().err
     monkeypatch.setattr(prerequisites.importlib.util, "find_spec", lambda name: None)

@@ -277,6 +277,28 @@ def test_a_machine_that_fails_is_one_sentence(name: str, tmp_path: Path):
     }
 
 
+def test_what_is_built_runs_without_a_compiler_and_nothing_else_does(tmp_path: Path):
+    """A warm cache: of `bf16` vectors no other bench is needed than of `fp16`'s, of a channel there is none."""
+    for name, content in {"v.txt": LINES, "t.trace": "0x0 READ 0\n"}.items():
+        (tmp_path / name).write_text(content)
+
+    def t3rtl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        own = os.environ | {"T3_BUILD": str(tmp_path / "build"), "PYTHONPATH": str(ROOT)} | environment
+        command = [sys.executable, "-m", "sim.cli.main", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+
+    assert t3rtl("vectors", "v.txt").returncode == 0
+    warm = t3rtl("vectors", "v.txt", "--dtype", "bf16", PATH="/nonexistent")
+    assert (warm.returncode, warm.stderr) == (0, "")
+    before = {path.name for path in tmp_path.iterdir()}
+    other = t3rtl("dram-trace", "t.trace", PATH="/nonexistent")
+    assert other.returncode == MACHINE
+    *said, last = other.stderr.splitlines()
+    assert last == "t3rtl: g++ and make not found on PATH, needed to build the simulator: install g++ make"
+    assert all(line.startswith("dram-trace: building") for line in said)
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
 SIMULATORS = {
     "killed": ("kill -9 $$", MACHINE, "it was killed, or memory ran out"),
     "out of memory": ("echo terminate: bad_alloc >&2; exit 134", MACHINE, "it was killed, or memory ran out"),
