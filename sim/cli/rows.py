@@ -98,7 +98,10 @@ def figure_lines(result: Result) -> list[str]:
 
 def _read_latency(result: Result) -> str:
     """Of the compute units: DMA engines read too, and nothing waits for them."""
-    return latency_text(result["read_latency"]) if result.get("read_latency") else "n/a: compute units read nothing"
+    if result.get("read_latency"):
+        return latency_text(result["read_latency"])
+    reads = result["dram_sectors"].get("gemm", {}).get("read")
+    return f"n/a: {'more reads under way than there are tags' if reads else 'compute units read nothing'}"
 
 
 def _arbiter(result: Result) -> str:

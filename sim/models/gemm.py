@@ -51,6 +51,9 @@ class GemmWord(enum.IntEnum):
     WG_STRIDE = 25
 
 
+TAG_BITS = 8
+PIPELINE = 16
+"""Reads that are on their way between the queues of a channel, at most."""
 SimulationWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(5), "data": unsigned(32)})
 """One parameter of a simulation model being set."""
 
@@ -62,13 +65,15 @@ class GemmEngine(wiring.Component):
     chunk but the first (explicit zeroing); `active` while a GEMM runs (until its last store is taken), `busy` while
     anything does; `requests`/`responses` per channel; `error` when a read came back refused; `rank` names the file
     +source=<prefix> of the output it stores: one hexadecimal sector a line, in the order of the array.
-    STALL is the probability of an idle cycle on each port, in 1/256.
+    STALL is the probability of an idle cycle on each port, in 1/256. Reads of a channel are tagged in turn:
+    `told_apart`, whether its queues hold fewer than there are tags.
     """
 
     def __init__(self, config: Configuration, source_sectors: int):
         self._config = config
         self._messages = Messages(config)
         self._source_sectors = source_sectors
+        self.told_apart = config.compute_queue_depth + config.response_depth + PIPELINE <= 1 << TAG_BITS
         self.recorded = recorded_workgroups()
         """Events for a timeline, no ports: twice nothing, and a stage goes on."""
         super().__init__(
@@ -179,13 +184,16 @@ class GemmEngine(wiring.Component):
         channel = outgoing.va[3 : 3 + self._config.channel_bits] if self._config.channel_bits else Const(0, 1)
         responses = []
         for index, (port, response) in enumerate(zip(self.requests, self.responses, strict=True)):
+            tag = Signal(TAG_BITS, name=f"tag_{index}")
             m.d.comb += [
                 port.payload.eq(outgoing),
+                port.payload.id.eq(tag),
                 port.valid.eq(request_valid & (offered | ~stalls.stop[0]) & (channel == index)),
                 response.ready.eq(~stalls.stop[1]),
             ]
             with m.If(port.valid & port.ready):
                 m.d.comb += taken.eq(1)
+                m.d.sync += tag.eq(tag + (outgoing.access == Access.READ))
             got = Signal(name=f"response_{index}")
             m.d.comb += got.eq(response.valid & response.ready)
             with m.If(got & response.payload.error):
@@ -279,7 +287,6 @@ class GemmEngine(wiring.Component):
                         draft_stored.eq(0),
                         draft.access.eq(Access.READ),
                         draft.traffic_class.eq(TrafficClass.GEMM),
-                        draft.id.eq(reads_sent),
                         draft.va.eq(word[GemmWord.INPUT_BASE] + (input_offset & word[GemmWord.INPUT_MASK])),
                         reads_sent.eq(reads_sent + 1),
                         input_offset.eq(input_offset + 1),

@@ -188,7 +188,7 @@ class Gpu(wiring.Component):
                 self.status.waiting.eq(gemm.waiting),
                 *(port.eq(seen) for port, seen in zip(self.status.gathered, gemm.gathered, strict=True)),
             ]
-            self._longest_wait(m, node)
+        self._longest_wait(m, node)
         if config.far_backing_store:
             m.submodules.backing_store = backing_store = FarBackingStore(config)
             connect(m, node.backing_store, backing_store.port)
@@ -217,7 +217,7 @@ class Gpu(wiring.Component):
             m.d.sync += launches.eq(launches + 1)
         self._recorder(m, node, gemm)
         self._sampler(m, node, gemm.busy, started & ~finished)
-        if isinstance(gemm, WorkgroupEngine):
+        if isinstance(gemm, WorkgroupEngine) or gemm.told_apart:
             self._read_latency(m, gemm)
         with m.If(self.start):
             m.d.sync += [started.eq(1), finished.eq(0), cycles.eq(0), launches.eq(0)]
@@ -310,9 +310,8 @@ class Gpu(wiring.Component):
             i_threshold=node.probes[0].threshold.as_value(),
         )
 
-    def _read_latency(self, m: Module, gemm: WorkgroupEngine) -> None:
-        """Let `read_latency.sv` write down how long what the compute units read takes; a :class:`GemmEngine` reads
-        nothing."""
+    def _read_latency(self, m: Module, gemm: GemmEngine | WorkgroupEngine) -> None:
+        """Let `read_latency.sv` write down how long what the compute units read takes."""
         asked = [port.valid & port.ready & (port.payload.access == Access.READ) for port in gemm.requests]
         m.submodules.read_latency = Instance(
             "read_latency",

@@ -9,8 +9,10 @@ from hw.config import preset
 from hw.messages import Policy, Threshold
 from sim.benches.dram_trace import arbiter_control, build, play
 from sim.benches.trace_file import Trace
+from sim.experiments.catalogue import shape
 from sim.experiments.experiment import run_experiment
 from sim.experiments.scenarios import SCENARIOS
+from sim.experiments.spec import Spec
 from sim.simulator.read_latencies import LIMIT, PERCENTILES, latency_figures, latency_text, percentile, read_latencies
 
 APART = 300
@@ -69,8 +71,13 @@ def test_a_read_waits_for_activate_and_precharge_as_its_row_needs_them() -> None
     assert conflict["max"] - closed["max"] == timing.rp
 
 
-def test_every_read_of_a_gpu_is_counted_once() -> None:
-    (spec,) = (item for item in SCENARIOS if item.name == "ring-all-gather-gemm-2-pallas")
+(PALLAS,) = (item for item in SCENARIOS if item.name == "ring-all-gather-gemm-2-pallas")
+ARRAYS = shape(name="reads", gpus=2, shape=(64, 64, 32), tile=(16, 32), wfs=2, initial="zeroing", stalls=20)
+
+
+@pytest.mark.parametrize("spec", [PALLAS, ARRAYS], ids=lambda spec: spec.name)
+def test_every_read_of_a_gpu_is_counted_once(spec: Spec) -> None:
+    """Of the measured run, not of the GEMM alone and the zeroing before it."""
     result = run_experiment(spec)
     assert result["passed"], result["errors"]
     latency, reads = result["read_latency"], result["dram_sectors"]
