@@ -1,7 +1,7 @@
 """DRAM request traces: text lines `0xADDR READ|WRITE|UPDATE CYCLE`, and the three that a controller is measured by.
 
-DRAMsim3's traces are such lines. Ramulator's are read too: `0xADDR R` or `0xADDR W`, and those of Ramulator 2,
-`LD ADDR` and `ST ADDR`; they say no cycle, which is 0: as soon as can be.
+DRAMsim3's traces are such lines, whose accesses have further names there. Ramulator's are read too: `0xADDR R` or
+`0xADDR W`, and those of Ramulator 2, `LD ADDR` and `ST ADDR`; they say no cycle, which is 0: as soon as can be.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,10 @@ from sim.models.hbm import SECTOR_ADDRESS_BITS
 CHANNEL_BYTES = 1 << (SECTOR_ADDRESS_BITS + SECTOR_BITS)
 """A channel holds 1 GiB; bits of a byte address from the bottom: 5 offset, 2 bank group, 6 column, 2 bank, 15 row."""
 ACCESSES = {"READ": Access.READ, "WRITE": Access.STORE, "UPDATE": Access.UPDATE}
+DRAMSIM3 = {
+    **dict.fromkeys(("read", "P_MEM_RD", "P_FETCH"), Access.READ),
+    **dict.fromkeys(("write", "P_MEM_WR", "BOFF"), Access.STORE),
+}
 RAMULATOR = {"R": Access.READ, "W": Access.STORE, "LD": Access.READ, "ST": Access.STORE}
 CYCLES = 1 << 48
 KINDS = ("sequential-read", "sequential-write", "random-read")
@@ -59,7 +63,7 @@ def read_trace(path: Path) -> Trace:
     access: list[int] = []
     address: list[int] = []
     cycle: list[int] = []
-    codes = {name: code.value for name, code in (ACCESSES | RAMULATOR).items()}
+    codes = {name: code.value for name, code in (ACCESSES | DRAMSIM3 | RAMULATOR).items()}
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             words = line.split("#", 1)[0].split()

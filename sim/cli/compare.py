@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from sim.cli.terminal import finish
+from sim.errors import UsageError
 from sim.experiments.compare import compare as compared
 from sim.experiments.compare import ratio
 
@@ -29,6 +30,8 @@ def compare(
 
     Example: t3rtl compare before/results.json build/sim/results.json
     """
+    if shown < 1:
+        raise UsageError(f"shown must be from 1, got {shown}")
     found = compared(first, second)
     if found.settings:
         _show("run differently", found.settings)

@@ -10,6 +10,7 @@ import typer
 from hw.config import Timing
 from sim.benches.trace_file import KINDS, generate, read_trace, write_trace
 from sim.cli import options
+from sim.cli.recorded import check_distinct
 from sim.cli.terminal import finish, refuse, stages
 from sim.errors import UsageError
 from sim.experiments.hardware import configuration, parse_settings
@@ -30,7 +31,7 @@ def dram_trace(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Trace: lines 0xADDR READ|WRITE|UPDATE CYCLE, cycle 0 for at once; or those of Ramulator.",
+            help="Trace: lines 0xADDR READ|WRITE|UPDATE CYCLE, cycle 0 for at once; DRAMsim3's, or Ramulator's.",
             metavar="FILE",
         ),
     ],
@@ -83,6 +84,7 @@ def dram_trace(
     if communication is not None:
         traces["communication"] = read_trace(communication)
     require_simulator()
+    check_distinct(out, read=[file, *([] if communication is None else [communication])])
     check_writable(out)
     if generated:
         write_trace(file, trace)

@@ -1,6 +1,6 @@
 """Options `--timeline` and `--html` of a run: the files into which what happened is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,11 +51,15 @@ class Recorded:
 NOT_RECORDED = Recorded()
 
 
-def check_distinct(*paths: Path | None) -> None:
-    """Raise :class:`sim.errors.UsageError` when two of the files that a command writes are one."""
+def check_distinct(*paths: Path | None, read: Iterable[Path] = ()) -> None:
+    """Raise :class:`sim.errors.UsageError` when two of the files that a command writes are one, or one is `read`."""
+    inputs = {path.resolve() for path in read}
     seen: set[Path] = set()
     for path in paths:
-        if path is not None and path.resolve() in seen:
+        if path is None:
+            continue
+        if path.resolve() in inputs:
+            raise UsageError(f"{path} is read, and would be overwritten; give the output a file of its own")
+        if path.resolve() in seen:
             raise UsageError(f"{path} is to be written twice; give each output a file of its own")
-        if path is not None:
-            seen.add(path.resolve())
+        seen.add(path.resolve())

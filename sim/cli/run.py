@@ -72,7 +72,8 @@ def execute(
             "example, --set channels=4 --set lanes=2"
         )
     require_simulator()
-    check_distinct(results, waves, *others, *recorded.files)
+    read = [Path(spec.inputs)] if spec.inputs else [catalogue.trace_file(spec.trace)[0]] if spec.trace else []
+    check_distinct(results, waves, *others, *recorded.files, read=read)
     for path in (results, *others, *recorded.files):
         check_writable(path)
     if waves is not None:

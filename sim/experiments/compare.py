@@ -55,8 +55,8 @@ Runs = dict[str, tuple[Figures, Figures]]
 @dataclass(frozen=True)
 class Comparison:
     """`settings`: (where, value, other value) of what was run that differs; `different`: the same of figures, the
-    greatest ratio first, lists behind all numbers; `agreeing`: (where, value) of figures that agree; `only`: (where, "first" or "second") of
-    those that one file has."""
+    greatest ratio first, lists behind all numbers; `agreeing`: (where, value) of figures that agree; `only`: (where,
+    "first" or "second") of those that one file has."""
 
     settings: list[tuple[str, Any, Any]] = field(default_factory=list)
     different: list[tuple[str, Any, Any]] = field(default_factory=list)
@@ -125,12 +125,12 @@ def _runs_in(path: Path) -> Runs:
         content = json.loads(path.read_text())
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON") from error
-    if isinstance(content, Mapping) and "headline" in content:
-        return {"": (dict(_leaves(content)), {})}
     found: Runs = {}
     try:
+        if isinstance(content, Mapping) and "headline" in content:
+            return {"": (dict(_leaves(content)), {})}
         for name, figures, settings in _runs(content, path):
             if name in found:
                 raise UsageError(f"{path} has two results called {name}")

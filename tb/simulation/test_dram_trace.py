@@ -196,7 +196,8 @@ def test_bad_options_write_nothing(capsys, monkeypatch, tmp_path, arguments, sen
 
 def test_traces_of_other_simulators_are_read(tmp_path):
     path = tmp_path / "trace"
-    for text in ("0x40 READ 0\n0x80 WRITE 7\n", "0x40 R\n0x80 W\n", "LD 64\nST 0x80\n"):
+    dramsim3 = ("0x40 READ 0\n0x80 WRITE 7\n", "0x40 P_FETCH 0\n0x80 P_MEM_WR 7\n", "0x40 read 0\n0x80 BOFF 7\n")
+    for text in (*dramsim3, "0x40 R\n0x80 W\n", "LD 64\nST 0x80\n"):
         path.write_text(text)
         found = read_trace(path)
         assert (found.address.tolist(), found.reads) == ([0x40, 0x80], 1)
