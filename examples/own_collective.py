@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from hw.config import preset
-from sim.collectives.compiler import Placement, compile_program
 from sim.collectives.interpret import interpret
+from sim.collectives.known import known_as
 from sim.collectives.program import Array, Kernel, Part, Program, Region, Send, Traffic, Via
-from sim.host.address_space import ARRAY_BASE
-from sim.host.tiling import Tiling
-from sim.topologies.ring import ring
+from sim.experiments.catalogue import collective
+from sim.experiments.experiment import run_experiment
 
 
 def shift(gpus: int) -> Program:
@@ -43,6 +41,7 @@ if __name__ == "__main__":
     outcome = interpret(program, inputs, rng=np.random.default_rng(1))
     assert np.array_equal(outcome.result, program.golden(inputs))
     assert all(outcome.moved[rank] == program.closed_form(rank) for rank in range(4))
-    tiling = Tiling(rows=16, columns=64, tile_rows=16, tile_columns=64, wfs=8)
-    node = compile_program(program, preset("tiny"), ring(4), 0, {"shifted": Placement(ARRAY_BASE, tiling)})
-    print(f"{program.name}: as its golden says, in any order; {len(node.writes)} register writes arm rank 0")
+    with known_as("shift", shift):
+        result = run_experiment(collective("shift", gpus=4, shape=(256, 64, 0), tile=(16, 64)))
+    assert result["passed"], result["errors"]
+    print(f"shift: as its golden says, in any order, and on the RTL in {result['cycles']:,} cycles")

@@ -1,7 +1,8 @@
 """The programs by name, and what may be chosen of each."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +56,7 @@ class Known:
             yield name
 
 
-PROGRAMS: Mapping[str, Known] = {
+PROGRAMS: dict[str, Known] = {
     "ring-reduce-scatter": Known(ring_reduce_scatter, "sums go round the ring, each GPU adds its addend"),
     "ring-reduce-scatter-both": Known(ring_reduce_scatter_both, "half of each chunk each way round"),
     "direct-reduce-scatter": Known(direct_reduce_scatter, "every store goes to its owner"),
@@ -75,6 +76,19 @@ PROGRAMS: Mapping[str, Known] = {
     "broadcast-chain": Known(broadcast_chain, "pieces go from rank to rank"),
     "broadcast-tree": Known(broadcast_tree, "pieces go from each rank to two others"),
 }
+
+
+@contextmanager
+def known_as(name: str, make: Callable[..., Program], summary: str = "") -> Iterator[None]:
+    """Within, `name` is a collective like all others, which `make` makes for so many GPUs: experiments run it on the
+    RTL. Raises :class:`ProgramError` when there is one of that name."""
+    if name in PROGRAMS:
+        raise ProgramError(f"there is a collective called {name}")
+    PROGRAMS[name] = Known(make, summary)
+    try:
+        yield
+    finally:
+        del PROGRAMS[name]
 
 
 def program(name: str, gpus: int, **options: Any) -> Program:

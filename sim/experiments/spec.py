@@ -27,7 +27,6 @@ from sim.topologies.known import topology
 from sim.workloads.machines import machine
 from sim.workloads.program_plans import TILE_ORDERS as PROGRAM_ORDERS
 
-COLLECTIVES = tuple(PROGRAMS)
 ARRAY_COLLECTIVES = ("ring-reduce-scatter", "ring-all-gather", "ring-all-reduce")
 """Those of compute model array; the first one is the only one of full-size kernels."""
 TOPOLOGIES = tuple(KNOWN_TOPOLOGIES)
@@ -156,7 +155,7 @@ class Spec:
     """
 
     name: str = ""
-    collective: str = COLLECTIVES[0]
+    collective: str = ARRAY_COLLECTIVES[0]
     topology: str = TOPOLOGIES[0]
     gpus: int = 4
     shape: tuple[int, int, int] = (512, 256, 64)
@@ -207,7 +206,7 @@ class Spec:
         for name in ("settings", "choices"):
             object.__setattr__(self, name, tuple(sorted(dict(getattr(self, name)).items())))
         for name, allowed in {
-            "collective": COLLECTIVES,
+            "collective": tuple(PROGRAMS),
             "topology": TOPOLOGIES,
             "compute": COMPUTE_MODELS,
             "mode": MODES,

@@ -11,9 +11,11 @@ from sim.collectives.check import check, check_links
 from sim.collectives.cut import Cut
 from sim.collectives.inputs import blank
 from sim.collectives.interpret import interpret
-from sim.collectives.known import PROGRAMS, program
+from sim.collectives.known import PROGRAMS, known_as, program
 from sim.collectives.limits import Limits, check_limits, needs_of
 from sim.collectives.program import Access, Kernel, Part, Program, ProgramError, Region, Send, Via
+from sim.errors import UsageError
+from sim.experiments.catalogue import collective
 from sim.golden.arithmetic import reduce
 from sim.topologies.known import TOPOLOGIES, topology
 from tb.simulation.test_programs import agree, inputs_of
@@ -224,3 +226,14 @@ def test_updates_of_a_chunk_without_first_touch_meet_its_identity() -> None:
     inputs = [np.array([0x3C00, 0x4000], np.uint16)] * 2
     held = interpret(bare, inputs).result
     assert (held == reduce("add", "fp16", inputs[0][:1], inputs[0][1:])).all()
+
+
+def test_a_program_of_ones_own_is_known_while_it_is_wanted() -> None:
+    """On what runs on the RTL, see examples/own_collective.py."""
+    name = "of-ones-own"
+    with known_as(name, lambda gpus: program("direct-reduce-scatter", gpus)):
+        assert collective(name, 3, wiring="mesh", shape=(60, 40, 0)).collective == name
+        with pytest.raises(ProgramError, match=f"there is a collective called {name}"), known_as(name, program):
+            pass
+    with pytest.raises(UsageError, match="collective must be one of"):
+        collective(name, 3, wiring="mesh", shape=(60, 40, 0))
