@@ -14,7 +14,7 @@ WIDTH, LEFT, RIGHT = 1000, 70, 12
 MOST_MARKS = 4000
 """Marks that a drawing shows of one kind; of more, every so many-th."""
 COLOURS = ("#0072B2", "#7FB8DA", "#D58A00", "#F5CE74", "#007A58", "#7CCDB3", "#CC79A7", "#8C8C8C")
-TILE, BLOCK, ARROW = "#0072B2", "#E69F00", "#8C8C8C"
+TILE, BLOCK, ARROW, STAGE = "#0072B2", "#E69F00", "#8C8C8C", "#7CCDB3"
 STYLE = """
 body { font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1c2733; background: #f4f6f8; margin: 0; }
 main { max-width: 1100px; margin: 0 auto; padding: 16px; }
@@ -41,7 +41,14 @@ def page(timeline: Timeline, result: Result) -> str:
     sections = [
         (
             "Space and time",
-            _keys({"last commit of a WF tile": TILE, "DMA block": BLOCK, "from its cause to its effect": ARROW}),
+            _keys(
+                {
+                    "stage or kernel of the compute units": STAGE,
+                    "last commit of a WF tile": TILE,
+                    "DMA block": BLOCK,
+                    "from its cause to its effect": ARROW,
+                }
+            ),
             _space_time(timeline, last),
         ),
         ("Bandwidth of GPU 0", *_bandwidth(result, last)),
@@ -54,9 +61,15 @@ def page(timeline: Timeline, result: Result) -> str:
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>T3-RTL: {name}</title><style>{STYLE}</style></head><body><main>
-<h1>{name}</h1><p>{timeline.gpus} GPUs simulated, {result["cycles"]:,} cycles of 1 ns; {state}.</p>
+<h1>{name}</h1><p>{_simulated(timeline, result)}, {result["cycles"]:,} cycles of 1 ns; {state}.</p>
 {body}</main></body></html>
 """
+
+
+def _simulated(timeline: Timeline, result: Result) -> str:
+    """How many GPUs are drawn, and for how many they stand."""
+    ranks = result["spec"]["gpus"]
+    return f"{ranks} GPUs simulated" if timeline.gpus == ranks else f"{timeline.gpus} of {ranks} GPUs simulated"
 
 
 def _keys(colours: dict[str, str]) -> str:
@@ -117,16 +130,23 @@ def _space_time(timeline: Timeline, last: int) -> str:
             )
         for rank in range(timeline.gpus):
             yield f'<text x="4" y="{middle(rank) + 4}">GPU {rank}</text>'
+            for mark in _thinned(timeline.on(rank, "stages")):
+                yield _bar(mark, last, middle(rank) - row / 3, 4, STAGE)
             for mark in _thinned(timeline.on(rank, "DMA blocks")):
-                width = max(1.0, _x(mark.end, last) - _x(mark.begin, last))
-                yield (
-                    f'<rect x="{_x(mark.begin, last)}" y="{middle(rank) - 4}" width="{width:.1f}" height="8" '
-                    f'fill="{BLOCK}"><title>{html.escape(mark.name)}: {mark.begin:,} to {mark.end:,}</title></rect>'
-                )
+                yield _bar(mark, last, middle(rank), 8, BLOCK)
             for mark in _thinned(timeline.on(rank, "last commits")):
                 yield f'<circle cx="{_x(mark.end, last)}" cy="{middle(rank)}" r="2" fill="{TILE}"/>'
 
     return _drawing(row * timeline.gpus, last, parts())
+
+
+def _bar(mark: Mark, last: int, middle: float, height: int, colour: str) -> str:
+    """A slice that says what it is where a pointer rests on it, with a gap to the next one where there is room."""
+    width = max(1.0, _x(mark.end, last) - _x(mark.begin, last) - 1)
+    return (
+        f'<rect x="{_x(mark.begin, last)}" y="{middle - height / 2:.1f}" width="{width:.1f}" height="{height}" '
+        f'fill="{colour}"><title>{html.escape(mark.name)}: {mark.begin:,} to {mark.end:,}</title></rect>'
+    )
 
 
 def _bandwidth(result: Result, last: int, height: int = 180) -> tuple[str, str]:
@@ -140,8 +160,11 @@ def _bandwidth(result: Result, last: int, height: int = 180) -> tuple[str, str]:
     parts = []
     for (name, counts), colour in zip(kinds.items(), COLOURS * 2):
         top = [low + count for low, count in zip(floor, counts)]
-        line = [(n * window, value) for n, value in enumerate(top)] + [(len(top) * window, top[-1])]
-        back = [(n * window, value) for n, value in enumerate(floor)] + [(len(floor) * window, floor[-1])]
+        # The mean of a window holds for all of it.
+        line, back = (
+            [(min(at * window, last), value) for n, value in enumerate(edge) for at in (n, n + 1)]
+            for edge in (top, floor)
+        )
         points = " ".join(f"{_x(at, last)},{height - height * value / most:.1f}" for at, value in (*line, *back[::-1]))
         parts.append(f'<polygon points="{points}" fill="{colour}"><title>{name}</title></polygon>')
         floor = top

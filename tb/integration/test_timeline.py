@@ -1,6 +1,7 @@
 """The timeline of a run, read back from the file for Perfetto: what it must show of any run, and that it is off by
 default."""
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -18,7 +19,7 @@ from sim.experiments.results import Result
 from sim.experiments.spec import Spec
 from sim.experiments.timeline import Timeline
 from sim.report.perfetto_trace import BEFORE, write_perfetto
-from sim.report.timeline_page import page
+from sim.report.timeline_page import RIGHT, WIDTH, page
 
 GPUS, TILES, STEPS = 3, 8, 2
 """WF tiles of a chunk, and steps around the ring."""
@@ -239,6 +240,17 @@ def test_a_run_that_is_not_recorded_writes_nothing_and_takes_the_same_cycles(rec
     }
 
 
+def test_a_window_of_the_bandwidth_holds_its_mean_until_the_next(recorded) -> None:
+    _, result, timeline = recorded
+    polygons = re.findall(r'<polygon points="([^"]*)"', page(timeline, result))
+    windows = len(result["timeline"]["occupancy"])
+    for polygon in polygons:
+        corners = [tuple(map(float, corner.split(","))) for corner in polygon.split()]
+        assert len(corners) == 4 * windows
+        assert max(x for x, _ in corners) <= WIDTH - RIGHT
+        assert all(one[1] == other[1] for one, other in zip(corners[::2], corners[1::2], strict=True))
+
+
 def test_the_page_shows_every_gpu_without_a_script(recorded) -> None:
     text = page(recorded[2], recorded[1])
     assert 'name="viewport"' in text
@@ -246,5 +258,10 @@ def test_the_page_shows_every_gpu_without_a_script(recorded) -> None:
     assert text.count("<svg") == 3
     for rank in range(GPUS):
         assert f">GPU {rank}</text>" in text
+    assert f"{GPUS} GPUs simulated" in text
+    stages = [mark for rank in range(GPUS) for mark in recorded[2].on(rank, "stages")]
+    assert stages
+    for mark in stages:
+        assert f"<title>{mark.name}: {mark.begin:,} to {mark.end:,}</title>" in text
     for title in ("Space and time", "Bandwidth of GPU 0", "Requests in the DRAM queues"):
         assert f"<h2>{title}</h2>" in text
