@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Tracker in a SystemVerilog design of your own: sixteen tiles of 256 bytes, stored in any order, and an event for
 // each that is complete. It programs what tile_events.py programs from Python; t3_tracker.sv and the structs of its
 // ports, t3_pkg.sv, are written by `t3rtl verilog`.

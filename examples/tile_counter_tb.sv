@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stores every sector of every tile in two parts, shuffled, and expects one event for each tile, after its last store;
 // then one store too many, which must be refused. Ends with "PASS", or with $fatal.
 module tile_counter_tb;

@@ -7,8 +7,10 @@ from tb.site.docstrings import as_restructured_text, signature_of
 
 project = "T3-RTL"
 version = release = importlib.metadata.version("t3-rtl")
-author = "the T3-RTL authors"
-project_copyright = "Apache-2.0"
+author = "the T3-RTL contributors"
+project_copyright = f"{author}; licence Apache-2.0"
+# A block without a language is no program: drawings, output.
+highlight_language = "none"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
 html_title = f"T3-RTL {version}"

@@ -63,6 +63,11 @@ def test_a_core_keeps_its_first_line_and_json_its_form():
     assert marked(lint_waivers(), "//").splitlines()[2] == "`verilator_config"
 
 
+@pytest.mark.parametrize("name", ["tile_counter.core", "tile_counter.sv", "tile_counter_tb.sv"])
+def test_an_example_that_is_copied_keeps_its_licence(name):
+    assert f"SPDX-License-Identifier: {LICENCE}\n" in (ROOT / "examples" / name).read_text()[:60]
+
+
 def test_the_workflow_runs_the_check_of_a_commit():
     (workflow,) = (ROOT / ".github" / "workflows").glob("*.yml")
     assert "- run: .ci/run\n" in workflow.read_text()
