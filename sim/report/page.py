@@ -84,17 +84,15 @@ def _titled(drawing: Figure | None, title: str) -> Figure | None:
 
 def described(evaluation: Evaluation, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What :func:`read_figures` holds, ours beside the paper's numbers; of a system that has one, the table of its
-    points."""
+    points. Reasons for a difference stand only where a number of ours can differ."""
     numbers = numbers_of(evaluation, summary)
-    return [
-        figure
-        | {
-            "paper": beside(figure.get("paper", []), numbers),
-            "found": figure.get("found", []),
-            "table": _table_of(figure["name"], summary),
-        }
-        for figure in read_figures()
-    ]
+    answer = []
+    for figure in read_figures():
+        paper = beside(figure.get("paper", []), numbers)
+        comparable = not paper or any(row["ours"] is not None for row in paper)
+        found = figure.get("found", []) if comparable else []
+        answer.append(figure | {"paper": paper, "found": found, "table": _table_of(figure["name"], summary)})
+    return answer
 
 
 def _table_of(name: str, summary: Mapping[str, Any]) -> list[list[str]]:

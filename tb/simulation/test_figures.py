@@ -244,10 +244,15 @@ def test_some_sub_layers_are_not_compared_with_the_papers_sixteen(complete: Eval
     for found, folder in ((evaluation, "some"), (complete, "all")):
         write_report(tmp_path / folder, found, Run("0123", len(found.outcomes), 0.0))
     some, whole = ((tmp_path / folder / "index.html").read_text() for folder in ("some", "all"))
-    assert "These are 4 of 16 sub-layers: means over them are not compared" in some
+    assert "4 of 16 sub-layers: means over them are not compared" in some
     assert "paper: 20 %, at most 39 %" in whole
     assert "paper: 20 %, at most 39 %" not in some
     assert "means over them are not compared" not in whole
+    # No conclusion without what it is drawn from.
+    reasons = next(figure for figure in read_figures() if figure["name"] == "speedups")["found"]
+    for note in reasons:
+        assert f"<code>{note['command']}</code>" in whole
+        assert note["command"] not in some
     stated = [item for figure in read_figures() for item in figure.get("paper", [])]
     rows = [row for figure in described(evaluation, evaluation.summary()) for row in figure["paper"]]
     assert all(row["ours"] is None for row, item in zip(rows, stated, strict=True) if item["ours"][0] == "headline")
