@@ -20,9 +20,23 @@ from sim.collectives.independent_gemm import NAME as INDEPENDENT
 from sim.collectives.inputs import Given, addends, given
 from sim.collectives.program import Array, Does, Kernel, Part, Program
 from sim.errors import UsageError
-from sim.experiments.array_model import INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS, arming_cycles
+from sim.experiments.array_model import INPUT_SECTORS, STORAGE_SECTORS, arming_cycles
 from sim.experiments.hardware import EARLY_GATE, with_room
-from sim.experiments.job import Build, Held, Job, compiled, fault_writes, laid_out, program_of, slowed_down
+from sim.experiments.job import (
+    Build,
+    Held,
+    Job,
+    behind_arrays,
+    channel_sectors,
+    compiled,
+    fault_writes,
+    forced_idle,
+    laid_out,
+    program_of,
+    sampling_window,
+    set_up,
+    time_limit,
+)
 from sim.experiments.spec import ELEMENT_BYTES, Spec
 from sim.experiments.tensors import tensors_of
 from sim.experiments.variants import POLICIES, THRESHOLDS
@@ -30,10 +44,11 @@ from sim.golden.arithmetic import pattern_type, to_float64
 from sim.golden.matmul import partial_products, patterns_of
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
-from sim.host.register_writes import arbiter_writes, register_write
+from sim.host.register_writes import arbiter_writes
 from sim.host.tiling import Tiling
 from sim.simulator.memory_image import scatter_channels, to_sectors, write_hex, write_hex_at
 from sim.topologies.known import topology
+from sim.workloads.calibration import COMPUTE_UNITS, gemm_cycles
 from sim.workloads.kernel_plans import KernelPlan, plan_texts
 from sim.workloads.machines import machine as known_machine
 from sim.workloads.program_plans import Laid, Operands, gate_text, gates_of, program_kernel
@@ -262,7 +277,7 @@ def _plans(
 ) -> tuple[KernelPlan, ...]:
     span, sets = span_of(laid, program), data_sets(program, rank)
     operands = _operands(spec, config)
-    units = known_machine(spec.machine).compute_units if spec.machine else WORKGROUP_SLOTS
+    units = known_machine(spec.machine).compute_units if spec.machine else COMPUTE_UNITS
     if spec.sharing == "partitioned":
         units -= sum(kernel.units for kernel in program.kernels(rank))
     plans = (
@@ -306,8 +321,8 @@ def _operands(spec: Spec, config: Configuration) -> Operands:
     depth = spec.multiplied[2]
     if not spec.machine:
         # As on all compute units of machine PAPER, one of which the workgroup has, for the channels that are simulated.
-        seconds = 2 * rows * columns * (depth + 200) / PEAK_FLOPS * WORKGROUP_SLOTS if depth else 0
-        return Operands(depth, INPUT_BASE, INPUT_SECTORS, round(seconds * 1e9 * TOTAL_CHANNELS / config.channels))
+        cycles = gemm_cycles(rows * columns, depth, 1) * TOTAL_CHANNELS / config.channels if depth else 0
+        return Operands(depth, INPUT_BASE, INPUT_SECTORS, round(cycles))
     machine = known_machine(spec.machine)
     rows, columns, whole = (side * machine.side for side in (rows, columns, depth))
     lead = machine.cycles(machine.workgroup_us(rows, columns, 0))
@@ -343,10 +358,9 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     config = node_of(spec, program, work.tilings)
     places = laid_out(program, work.tilings)
     span = span_of(work.laid, program)
-    backing = ARRAY_BASE + -(-span // 8) * 8
+    backing = behind_arrays(span)
     wiring = topology(spec.topology, gpus)
     ranks = compiled(spec, program, config, wiring, places, nodes, (INPUT_BASE, input_sectors(spec)), backing)
-    setup = [[*rank.writes, register_write(config, "control", clear_counters=1)] for rank in ranks]
     before = [
         *arbiter_writes(
             config,
@@ -359,18 +373,18 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     ]
     late = [spec.late_rank] if spec.late_cycles else []
     doorbells = [rank.doorbells for rank in ranks]
-    phases, commands = host_program(config, [{}] * nodes, [before] * nodes, setup, late, doorbells)
+    phases, commands = host_program(config, [{}] * nodes, [before] * nodes, set_up(config, ranks), late, doorbells)
     link = program.moves().egress * max(t.sectors for t in work.tilings.values()) * SECTOR_BYTES
     link = int(link / config.link_bytes_per_cycle) * gpus
     compute = max((_cycles(plan) for plans in work.kernels for plan in plans), default=0)
     sources = max(len(data_sets(program, rank)) for rank in range(nodes)) * span
-    needed = (span + backing_sectors(program, config, places)) // config.channels + 8
+    written = span + backing_sectors(program, config, places)
     least = (MACHINE_STORAGE, MACHINE_SOURCES) if spec.machine else (STORAGE_SECTORS, STORAGE_SECTORS)
     return Job(
         build=Build(
             config,
             nodes,
-            storage_sectors=max(least[0], 1 << needed.bit_length()),
+            storage_sectors=max(least[0], channel_sectors(config, written)),
             source_sectors=max(least[1], 1 << (sources - 1).bit_length()),
             plans=True,
             topology=wiring,
@@ -378,13 +392,9 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
         session={
             "fill": False,
             "alone": False,
-            "stall": round(spec.stalls / 100 * 256),
+            "stall": forced_idle(spec),
             "bit_errors": (spec.bit_errors, spec.seed),
-            "timeout": int(
-                (2 * compute + 3 * link + 60 * span + 200_000)
-                * (1 + 12 * spec.stalls / 100)
-                * slowed_down(spec.bit_errors)
-            ),
+            "timeout": time_limit(spec, compute, link, span),
             "late_cycles": spec.late_cycles,
             "doorbells": any(doorbells),
             "phases": phases,
@@ -401,7 +411,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             **_gathered(work),
         },
         write_inputs=partial(_write, work, config, ranks),
-        window=1 << max(4, int(compute + link).bit_length() - 8),
+        window=sampling_window(compute + link),
         results=tuple(tuple(map(work.place, work.held(rank))) for rank in range(nodes)),
         pattern=pattern_type(spec.dtype),
         log=depends_on_order(program),
