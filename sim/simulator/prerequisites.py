@@ -6,6 +6,8 @@ import subprocess
 
 from sim.errors import MachineError
 
+REPORT = "report"
+"""The extra of what draws, and of what runs on several machines."""
 _INSTALL = {"g++": "g++", "make": "make"}
 _HEADERS = {"zlib.h": "zlib1g-dev", "lz4.h": "liblz4-dev"}
 """What Verilator's FST writer includes, and the Debian packages that hold it."""
@@ -22,6 +24,15 @@ def require_simulator() -> None:
         packages = " ".join(_INSTALL[tool] for tool in missing)
         raise MachineError(
             f"{' and '.join(missing)} not found on PATH, needed to build the simulator: install {packages}"
+        )
+
+
+def require_packages(extra: str, *packages: str) -> None:
+    """Raise :class:`MachineError` when one of the Python `packages`, which are of the extra `extra`, is missing."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        raise MachineError(
+            f"{' and '.join(missing)} not installed in this Python environment: pip install --editable '.[{extra}]'"
         )
 
 
