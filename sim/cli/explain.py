@@ -51,7 +51,7 @@ def explain(
         direction=None if direction is None else choices.named("direction", direction, DIRECTIONS),
         pieces=pieces,
         splits=splits,
-        residual=residual or None,
+        residual=residual,
         gates=gates,
         root=root,
     )

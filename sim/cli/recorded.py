@@ -48,9 +48,6 @@ class Recorded:
             echo(f"page: {self.page}")
 
 
-NOT_RECORDED = Recorded()
-
-
 def check_distinct(*paths: Path | None) -> None:
     """Raise :class:`sim.errors.UsageError` when two of the files that a command writes are one."""
     seen: set[Path] = set()
