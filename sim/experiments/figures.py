@@ -117,7 +117,7 @@ def _link_utilisation(spec: Spec, statuses: list[dict[str, Any]], reduced: list[
 
 
 def _sectors(total: dict[str, int], nodes: int) -> dict[str, dict[str, int]]:
-    """Per GPU, by phase and access."""
+    """Per GPU, by traffic class and access."""
     return {
         traffic_class.name.lower(): {
             name: round(total[f"sectors_{traffic_class.name.lower()}_{access.name.lower()}"] / nodes)
