@@ -126,7 +126,7 @@ def test_the_speed_is_measured_once(monkeypatch, tmp_path):
 
 def test_only_builds_are_told_of_where_there_is_no_terminal():
     """From another process too, as a regression's workers tell of theirs."""
-    heard = []
+    heard: list[str] = []
     tell = builds_only(heard.append)
     for stage in ("building", Building("the simulator"), pickle.loads(pickle.dumps(Building("the channel")))):
         tell(stage)
