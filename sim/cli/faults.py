@@ -74,13 +74,15 @@ def faults(
     from sim.experiments.catalogue import settings
     from sim.faults.campaign import Options, parse, run_now, wrong_controls
     from sim.faults.injections import CLASSES
+    from sim.faults.places import PROTECTED
     from sim.faults.server import build, explore
     from sim.faults.summary import failures, summarize
 
     names = chosen("class", only or [], CLASSES, CLASSES)
     asked = Options(gpus, settings(set_), watchdog)
     # A setting that cannot be is refused now.
-    assert asked.config
+    if PROTECTED in (only or ()) and not asked.config.protects_memories:
+        raise UsageError(f"--class {PROTECTED} has no effect here: with these settings no memory is protected")
     wanted = parse(replay) if replay else None
     require_simulator()
     check_folder(out)
