@@ -1,4 +1,4 @@
-"""Flits of one port between the slots and the wire; fills in their check."""
+"""Flits of one port between the slots and the wire; fills in their CRC."""
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -13,7 +13,7 @@ class FlitBuffer(wiring.Component):
     """`output_flits` flits, the oldest of them on the wire.
 
     Ports: `room`: a flit may be asked for; depends on `tx.ready`; `asked`: it is; `coming`, `flit`: what was asked for
-    comes, in turn; `tx`: the same with its check; `empty`: the wire has taken all that was asked for; `wake`: see
+    comes, in turn; `tx`: the same with its CRC; `empty`: the wire has taken all that was asked for; `wake`: see
     :mod:`hw.primitives.clock_enable`. Latency 1 cycle; rate one flit a cycle, if there is a flit more than cycles from
     `asked` to `coming`.
     """

@@ -1,8 +1,8 @@
-"""Check of a flit: CRC-24 in one cycle, filled in by the sender and tested by the receiver.
+"""CRC of a flit: CRC-24 in one cycle, filled in by the sender and tested by the receiver.
 
 Polynomial x^24 + x^22 + x^20 + x^19 + x^18 + x^16 + x^14 + x^13 + x^11 + x^10 + x^8 + x^7 + x^6 + x^3 + x + 1 (5D6DCB,
 the frame check of FlexRay), initial value FFFFFF, not reflected, no final inversion. The message is every bit below the
-check, the least significant bit first; the check follows it, the coefficient of x^23 first, so that a burst on the wire
+CRC, the least significant bit first; the CRC follows it, the coefficient of x^23 first, so that a burst on the wire
 is a burst of the code.
 
 Of a word of up to 2,048 bits the code has Hamming distance 6, so 1 to 5 wrong bits are always found; so is every odd
@@ -27,8 +27,8 @@ def _shift(check: int, bit: int) -> int:
 
 @cache
 def crc_taps(bits: int) -> tuple[int, tuple[int, ...]]:
-    """The check of `bits` message bits as a linear map: its value for an all-zero message, and per check bit the
-    message bits it is the parity of. Check bit 0 is the first on the wire, the coefficient of x^23."""
+    """The CRC of `bits` message bits as a linear map: its value for an all-zero message, and per CRC bit the
+    message bits it is the parity of. CRC bit 0 is the first on the wire, the coefficient of x^23."""
     constant = _INITIAL
     for _ in range(bits):
         constant = _shift(constant, 0)
@@ -48,14 +48,14 @@ def _parity(word: Value, tap: int) -> Value:
 
 
 def flit_check(message: Value) -> Value:
-    """The check of `message`, all bits of a flit below its check."""
+    """The CRC of `message`, all bits of a flit below its CRC."""
     constant, taps = crc_taps(len(message))
     parities = [_parity(message, tap) for tap in taps]
     return Cat(~parity if constant >> place & 1 else parity for place, parity in enumerate(parities))
 
 
 def flit_is_clean(flit: Value) -> Value:
-    """Whether the top bits of `flit` are the check of those below. Latency 0 cycles."""
+    """Whether the top bits of `flit` are the CRC of those below. Latency 0 cycles."""
     bits = len(flit) - CHECK_BITS
     constant, taps = crc_taps(bits)
     wrong = []

@@ -19,7 +19,7 @@ class PortIngress(wiring.Component):
 
     Ports: `lane`, `timers`, `ranges`, `window`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `notice`,
     `requests`, `fault_valid`, `fault`, `received`, `writing`, `idle`, `tables_wrong`: as there; `rx`: always ready;
-    `message`: state message with its check, for the peer; `damaged`: a flit was not clean. Latency: last flit to first
+    `message`: state message with its CRC, for the peer; `damaged`: a flit was not clean. Latency: last flit to first
     request 4 cycles. Rate: one flit a cycle.
     """
 

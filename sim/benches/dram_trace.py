@@ -19,7 +19,7 @@ from sim.benches.dram_channel import STREAMS, DramChannel, TraceFigures
 from sim.benches.trace_file import Trace
 from sim.models import model_texts
 from sim.models.timing_checker import Rule
-from sim.simulator.build_folder import BUILDING, Tell, recipe, remembered, silent
+from sim.simulator.build_folder import Building, Tell, recipe, remembered, silent
 from sim.simulator.executable import build_executable
 from sim.simulator.machine import build_minutes
 from sim.simulator.process import disk_is_full, failure
@@ -133,7 +133,7 @@ def _built(config: Configuration, tell: Tell) -> Path:
     here = Path(__file__).parent
 
     def begun() -> None:
-        tell(f"{BUILDING} the channel: preset {config.name}, first time only, {build_minutes('channel')}")
+        tell(Building(f"building the channel: preset {config.name}, first time only, {build_minutes('channel')}"))
 
     texts = {"dram_channel.sv": to_systemverilog(DramChannel(config), "dram_channel")}
     texts |= {name: (here / name).read_text() for name in SOURCES} | model_texts(MODELS)

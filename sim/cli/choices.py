@@ -1,5 +1,6 @@
 """Options of commands that choose among the variants of a program."""
 
+from inspect import signature
 from typing import Annotated, Any
 
 import typer
@@ -47,20 +48,38 @@ Lying = Annotated[bool, typer.Option("--lying", help="What is sent lies in memor
 Units = Annotated[int | None, typer.Option(help="Compute units of communication kernels.", metavar="COUNT")]
 
 
+def variants(
+    pieces: Pieces = None,
+    splits: Splits = None,
+    residual: Residual = False,
+    gates: Gates = None,
+    root: Root = None,
+    naive: Naive = False,
+    copied: Copied = False,
+    alike: Alike = False,
+    lying: Lying = False,
+    units: Units = None,
+) -> None:
+    """Variants of a program, as a group of options (:mod:`sim.cli.groups`)."""
+
+
+VARIANTS = tuple(signature(variants).parameters)
+
+
 def chosen(context: typer.Context, name: str, **values: Any) -> dict[str, Any]:
-    """Options of program `name` from the parameters of the command that runs in `context`: `values` that are not None.
-    What the program does not know is refused."""
+    """Options of program `name` from the parameters of the command that runs in `context`: `values`, but None and flags
+    that are not set. What the program does not know is refused."""
     if name not in PROGRAMS:
         raise UsageError(f"collective must be one of {', '.join(PROGRAMS)}; got {name!r}")
     for parameter in values:
         if SET_BY_OPTION[parameter] not in PROGRAMS[name].options:
             refuse(context, f"{name} has no such choice", parameter)
-    if values.get("gates") is not None:
-        values["gates"] = named("gates", values["gates"], GATES)
-    if values.get("naive") is not None:
-        values["naive"] = not values["naive"]
-    said = {SET_BY_OPTION[parameter]: value for parameter, value in values.items()}
-    return {option: value for option, value in said.items() if value is not None}
+    said = {parameter: value for parameter, value in values.items() if value is not None and value is not False}
+    if "gates" in said:
+        said["gates"] = named("gates", said["gates"], GATES)
+    if "naive" in said:
+        said["naive"] = False
+    return {SET_BY_OPTION[parameter]: value for parameter, value in said.items()}
 
 
 def named(option: str, value: str, allowed: dict[str, Any]) -> Any:

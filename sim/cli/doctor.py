@@ -109,10 +109,10 @@ def doctor() -> None:
     Example: t3rtl doctor
     """
     wrong = []
-    for name, found, verdict in findings():
-        mark = "WRONG" if verdict == "wrong" else f"note: {verdict}" if verdict else "ok"
+    for name, found, said in findings():
+        mark = "WRONG" if said == "wrong" else f"note: {said}" if said else "ok"
         typer.echo(f"{name:<18}{found}  [{mark}]")
-        if verdict == "wrong":
+        if said == "wrong":
             wrong.append(name)
     if wrong:
         raise MachineError(f"no simulation runs here before this is put right: {', '.join(wrong)}")

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from sim.cli import choices
-from sim.cli.sweep import require_report_packages
 from sim.collectives.explain import explain as lines_about
 from sim.collectives.known import PROGRAMS, program
 from sim.collectives.program import Program
 from sim.errors import UsageError
 from sim.experiments.spec import DIRECTIONS
 from sim.files import check_writable, replaced
+from sim.simulator.prerequisites import REPORT, require_packages
 from sim.topologies.known import TOPOLOGIES, topology
 
 PICTURES = (".svg", ".png")
@@ -51,7 +51,7 @@ def explain(
         direction=None if direction is None else choices.named("direction", direction, DIRECTIONS),
         pieces=pieces,
         splits=splits,
-        residual=residual or None,
+        residual=residual,
         gates=gates,
         root=root,
     )
@@ -73,7 +73,7 @@ def _check_picture(path: Path | None) -> None:
         return
     if path.suffix not in PICTURES:
         raise UsageError(f"a picture is a file that ends in {' or '.join(PICTURES)}, not {path}")
-    require_report_packages("matplotlib")
+    require_packages(REPORT, "matplotlib")
     check_writable(path)
 
 

@@ -10,12 +10,12 @@ import typer
 from rich.progress import Progress
 
 from sim.cli import options
-from sim.cli.sweep import Scheduler, require_report_packages
+from sim.cli.sweep import Scheduler
 from sim.cli.terminal import complain, counted_columns, errors, leave, refuse, stages
 from sim.errors import UsageError, check_processes, chosen
 from sim.experiments.results import provenance
 from sim.files import check_folder, replaced
-from sim.simulator.prerequisites import require_simulator
+from sim.simulator.prerequisites import REPORT, require_packages, require_simulator
 
 if TYPE_CHECKING:
     from sim.faults.campaign import Finished, Options
@@ -70,17 +70,19 @@ def faults(
         refuse(context, "one injection is run alone", "injections", "only", "seed", "processes", "scheduler", "out")
     if scheduler:
         refuse(context, "the scheduler's workers do it", "processes")
-        require_report_packages("distributed")
+        require_packages(REPORT, "distributed")
     from sim.experiments.catalogue import settings
     from sim.faults.campaign import Options, parse, run_now, wrong_controls
     from sim.faults.injections import CLASSES
+    from sim.faults.places import PROTECTED
     from sim.faults.server import build, explore
     from sim.faults.summary import failures, summarize
 
     names = chosen("class", only or [], CLASSES, CLASSES)
     asked = Options(gpus, settings(set_), watchdog)
     # A setting that cannot be is refused now.
-    assert asked.config
+    if PROTECTED in (only or ()) and not asked.config.protects_memories:
+        raise UsageError(f"--class {PROTECTED} has no effect here: with these settings no memory is protected")
     wanted = parse(replay) if replay else None
     require_simulator()
     check_folder(out)

@@ -79,7 +79,9 @@ Html = Annotated[
     Path | None,
     typer.Option(help="Draw what happened on this page: space-time, bandwidth, queues.", metavar="FILE.html"),
 ]
+Out = Annotated[Path, typer.Option("--out", help="File of the results.", metavar="FILE.json")]
 Results = Annotated[Path, typer.Option(help="File of the results.", metavar="FILE.json")]
+"""Where `--out` is the file of the arrays."""
 
 Variant = Annotated[str, _named("What runs and who reduces", list(VARIANTS))]
 Mode = Annotated[str, _named("One node, its neighbour's traffic mirrored, or all nodes and their data", MODES)]

@@ -48,9 +48,6 @@ class Recorded:
             echo(f"page: {self.page}")
 
 
-NOT_RECORDED = Recorded()
-
-
 def check_distinct(*paths: Path | None, read: Iterable[Path] = ()) -> None:
     """Raise :class:`sim.errors.UsageError` when two of the files that a command writes are one, or one is `read`."""
     inputs = {path.resolve() for path in read}

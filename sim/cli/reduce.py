@@ -1,15 +1,14 @@
 """`t3rtl reduce`: a collective call on a user's own arrays."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from sim.cli import options
-from sim.cli.recorded import Recorded
-from sim.cli.run import OUT, execute
+from sim.cli import groups, options
+from sim.cli.groups import Outputs, use
+from sim.cli.run import execute
 from sim.cli.terminal import leave
-from sim.errors import UsageError
 from sim.experiments import catalogue
 from sim.experiments.spec import TOPOLOGIES
 from sim.experiments.tensors import CALLS, load_tensors
@@ -17,6 +16,7 @@ from sim.experiments.user_arrays import save_output
 from sim.files import keep
 
 
+@use(groups.node, groups.waves, groups.results, groups.outputs)
 def reduce(
     inputs: Annotated[Path, typer.Option(help="npz file with an array x of shape (N, ...): x[r] is rank r's tensor.")],
     dtype: options.Dtype,
@@ -26,15 +26,9 @@ def reduce(
         TOPOLOGIES[0]
     ),
     op: options.Operation = "add",
-    preset: options.Preset = "paper",
-    policy: options.Policy = "paced",
-    threshold: options.Threshold = "auto",
-    settings: options.Set = None,
-    waves: options.Waves = None,
-    threads: options.Threads = 0,
-    timeline: options.Timeline = None,
-    html: options.Html = None,
-    results: options.Results = OUT,
+    *,
+    outputs: Outputs,
+    **fields: Any,
 ) -> None:
     """Reduce, gather or exchange your own arrays as PyTorch's reduce_scatter_tensor, all_gather_into_tensor, all_reduce
     or all_to_all_single does, in their layouts.
@@ -45,21 +39,8 @@ def reduce(
     Example: t3rtl reduce --collective all-reduce --inputs x.npz --dtype fp16 --out y.npz
     """
     tensors = load_tensors(inputs, dtype, collective)
-    spec = catalogue.tensors(
-        inputs,
-        dtype,
-        collective,
-        topology,
-        op,
-        name=inputs.name,
-        preset=preset,
-        policy=policy,
-        threshold=threshold,
-        settings=catalogue.settings(settings),
-    )
-    if out.resolve() == results.resolve():
-        raise UsageError("--out and --results must be two files")
-    result, held = execute(spec, results, waves, (out,), Recorded(timeline, html), threads=threads)
+    spec = catalogue.tensors(inputs, dtype, collective, topology, op, name=inputs.name, **fields)
+    result, held = execute(spec, outputs, (out,))
     if not result["passed"]:
         leave(1)
     y = tensors.result(held)

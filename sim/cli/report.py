@@ -13,13 +13,12 @@ from sim.cli.sweep import (
     Scheduler,
     Store,
     progress_of,
-    require_report_packages,
     show_failures,
 )
 from sim.cli.terminal import leave, refuse
 from sim.errors import check_processes
 from sim.files import check_folder
-from sim.simulator.prerequisites import require_simulator
+from sim.simulator.prerequisites import REPORT, require_packages, require_simulator
 
 
 def report(
@@ -54,7 +53,7 @@ def report(
         refuse(context, "nothing is run", "processes", "scheduler")
     if scheduler:
         refuse(context, "the scheduler's workers do it", "processes")
-    require_report_packages("matplotlib", "jinja2", "distributed")
+    require_packages(REPORT, "matplotlib", "jinja2", "distributed")
     from sim.experiments.experiment import run_experiment, source_version
     from sim.experiments.store import PointStore
     from sim.experiments.sweep import Outcome, exit_code, run_points

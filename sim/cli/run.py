@@ -1,29 +1,26 @@
 """`t3rtl run`: one experiment, whatever its source. Each use is a command with the options that it honours."""
 
-from collections.abc import Callable
-from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from sim.cli import choices, options
+from sim.cli import choices, groups, options
 from sim.cli.baseline import compared
-from sim.cli.recorded import NOT_RECORDED, Recorded, check_distinct
+from sim.cli.groups import Outputs, use
+from sim.cli.recorded import Recorded, check_distinct
 from sim.cli.rows import figure_lines, format_row, header
 from sim.cli.sweep import STORE
 from sim.cli.terminal import keep_results, leave, refuse, said_on_command_line, show_errors, stages
 from sim.errors import UsageError, check_threads
 from sim.experiments import catalogue
-from sim.experiments.spec import ARRAY, PROGRAM, SHARING, TOPOLOGIES, Spec, label
+from sim.experiments.spec import ARRAY, PROGRAM, TOPOLOGIES, Spec, label
 from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
 from sim.files import check_writable, keep
 from sim.models import ONE_MODEL_CHANNELS
 from sim.simulator.prerequisites import require_simulator, require_waves
 from sim.workloads.program_plans import TILE_ORDERS
-
-OUT = Path("build/run/results.json")
 
 
 class Uses(TyperGroup):
@@ -52,19 +49,11 @@ run = typer.Typer(
 )
 
 
-def execute(
-    spec: Spec,
-    results: Path,
-    waves: Path | None = None,
-    others: tuple[Path, ...] = (),
-    recorded: Recorded = NOT_RECORDED,
-    baseline: bool = False,
-    threads: int = 0,
-) -> tuple[Any, Any]:
-    """Run `spec`, show its figures, write them to `results`; the result, and what the ranks hold of the data. `others`
-    are further files that the command will write, `recorded` those of its timeline. With
-    `baseline`, what it is compared with is run too if that was not done before. GPUs are advanced on so many `threads`
-    (0: on all cores)."""
+def execute(spec: Spec, outputs: Outputs, others: tuple[Path, ...] = ()) -> tuple[Any, Any]:
+    """Run `spec`, show its figures, write `outputs`; the result, and what the ranks hold of the data. `others` are
+    further files that the command will write."""
+    results, waves, timeline, page, threads, baseline = outputs
+    recorded = Recorded(timeline, page)
     check_threads(threads, 1 if spec.mirrored else spec.gpus, waves is not None, spec.hardware.lanes)
     if waves is not None and spec.hardware.channels > ONE_MODEL_CHANNELS:
         raise UsageError(
@@ -103,68 +92,34 @@ def execute(
     return result, reduced
 
 
+def _run(spec: Spec, outputs: Outputs) -> None:
+    """Run `spec`, and leave with what it says."""
+    result, _ = execute(spec, outputs)
+    leave(0 if result["passed"] else 1)
+
+
 @run.command()
+@use(groups.node, groups.stores, groups.in_detail, groups.waves, groups.outputs)
 def shape(
     gpus: options.Gpus = 4,
     shape: options.Shape = (512, 256, 64),
-    preset: options.Preset = "paper",
-    policy: options.Policy = "paced",
-    threshold: options.Threshold = "auto",
-    dtype: options.Dtype = "fp16",
-    op: options.Operation = "add",
     tile: options.Tile = (128, 128),
-    wfs: options.Wavefronts = 8,
-    dma_block: options.DmaBlock = 0,
-    direction: options.Direction = "cw",
-    initial: options.Initial = "first-touch",
-    stalls: options.Stalls = 0,
-    bit_errors: options.BitErrors = 0.0,
     schedule: options.Schedule = "staggered",
-    seed: options.Seed = 1,
-    starvation_limit: options.StarvationLimit = 2000,
-    watchdog: options.Watchdog = 0,
     alone: options.Alone = True,
-    settings: options.Set = None,
-    waves: options.Waves = None,
-    threads: options.Threads = 0,
-    timeline: options.Timeline = None,
-    html: options.Html = None,
-    out: options.Results = OUT,
-    bug: options.Bug = "",
+    *,
+    outputs: Outputs,
+    **fields: Any,
 ) -> None:
     """Multiply real matrices on every GPU of a small ring and reduce-scatter the products.
 
     Example: t3rtl run shape --gpus 4 --shape 1024 512 128 --policy mca --threshold 10 --initial zeroing
     """
-    spec = catalogue.shape(
-        policy,
-        threshold,
-        name=f"ring-{gpus}",
-        gpus=gpus,
-        shape=shape,
-        preset=preset,
-        dtype=dtype,
-        op=op,
-        tile=tile,
-        wfs=wfs,
-        dma_block=dma_block,
-        direction=direction,
-        initial=initial,
-        stalls=stalls,
-        bit_errors=bit_errors,
-        schedule=schedule,
-        seed=seed,
-        starvation_limit=starvation_limit,
-        watchdog=watchdog,
-        alone=alone,
-        settings=catalogue.settings(settings),
-        bug=bug,
-    )
-    result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html), threads=threads)
-    leave(0 if result["passed"] else 1)
+    own: dict[str, Any] = {"gpus": gpus, "shape": shape, "tile": tile, "schedule": schedule, "alone": alone}
+    _run(catalogue.shape(name=f"ring-{gpus}", **own, **fields), outputs)
 
 
 @run.command()
+@use(groups.node, groups.stores, groups.in_detail, choices.variants, groups.beside, groups.waves, groups.outputs)
 def collective(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="A collective, see t3rtl list.", metavar="NAME")],
@@ -173,11 +128,6 @@ def collective(
         str, typer.Option("--topology", help=f"How they are joined: {' or '.join(TOPOLOGIES)}.", metavar="NAME")
     ] = TOPOLOGIES[0],
     shape: options.Shape = (384, 128, 64),
-    preset: options.Preset = "paper",
-    policy: options.Policy = "paced",
-    threshold: options.Threshold = "auto",
-    dtype: options.Dtype = "fp16",
-    op: options.Operation = "add",
     tile: options.Tile = (32, 64),
     machine: Annotated[
         str,
@@ -186,188 +136,65 @@ def collective(
             metavar="NAME",
         ),
     ] = "",
-    wfs: options.Wavefronts = 8,
-    dma_block: options.DmaBlock = 0,
     tile_order: Annotated[
         str, typer.Option(help=f"In which order a GEMM takes its tiles: {', '.join(TILE_ORDERS)}.", metavar="NAME")
     ] = TILE_ORDERS[0],
-    direction: options.Direction = "cw",
-    initial: options.Initial = "first-touch",
-    pieces: choices.Pieces = None,
-    splits: choices.Splits = None,
-    residual: choices.Residual = False,
-    gates: choices.Gates = None,
-    root: choices.Root = None,
-    naive: choices.Naive = False,
-    copied: choices.Copied = False,
-    alike: choices.Alike = False,
-    lying: choices.Lying = False,
-    units: choices.Units = None,
     mode: options.Mode = "ring",
-    independent: Annotated[
-        bool, typer.Option("--independent", help="Run a GEMM that has nothing to do with it beside it.")
-    ] = False,
-    gemm_shape: Annotated[
-        tuple[int, int, int] | None, typer.Option(help="Of that GEMM, if not that of the arrays.", metavar="M N K")
-    ] = None,
-    sharing: Annotated[
-        str,
-        typer.Option(help=f"On whose compute units a kernel that copies runs: {', '.join(SHARING)}.", metavar="NAME"),
-    ] = "own",
-    stalls: options.Stalls = 0,
-    bit_errors: options.BitErrors = 0.0,
-    seed: options.Seed = 1,
-    starvation_limit: options.StarvationLimit = 2000,
-    watchdog: options.Watchdog = 0,
-    settings: options.Set = None,
-    waves: options.Waves = None,
-    threads: options.Threads = 0,
-    timeline: options.Timeline = None,
-    html: options.Html = None,
-    out: options.Results = OUT,
-    bug: options.Bug = "",
+    *,
+    outputs: Outputs,
+    **fields: Any,
 ) -> None:
     """Any collective as a program, with the kernels that it is beside or part of, and real data. M rows has each of its
     arrays, K columns what a GEMM reads as it is gathered.
 
     Example: t3rtl run --collective ring-all-gather-gemm --topology ring --gpus 3 --shape 120 100 70 --gates fine
     """
-    if not independent:
+    if not fields["independent"]:
         refuse(context, "there is no independent GEMM", "gemm_shape", "sharing")
-    said = choices.chosen(
-        context,
-        name,
-        pieces=pieces,
-        splits=splits,
-        residual=residual or None,
-        gates=gates,
-        root=root,
-        naive=naive or None,
-        copied=copied or None,
-        alike=alike or None,
-        lying=lying or None,
-        units=units,
-    )
-    spec = catalogue.collective(
-        name,
-        gpus,
-        policy,
-        threshold,
-        wiring,
-        said,
-        shape=shape,
-        preset=preset,
-        dtype=dtype,
-        op=op,
-        tile=tile if not machine or said_on_command_line(context, "tile") else None,
-        machine=machine,
-        wfs=wfs,
-        dma_block=dma_block,
-        tile_order=tile_order,
-        mode=mode,
-        independent=independent,
-        gemm_shape=gemm_shape or (),
-        sharing=sharing,
-        direction=direction,
-        initial=initial,
-        stalls=stalls,
-        bit_errors=bit_errors,
-        seed=seed,
-        starvation_limit=starvation_limit,
-        watchdog=watchdog,
-        settings=catalogue.settings(settings),
-        bug=bug,
-    )
-    result, _ = execute(spec, out, waves, recorded=Recorded(timeline, html), threads=threads)
-    leave(0 if result["passed"] else 1)
+    said = choices.chosen(context, name, **{option: fields.pop(option) for option in choices.VARIANTS})
+    fields["gemm_shape"] = fields["gemm_shape"] or ()
+    fields["tile"] = tile if not machine or said_on_command_line(context, "tile") else None
+    own: dict[str, Any] = {"shape": shape, "machine": machine, "tile_order": tile_order, "mode": mode}
+    _run(catalogue.collective(name, gpus, wiring=wiring, choices=said, **own, **fields), outputs)
 
 
-def _shared(
-    variant: options.Variant = "t3-paced",
-    mode: options.Mode = "mirrored",
-    link_bandwidth: options.LinkBandwidth = 75.0,
-    compute_units: options.ComputeUnits = 80,
-    channels: options.Channels = 1,
-    starvation_limit: options.StarvationLimit = 2000,
-    watchdog: options.Watchdog = 0,
-    tracker_ways: options.TrackerWays = 8,
-    prefetch: options.Prefetch = 1,
-    reads_under_way: options.ReadsUnderWay = 0,
-    communication_units: options.CommunicationUnits = 0,
-    communication_bandwidth: options.CommunicationBandwidth = 0.0,
-    seed: options.Seed = 1,
-    settings: options.Set = None,
-    threads: options.Threads = 0,
-    timeline: options.Timeline = None,
-    html: options.Html = None,
-    baseline: options.Baseline = True,
-    out: options.Results = OUT,
-) -> None:
-    """The options of every use at full size. All but `settings`, `threads`, files are of the spec, or its variant."""
-
-
-def full_size(use: Callable[..., Spec]) -> Callable[..., None]:
-    """Command of a use at full size: `use` makes the spec of its own parameters and of `machine`, the shared ones."""
-    own = [item for item in signature(use).parameters.values() if item.kind is not Parameter.VAR_KEYWORD]
-    parameters = [*own, *signature(_shared).parameters.values()]
-
-    def command(
-        settings: list[str] | None,
-        threads: int,
-        timeline: Path | None,
-        html: Path | None,
-        baseline: bool,
-        out: Path,
-        **fields: Any,
-    ) -> None:
-        spec = use(settings=catalogue.settings(settings), **fields)
-        result, _ = execute(spec, out, recorded=Recorded(timeline, html), baseline=baseline, threads=threads)
-        leave(0 if result["passed"] else 1)
-
-    command.__name__, command.__doc__ = use.__name__, use.__doc__
-    command.__annotations__ = {item.name: item.annotation for item in parameters}
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    return run.command()(command)
-
-
-@full_size
+@run.command()
+@use(groups.cut, groups.gpu, groups.baseline, groups.outputs)
 def layer(
     name: Annotated[str, typer.Argument(help="Sub-layer or recorded GEMM, see t3rtl list.", metavar="NAME")],
-    tile_order: options.TileOrder = "tuned",
-    workgroups_per_unit: options.WorkgroupsPerUnit = 1,
-    **machine: Any,
-) -> Spec:
+    *,
+    outputs: Outputs,
+    **fields: Any,
+) -> None:
     """One sub-layer of the paper's Table 2, or a GEMM recorded on a GPU, at full size.
 
     Example: t3rtl run t-nlg/fc-2/tp8 --variant t3-mca --mode ring
     """
-    return catalogue.layer(name, tile_order=tile_order, workgroups_per_unit=workgroups_per_unit, **machine)
+    _run(catalogue.layer(name, **fields), outputs)
 
 
-@full_size
-def gemm(
-    shape: options.Shape,
-    tp: options.Tp = 8,
-    tile_order: options.TileOrder = "tuned",
-    workgroups_per_unit: options.WorkgroupsPerUnit = 1,
-    **machine: Any,
-) -> Spec:
+@run.command()
+@use(groups.cut, groups.gpu, groups.baseline, groups.outputs)
+def gemm(shape: options.Shape, tp: options.Tp = 8, *, outputs: Outputs, **fields: Any) -> None:
     """A GEMM of your own at full size, workgroup by workgroup, its times by the model of the paper's machine.
 
     Example: t3rtl run gemm --shape 4096 5120 640 --tp 8 --variant sequential
     """
-    return catalogue.own(shape, tp, tile_order=tile_order, workgroups_per_unit=workgroups_per_unit, **machine)
+    _run(catalogue.own(shape, tp, **fields), outputs)
 
 
-@full_size
+@run.command()
+@use(groups.gpu, groups.baseline, groups.outputs)
 def trace(
     trace: Annotated[
         str, typer.Argument(help="Recorded GEMM, see sim/workloads/recorded_trace.py.", metavar="FILE.npz:KEY")
     ],
     shape: options.Shape,
     tp: options.Tp = 8,
-    **machine: Any,
-) -> Spec:
+    *,
+    outputs: Outputs,
+    **fields: Any,
+) -> None:
     """A GEMM whose workgroups run in the order and for the time that was recorded on a GPU, at full size.
 
     Compute units are those of the communication kernels: the trace has its own.
@@ -375,10 +202,11 @@ def trace(
     Example: t3rtl run trace sim/workloads/data/h200_gemm_traces.npz:tnlg_fc2_tp8 --shape 8192 4256 2128 --tp 8
     """
     catalogue.trace_file(trace)
-    return catalogue.own(shape, tp, trace=trace, **machine)
+    _run(catalogue.own(shape, tp, trace=trace, **fields), outputs)
 
 
 @run.command()
+@use(groups.node, groups.in_detail, groups.waves, groups.results, groups.outputs)
 def arrays(
     inputs: Annotated[
         Path, typer.Option(help="npz file with an array x of shape (N, elements), N = 2, 3, 4, 8 or 16.")
@@ -386,18 +214,9 @@ def arrays(
     dtype: options.Dtype,
     out: Annotated[Path, typer.Option(help="npz file for y of shape (N, elements/N): row r is what rank r holds.")],
     op: options.Operation = "add",
-    preset: options.Preset = "paper",
-    policy: options.Policy = "paced",
-    threshold: options.Threshold = "auto",
-    direction: options.Direction = "cw",
-    watchdog: options.Watchdog = 0,
-    settings: options.Set = None,
-    waves: options.Waves = None,
-    threads: options.Threads = 0,
-    timeline: options.Timeline = None,
-    html: options.Html = None,
-    results: options.Results = OUT,
-    bug: options.Bug = "",
+    *,
+    outputs: Outputs,
+    **fields: Any,
 ) -> None:
     """Reduce-scatter your own arrays, in NCCL's ring order.
 
@@ -407,20 +226,8 @@ def arrays(
     Example: t3rtl run arrays --inputs x.npz --dtype fp16 --op add --out y.npz
     """
     array = load_inputs(inputs, dtype)
-    spec = catalogue.arrays(
-        inputs,
-        dtype,
-        policy,
-        threshold,
-        name=inputs.name,
-        op=op,
-        preset=preset,
-        direction=direction,
-        watchdog=watchdog,
-        settings=catalogue.settings(settings),
-        bug=bug,
-    )
-    result, reduced = execute(spec, results, waves, (out,), Recorded(timeline, html), threads=threads)
+    spec = catalogue.arrays(inputs, dtype, name=inputs.name, op=op, **fields)
+    result, reduced = execute(spec, outputs, (out,))
     if result["passed"]:
         ranks, elements = array.patterns.shape
         y = array.restored(chunk_elements(reduced, elements // ranks))

@@ -1,7 +1,6 @@
 """The command `t3rtl sweep`: a grid of points, run and written down."""
 
 import csv
-import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +12,11 @@ from rich.progress import Progress, TextColumn
 
 from sim.cli import options
 from sim.cli.terminal import complain, counted_columns, errors, leave, refuse
-from sim.errors import UsageError, check_processes
+from sim.errors import check_processes
 from sim.experiments.results import broken_down, flat, write_results
 from sim.experiments.spec import label
 from sim.files import check_folder, check_writable, keep, replaced
-from sim.simulator.prerequisites import require_simulator
+from sim.simulator.prerequisites import REPORT, require_packages, require_simulator
 
 if TYPE_CHECKING:
     from sim.experiments.sweep import Outcome
@@ -29,15 +28,6 @@ Scheduler = Annotated[
     str, typer.Option(help="Run on the Dask cluster of this scheduler instead.", metavar="ADDRESS", show_default=False)
 ]
 Store = Annotated[Path, typer.Option(help="Folder of finished points; none of them runs again.", metavar="FOLDER")]
-
-
-def require_report_packages(*packages: str) -> None:
-    """Raise :class:`UsageError` when a package of the extra [report] is missing."""
-    missing = [package for package in packages if importlib.util.find_spec(package) is None]
-    if missing:
-        raise UsageError(
-            f"{' and '.join(missing)} not installed in this Python environment: pip install --editable '.[report]'"
-        )
 
 
 def sweep(
@@ -62,14 +52,15 @@ def sweep(
     check_processes(processes, MOST_PROCESSES)
     if scheduler:
         refuse(context, "the scheduler's workers do it", "processes")
-    require_report_packages("distributed")
-    from sim.experiments.experiment import run_experiment, source_version
     from sim.experiments.grid import grid
+
+    points = grid(vary)
+    require_packages(REPORT, "distributed")
+    require_simulator()
+    from sim.experiments.experiment import run_experiment, source_version
     from sim.experiments.store import PointStore
     from sim.experiments.sweep import exit_code, run_points
 
-    points = grid(vary)
-    require_simulator()
     check_writable(out)
     check_writable(table_beside(out))
     check_folder(store)

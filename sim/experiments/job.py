@@ -1,6 +1,6 @@
 """What one start of the simulator is given, whatever computes in it: the result of preparing a spec."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,11 +92,43 @@ def fault_writes(spec: Spec, config: Configuration) -> list[Write]:
     return [*watchdog, register_write(config, "interrupt_enable", fault=1)]
 
 
+def forced_idle(spec: Spec) -> int:
+    """Idle cycles of 256 that are forced on every interface."""
+    return round(spec.stalls / 100 * 256)
+
+
 def slowed_down(bit_errors: float) -> float:
     """How many times as long a run may take on links with so many errors a bit, at the most: a packet of 9 flits that
     is damaged costs a round trip, the time of some ten packets, and so does each that is damaged again."""
     damaged = 1 - (1 - bit_errors) ** (9 * 320)
     return 1 + 20 * damaged / (1 - damaged)
+
+
+def time_limit(spec: Spec, compute: int, link: float, sectors: int) -> int:
+    """Cycles after which a run is given up that computes for so many, has links busy for so many, and whose arrays have
+    so many `sectors`."""
+    usual = (2 * compute + 3 * link + 60 * sectors + 200_000) * (1 + 12 * spec.stalls / 100)
+    return int(usual * slowed_down(spec.bit_errors))
+
+
+def sampling_window(cycles: float) -> int:
+    """Cycles per sample of the timeline of a run that takes about so many."""
+    return 1 << max(4, int(cycles).bit_length() - 8)
+
+
+def behind_arrays(sectors: int) -> int:
+    """First sector of the Tracker's backing store, behind arrays of so many."""
+    return ARRAY_BASE + -(-sectors // 8) * 8
+
+
+def channel_sectors(config: Configuration, sectors: int) -> int:
+    """Sectors that a channel's model keeps of so many: a power of two, so that runs alike share a build."""
+    return 1 << (sectors // config.channels + 8).bit_length()
+
+
+def set_up(config: Configuration, nodes: Sequence[NodeProgram]) -> list[list[Write]]:
+    """By rank the writes that program a collective; its counters begin at 0."""
+    return [[*node.writes, register_write(config, "control", clear_counters=1)] for node in nodes]
 
 
 def laid_out(made: Program, tilings: Mapping[str, Tiling]) -> dict[str, Placement]:

@@ -16,7 +16,7 @@ from sim.experiments.experiment import run_experiment
 from sim.experiments.results import Result, broken_down
 from sim.experiments.run import Progress
 from sim.experiments.spec import Spec
-from sim.simulator.build_folder import BUILDING, silent
+from sim.simulator.build_folder import Building, silent
 from sim.simulator.verilator import BUILD
 
 NICENESS = 5
@@ -51,7 +51,7 @@ def quiet() -> Iterator[None]:
 
 def builds_only(tell: Progress) -> Progress:
     """A progress that passes builds on to `tell`, and nothing else."""
-    return lambda stage: tell(stage) if stage.startswith(BUILDING) else None
+    return lambda stage: tell(stage) if isinstance(stage, Building) else None
 
 
 def run_one(spec: Spec, tell: Progress = silent, threads: int = 1) -> Result:

@@ -61,7 +61,7 @@ FIGURES = {
     "analytic_gemm_cycles": Figure(_CYCLES, "the GEMM by machine PAPER's formula (full size)"),
     "calibrated": Figure("", "whether the GEMM's lead time was calibrated to that formula (full size)"),
     "rs_wire_cycles": Figure(_CYCLES, "N - 1 chunks over the link (full size)"),
-    "dram_sectors.*.*": Figure(_SECTORS, "by phase and access, per GPU: the mean of the nodes of a ring"),
+    "dram_sectors.*.*": Figure(_SECTORS, "by traffic class and access, per GPU: the mean of the nodes of a ring"),
     "link_utilisation": Figure("", "share of rs_cycles in which the outgoing link moves bytes, mean of the GPUs"),
     "link_utilisation_by_gpu": Figure("", "share of each GPU's cycles in which its busiest link moves flits"),
     "link_errors.flipped_bits": Figure("bits", "bits that arrived wrong on all links"),

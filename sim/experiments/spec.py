@@ -289,6 +289,11 @@ class Spec:
                 if other:
                     raise UsageError(f"{name.replace('_', '-')} is of an independent GEMM, and there is none")
             return
+        if self.sharing == "partitioned" and not dict(self.choices).get("units"):
+            raise UsageError(
+                "sharing partitioned has no effect here: it is of a kernel that copies on units, from which the GEMM "
+                "keeps away, and none are said"
+            )
         if not self.gemm_shape:
             object.__setattr__(self, "gemm_shape", self.shape)
         if len(self.gemm_shape) != 3:

@@ -13,7 +13,7 @@ from hw.messages import Fault, Threshold, TrafficClass
 from sim.collectives.compiler import NodeProgram
 from sim.collectives.program import Via
 from sim.models.recorded_events import STAGES
-from sim.simulator.recording import Events, Recording, joined
+from sim.simulator.recording import Events, Recording, joined, numbered
 
 NO_LIMIT = 64
 """Drawn for the threshold that is none: a DRAM queue holds no more."""
@@ -240,8 +240,7 @@ def _blocks(
         blocks.append(Block(Mark(rank, "DMA blocks", f"block WG {wg} WF {wf}", at, at, details)))
         for tile in range(wf, wf + block_wfs):
             of_tile[wg, tile].append(blocks[-1])
-    for port in _ports_out(recording):
-        sent = recording[f"sent{port}"]
+    for port, sent in numbered(recording, "sent").items():
         ends = recording[f"sent_end{port}"].cycle.tolist()
         fields = (sent.fields[name].tolist() for name in ("rank", "wg", "wf"))
         for at, until, peer, there, wf in zip(sent.cycle.tolist(), ends, *fields):
@@ -256,16 +255,11 @@ def _blocks(
     return [item for item in blocks if item.reached]
 
 
-def _ports_out(recording: Recording) -> list[str]:
-    """Numbers of the link ports, and in each of its lanes, of which packets that left were written down."""
-    return [key[4:] for key in recording if key.startswith("sent") and key[4:].isdigit()]
-
-
 def _packets(rank: int, recording: Recording) -> list[Mark]:
     """A slice a packet that leaves, a moment for one that arrives: most of a timeline, so their names say all."""
     answer = []
-    for port in _ports_out(recording):
-        sent, received = recording[f"sent{port}"], recording[f"received{port}"]
+    for port, sent in numbered(recording, "sent").items():
+        received = recording[f"received{port}"]
         fields = (sent.fields[name].tolist() for name in ("rank", "traffic_class", "wg"))
         ends = recording[f"sent_end{port}"].cycle.tolist()
         for at, until, peer, kind, wg in zip(sent.cycle.tolist(), ends, *fields):
@@ -288,8 +282,7 @@ def _rare(rank: int, recording: Recording) -> list[Mark]:
 
 def _curves(rank: int, recording: Recording) -> list[Curve]:
     answer = []
-    for name in (key for key in recording if key.startswith("queue")):
-        queue, channel = recording[name], name.removeprefix("queue")
+    for channel, queue in numbered(recording, "queue").items():
         limits = np.array([LIMITS[Threshold(int(value))] for value in queue.fields["threshold"]], np.int64)
         for track, values in (("DRAM queue", queue.fields["occupancy"]), ("threshold", limits)):
             changed = np.concatenate([[True], np.diff(values) != 0]) if len(values) else np.zeros(0, bool)

@@ -10,27 +10,42 @@ from sim.faults.places import CONTROL, CSR, DATA, KINDS, MEMORY, PROTECTED, Vari
 
 FLITS, MESSAGES = "flits", "messages"
 ABORT, REPLAY = "abort", "error_during_replay"
+DAMAGE, DROP, DOUBLE, REORDER = WAYS = ("damage", "drop", "double", "reorder")
+"""What the simulator does to a word on a wire."""
+
+
+@dataclass(frozen=True)
+class OnWire:
+    """A class of injections on links: `way` is what is done to words of `kind`, of :data:`REPLAY` to the first."""
+
+    kind: str
+    way: str
+    title: str
+
+
+ON_WIRE = {
+    "flit_bit": OnWire(FLITS, DAMAGE, "a bit of a flit on a link"),
+    "message_bit": OnWire(MESSAGES, DAMAGE, "a bit of a state message (credits, acknowledgements, grants)"),
+    "flit_dropped": OnWire(FLITS, DROP, "a flit lost"),
+    "flit_doubled": OnWire(FLITS, DOUBLE, "a flit twice"),
+    "flit_reordered": OnWire(FLITS, REORDER, "two flits in the wrong order"),
+    "message_dropped": OnWire(MESSAGES, DROP, "a state message lost"),
+    "message_doubled": OnWire(MESSAGES, DOUBLE, "a state message twice"),
+    "message_reordered": OnWire(MESSAGES, REORDER, "two state messages in the wrong order"),
+    REPLAY: OnWire(FLITS, DAMAGE, "a flit damaged, and another flit or message while it is sent again"),
+}
 TITLES = {
     PROTECTED: "a bit of a memory with check bits or parity",
     MEMORY: "a bit of a memory without",
     CONTROL: "a bit of a control flip-flop",
     DATA: "a bit of a data flip-flop",
     CSR: "a bit of a register that software sees",
-    "flit_bit": "a bit of a flit on a link",
-    "message_bit": "a bit of a state message (credits, acknowledgements, grants)",
-    "flit_dropped": "a flit lost",
-    "flit_doubled": "a flit twice",
-    "flit_reordered": "two flits in the wrong order",
-    "message_dropped": "a state message lost",
-    "message_doubled": "a state message twice",
-    "message_reordered": "two state messages in the wrong order",
-    REPLAY: "a flit damaged, and another flit or message while it is sent again",
+    **{name: item.title for name, item in ON_WIRE.items()},
     ABORT: "an abort by the host of one GPU",
 }
 """Classes of injections, and what goes wrong in each."""
 CLASSES = tuple(TITLES)
-LINK_CLASSES = tuple(name for name in CLASSES if name not in (*KINDS, ABORT))
-_WAYS = {"bit": "damage", "dropped": "drop", "doubled": "double", "reordered": "reorder"}
+LINK_CLASSES = tuple(ON_WIRE)
 REPLAY_REACH = 40
 """Words after the first error among which the second is: more than are under way in a round trip."""
 SETTLING = 8
@@ -85,8 +100,8 @@ class Space:
             return self.gpus * len(self.cycles) * sum(variable.size for variable in self.state[name])
         if name == ABORT:
             return len(list(self.aborts()))
-        bits = name.endswith("_bit") or name == REPLAY
-        return sum(len(wire.cycles) * (wire.bits if bits else 1) for wire in self._wires(name))
+        of_bits = ON_WIRE[name].way == DAMAGE
+        return sum(len(wire.cycles) * (wire.bits if of_bits else 1) for wire in self._wires(name))
 
     def aborts(self) -> Iterator[Injection]:
         """An abort in every cycle of the first collective, on every GPU."""
@@ -96,8 +111,7 @@ class Space:
                 yield Injection(f"{cycle} abort {gpu}", ABORT)
 
     def _wires(self, name: str) -> list[Sent]:
-        kind = MESSAGES if name.startswith("message") else FLITS
-        return [wire for wire in self.sent if wire.kind == kind and wire.cycles]
+        return [wire for wire in self.sent if wire.kind == ON_WIRE[name].kind and wire.cycles]
 
     def draw(self, name: str, count: int, seed: int) -> list[Injection]:
         """`count` injections of class `name` (all, if it has not so many), each as likely as any other, no two alike; a
@@ -129,11 +143,11 @@ class Space:
 
         if name == REPLAY:
             return lambda: self._twice(*word(), rng)
-        way = _WAYS[name.partition("_")[2]]
+        way = ON_WIRE[name].way
 
         def once() -> Injection:
             wire, cycle = word()
-            bit = rng.randrange(wire.bits) if way == "damage" else 0
+            bit = rng.randrange(wire.bits) if way == DAMAGE else 0
             return Injection(f"{cycle} wire {wire.gpu} {wire.port} {wire.kind} {way} 0 {bit}", name, "links")
 
         return once
@@ -154,8 +168,8 @@ class Space:
 
     def _twice(self, wire: Sent, cycle: int, rng: random.Random) -> Injection:
         """A flit is damaged, and then another flit or a message of the same link."""
-        first = f"{cycle} wire {wire.gpu} {wire.port} {FLITS} damage 0 {rng.randrange(wire.bits)}"
-        way, skip = rng.choice(("damage", "drop", "double", "reorder")), rng.randrange(REPLAY_REACH)
+        first = f"{cycle} wire {wire.gpu} {wire.port} {FLITS} {DAMAGE} 0 {rng.randrange(wire.bits)}"
+        way, skip = rng.choice(WAYS), rng.randrange(REPLAY_REACH)
         if rng.random() < 0.5:
             return Injection(f"{first} {way} {skip} {rng.randrange(wire.bits)}", REPLAY, "links")
         gpu, port = self.answered[wire.gpu, wire.port]

@@ -37,7 +37,7 @@ class SwitchInput(wiring.Component):
     sends on while there is a free one, whatever the outputs are that the others wait for.
 
     Ports: `timers`; `present`: ports that GPUs are joined to; `arrived`: flits; `granted`, `epoch`, `notice`: what the
-    GPU is told; `message`: state message for it, with its check; by output `offers`: the oldest packet for it,
+    GPU is told; `message`: state message for it, with its CRC; by output `offers`: the oldest packet for it,
     `reads`, `words`: a sector or header of a slot, a cycle later, `releases`, `release_taken`: at most one of them a
     cycle; `stray`: a packet was for nobody, or not as long as it said, and was thrown away (pulse). Latency: last flit
     to `offers` 2 cycles. Rate: one flit a cycle.

@@ -32,7 +32,7 @@ public:
             times.push_back(now);
             take({word, word + words}, now);
         }
-        if (!overtaken.empty() && now > overtaken_at + PATIENCE) release();
+        if (!overtaken.empty() && now > overtaken_at + TIMEOUT) release();
         if (waiting.empty()) return;
         wire.send(now, waiting.front().data());
         waiting.pop_front();
@@ -50,7 +50,7 @@ public:
 private:
     using Word = std::vector<uint32_t>;
     // Cycles in which a word waits for another one to overtake it.
-    static constexpr uint64_t PATIENCE = 64;
+    static constexpr uint64_t TIMEOUT = 64;
 
     void take(Word word, uint64_t now) {
         const bool hit = !faults.empty() && faults.front().skip-- == 0;

@@ -129,7 +129,7 @@ def dram_accesses(evaluation: Evaluation) -> Figure | None:
     for side, name in ((-0.21, "sequential"), (0.21, "t3")):
         bottom = [0.0] * len(layers)
         for kind in KINDS:
-            counted = [kind.total(layer["dram_sectors"][name][kind.phase]) for layer in layers]
+            counted = [kind.total(layer["dram_sectors"][name][kind.traffic_class]) for layer in layers]
             shares = [sectors / layer["dram_accesses"]["sequential"] for sectors, layer in zip(counted, layers)]
             axis.bar(
                 [position + side for position in positions],

@@ -246,7 +246,7 @@ def _saved(sequential: Mapping[str, Any], t3: Mapping[str, Any]) -> dict[str, fl
     """How many times fewer RS reads and output writes T3 needs (the paper: 2.5x and 1.14x at TP 8)."""
 
     def writes(sectors: Mapping[str, Any]) -> int:
-        return sum(count for phase in ("gemm", "rs") for access, count in sectors[phase].items() if access != "read")
+        return sum(count for name in ("gemm", "rs") for access, count in sectors[name].items() if access != "read")
 
     return {
         "rs_reads_saved": sequential["rs"]["read"] / t3["rs"]["read"],
@@ -255,8 +255,8 @@ def _saved(sequential: Mapping[str, Any], t3: Mapping[str, Any]) -> dict[str, fl
 
 
 def _dram_reduction(layers: Iterable[Mapping[str, Any]], without: str = "") -> dict[str, float]:
-    """By what share T3's DRAM accesses are fewer than Sequential's, those of the phase `without` left out: geomean of
-    what remains, and maximum."""
+    """By what share T3's DRAM accesses are fewer than Sequential's, those of the traffic class `without` left out:
+    geomean of what remains, and maximum."""
     kept = [
         metrics.total_sectors(layer["dram_sectors"]["t3"], without)
         / metrics.total_sectors(layer["dram_sectors"][metrics.BASELINE], without)

@@ -51,5 +51,5 @@ def relative_difference(one: float, other: float) -> float:
 
 
 def total_sectors(sectors: Mapping[str, Mapping[str, int]], without: str = "") -> int:
-    """All DRAM sectors of a run: of GEMM, RS, AG and the Tracker's backing store, but not of the phase `without`."""
-    return sum(sum(counts.values()) for phase, counts in sectors.items() if phase != without)
+    """All DRAM sectors of a run: of GEMM, RS, AG and the Tracker's backing store, but not of class `without`."""
+    return sum(sum(counts.values()) for traffic_class, counts in sectors.items() if traffic_class != without)

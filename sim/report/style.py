@@ -37,15 +37,15 @@ CROWDED = 18
 
 @dataclass(frozen=True)
 class Kind:
-    """DRAM accesses that are drawn as one: of a `phase`, its `reads`, its writes (stores and updates), or None: all."""
+    """DRAM accesses that are drawn as one: of a class its `reads`, its writes (stores and updates), or None: all."""
 
     label: str
-    phase: str
+    traffic_class: str
     reads: bool | None
     colour: str
 
     def total(self, counts: Mapping[str, int]) -> int:
-        """Sectors of this kind among `counts` of the phase by access."""
+        """Sectors of this kind among `counts` of the class by access."""
         return sum(count for access, count in counts.items() if self.reads in (None, access == "read"))
 
 
@@ -58,7 +58,7 @@ KINDS = (
     Kind("AG stores", "ag", False, "#7CCDB3"),
     Kind("Tracker's backing store", "other", None, PURPLE),
 )
-"""Hue says the phase, the darker shade reads."""
+"""Hue says the traffic class, the darker shade reads."""
 SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10.5,

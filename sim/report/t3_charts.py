@@ -46,9 +46,8 @@ def fused_all_reduce(evaluation: Evaluation) -> Figure | None:
 
 def policies_by_tolerance(evaluation: Evaluation) -> Figure | None:
     """Speedups of the policies on T-NLG FC-2 by how its GEMM reads; the paper's geomeans as lines."""
-    records = [
-        record for record in evaluation.systems()["t3"] if record["point"].endswith(DRAWN) and "reading" in record
-    ]
+    readings = {tolerance.point(DRAWN, reading): reading.name for reading in tolerance.READINGS}
+    records = [record for record in evaluation.systems()["t3"] if record["point"] in readings]
     if not records:
         return None
     drawing, (axis,) = figure(4.2)
@@ -57,7 +56,7 @@ def policies_by_tolerance(evaluation: Evaluation) -> Figure | None:
     grouped_bars(axis, positions, series, tuple(COLOURS.values()))
     for name, value in tolerance.PUBLISHED.items():
         axis.axhline(value, color=COLOURS[name], linewidth=0.9, linestyle="--")
-    names = [record["point"].removeprefix("t3/tolerance/").removesuffix(f"/{DRAWN}") for record in records]
+    names = [readings[record["point"]] for record in records]
     axis.set_xticks(positions, [name.replace("-tile", "\ntile").replace("-compute", "\ncompute") for name in names])
     axis.tick_params(axis="x", labelsize=7)
     axis.set_ylim(bottom=0.9)

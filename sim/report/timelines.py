@@ -51,8 +51,8 @@ def bandwidth(timeline: Mapping[str, Any], kind: Kind, channels: int = 1) -> lis
     counts = {
         access: samples
         for name, samples in timeline.items()
-        for phase, _, access in [name.partition("_")]
-        if phase == kind.phase
+        for traffic_class, _, access in [name.partition("_")]
+        if traffic_class == kind.traffic_class
     }
     windows = range(len(timeline["occupancy"]))
     return [scale * kind.total({access: samples[at] for access, samples in counts.items()}) for at in windows]

@@ -16,8 +16,6 @@ from sim.simulator.verilator import BUILD
 LOG = "build.log"
 Tell = Callable[[str], None]
 """Is told, in words, of what takes long."""
-BUILDING = "building"
-"""First word of what a :data:`Tell` hears of a build."""
 FULL = 1 << 20
 """Bytes left on a disk below which it counts as full."""
 _REASONS = {
@@ -32,6 +30,10 @@ _REASONS = {
     "error 127": "a tool that it needs is not installed",
 }
 """What tools say, in small letters, when the machine fails them, and what that means."""
+
+
+class Building(str):
+    """What a :data:`Tell` hears of a build: said where there is no terminal too, because it is what takes long."""
 
 
 def silent(text: str) -> None:

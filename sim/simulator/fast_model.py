@@ -20,7 +20,7 @@ from sim.models.gpu import Gpu
 from sim.models.gpu_lane import GpuLane
 from sim.models.switch import Switch
 from sim.models.switch_parameters import MOST_PORTS
-from sim.simulator.build_folder import BUILDING, LOG, Tell, build_failure, build_folder, recipe, remembered, silent
+from sim.simulator.build_folder import LOG, Building, Tell, build_failure, build_folder, recipe, remembered, silent
 from sim.simulator.coverage_hook import MeasuredDesign, installed
 from sim.simulator.gpu_shell import gpu_model, gpu_ports, gpu_shell, lane_shell
 from sim.simulator.machine import build_minutes
@@ -215,7 +215,7 @@ def _build_system(
     with build_folder(BUILD / "ring" / kind, made_from, [EXECUTABLE]) as (folder, new):
         if new:
             minutes = build_minutes(*(["waves"] if waves else ["runtime", "gpu"]), *["lane channel"] * lane_channels)
-            tell(f"{BUILDING} the simulator of preset {config.name}, first time only, {minutes}")
+            tell(Building(f"building the simulator of preset {config.name}, first time only, {minutes}"))
             _build(folder, texts, arguments, optimize)
         if measured:
             measured.save(folder)

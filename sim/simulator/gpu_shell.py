@@ -13,9 +13,12 @@ from amaranth.lib.wiring import In, Member, Signature
 
 from hw.config import Configuration
 from hw.link.wire import FlitKind, flit_layout, header_layout
+from hw.registers.register_file import RegisterFile
 from sim.models.gpu import Gpu
 from sim.models.gpu_lane import GpuLane
 
+AXI = tuple(RegisterFile.axi_members())
+"""Ports of the bus by which software programs a GPU."""
 DIRECT = ("clk", "rst", "rank", "number")
 """Ports of a GPU that are not packed."""
 LANE_BUS = ("down", "early", "late")
@@ -76,7 +79,7 @@ def _flat(signature: Signature) -> list[tuple[str, Member]]:
 def connections(packing: Packing, inputs: str, outputs: str) -> Iterator[str]:
     """Connections of ports to where they lie in two packed signals; of the AXI bus to `inputs` itself."""
     for name, (low, width) in packing.inputs.items():
-        yield f".{name}({'inputs' if name.startswith('axi_') else inputs}[{low}+:{width}]),"
+        yield f".{name}({'inputs' if name in AXI else inputs}[{low}+:{width}]),"
     for name, (low, width) in packing.outputs.items():
         yield f".{name}({outputs}[{low}+:{width}]),"
 

@@ -9,6 +9,8 @@ from sim.simulator.verilator import BUILD
 
 COMPLETE = "complete"
 """File in the folder of a build that came to its end."""
+REPORT = "report"
+"""The extra of what draws, and of what runs on several machines."""
 _INSTALL = {"g++": "g++", "make": "make"}
 _HEADERS = {"zlib.h": "zlib1g-dev", "lz4.h": "liblz4-dev"}
 """What Verilator's FST writer includes, and the Debian packages that hold it."""
@@ -32,6 +34,15 @@ def require_compiler() -> None:
         packages = " ".join(_INSTALL[tool] for tool in missing)
         raise MachineError(
             f"{' and '.join(missing)} not found on PATH, needed to build the simulator: install {packages}"
+        )
+
+
+def require_packages(extra: str, *packages: str) -> None:
+    """Raise :class:`MachineError` when one of the Python `packages`, which are of the extra `extra`, is missing."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        raise MachineError(
+            f"{' and '.join(missing)} not installed in this Python environment: pip install --editable '.[{extra}]'"
         )
 
 

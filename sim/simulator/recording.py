@@ -86,16 +86,22 @@ def _fields(name: str, payload: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def joined(recording: Recording, name: str) -> Events:
-    """The events of all channels or ports of source `name` as one, in order of time; field `port` says whose."""
-    numbered = {
+def numbered(recording: Recording, name: str) -> dict[int, Events]:
+    """The events of source `name` by channel or port, whose number is the end of what
+    :mod:`sim.models.recorded_events` calls a source."""
+    return {
         int(key[len(name) :]): events
         for key, events in recording.items()
         if key.startswith(name) and key[len(name) :].isdigit()
     }
-    cycle = np.concatenate([events.cycle for events in numbered.values()])
+
+
+def joined(recording: Recording, name: str) -> Events:
+    """The events of all channels or ports of source `name` as one, in order of time; field `port` says whose."""
+    parts = numbered(recording, name)
+    cycle = np.concatenate([events.cycle for events in parts.values()])
     order = np.argsort(cycle, kind="stable")
-    names: Sequence[str] = next(iter(numbered.values())).fields.keys()  # type: ignore[assignment]
-    fields = {key: np.concatenate([events.fields[key] for events in numbered.values()])[order] for key in names}
-    port = np.concatenate([np.full(len(events), number) for number, events in numbered.items()])
+    names: Sequence[str] = next(iter(parts.values())).fields.keys()  # type: ignore[assignment]
+    fields = {key: np.concatenate([events.fields[key] for events in parts.values()])[order] for key in names}
+    port = np.concatenate([np.full(len(events), number) for number, events in parts.items()])
     return Events(cycle[order], fields | {"port": port[order]})

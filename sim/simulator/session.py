@@ -77,7 +77,7 @@ def wires(topology: Topology, delay: int, nodes: int, lanes: int = 1) -> list[st
     for rank in range(nodes):
         for port, (sent, received) in enumerate(zip(topology.sends, topology.receives, strict=True)):
             for kind, other in (("flits", received), ("messages", sent)):
-                peer = (rank + other.shift) % nodes
+                peer = other.gpu(rank, nodes)
                 lines += [
                     f"{kind} {rank} {port * lanes + lane} {peer} {other.port * lanes + lane} {delay}"
                     for lane in range(lanes)

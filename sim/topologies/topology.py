@@ -46,6 +46,10 @@ class End:
     shift: int
     port: int
 
+    def gpu(self, rank: int, gpus: int) -> int:
+        """The GPU that is meant, as seen from `rank` of `gpus`."""
+        return (rank + self.shift) % gpus
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -70,8 +74,8 @@ class Topology:
 
     def port(self, rank: int, peer: int) -> int | None:
         """The port by which packets of `rank` for `peer` leave; None when no link leads there."""
-        return next((port for port in self.preference if (rank + self.sends[port].shift - peer) % self.gpus == 0), None)
+        return next((port for port in self.preference if self.sends[port].gpu(rank, self.gpus) == peer), None)
 
     def source(self, rank: int, port: int) -> int | None:
         """Whose packets arrive at `port` of `rank`."""
-        return (rank + self.receives[port].shift) % self.gpus
+        return self.receives[port].gpu(rank, self.gpus)

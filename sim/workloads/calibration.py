@@ -32,10 +32,15 @@ class Calibration:
     error: float
 
 
+def gemm_cycles(elements: int, depth: int, compute_units: int = COMPUTE_UNITS) -> float:
+    """Cycles of a GEMM of so many output `elements` alone, by the model; more compute units share the work."""
+    rate = FLOPS * compute_units / COMPUTE_UNITS * depth / (depth + FIXED_DEPTH)
+    return 2 * elements * depth / rate * CYCLES_PER_SECOND
+
+
 def analytic_cycles(layer: SubLayer, compute_units: int) -> float:
-    """Cycles of the GEMM alone by the model; more compute units share the work."""
-    rate = FLOPS * compute_units / COMPUTE_UNITS * layer.k / (layer.k + FIXED_DEPTH)
-    return 2 * layer.m * layer.n * layer.k / rate * CYCLES_PER_SECOND
+    """The same of a sub-layer's."""
+    return gemm_cycles(layer.m * layer.n, layer.k, compute_units)
 
 
 def depth_cycles(depth: float) -> float:

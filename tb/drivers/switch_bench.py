@@ -190,8 +190,8 @@ class SwitchBench:
         self.refused = [StreamSink(dut, f"faults_{r}", dut.clk) for r in self.ranks]
 
     def _stalls(self, rank: int, percent: float) -> Stall:
-        pause = stalls(percent)
-        return lambda: rank in self.standing or pause()
+        stalled = stalls(percent)
+        return lambda: rank in self.standing or stalled()
 
     def signal(self, name: str, rank: int):
         """A port of the design."""

@@ -1,5 +1,5 @@
 """Every program that a topology serves, back to back in random order, on whole nodes with every buffer at one entry and
-random pauses: nothing comes to a stop, and what every memory holds in the end is the program's outcome."""
+random stalls: nothing comes to a stop, and what every memory holds in the end is the program's outcome."""
 
 import itertools
 import os
@@ -29,7 +29,7 @@ from tb.runner import simulate
 
 TILING = Tiling(rows=7, columns=13, tile_rows=4, tile_columns=8, wfs=2, dtype_bytes=4)
 """Of every chunk: ragged both ways."""
-PAUSES = 0, 60, 160
+STALLS = 0, 60, 160
 """Probabilities / 256 that a link takes nothing in a cycle."""
 MOST_EPOCHS = 255
 
@@ -62,9 +62,9 @@ class BackToBack(ProgramBench):
         self.epoch = 0
         self.limit = 20_000
 
-    def pause(self) -> None:
-        """Other pauses than before, of links, compute units and their answers."""
-        self.dut.stall.value = random.choice(PAUSES)
+    def stall_otherwise(self) -> None:
+        """Other stalls than before, of links, compute units and their answers."""
+        self.dut.stall.value = random.choice(STALLS)
         for rank in self.ranks:
             for port in (*self.compute[rank], *self.answers[rank]):
                 port.stall = stalls(random.choice((0, 30, 70)))
@@ -72,7 +72,7 @@ class BackToBack(ProgramBench):
     async def epoch_of(self, program: Program) -> None:
         """A whole epoch of `program`, from data in memory to the comparison of all results."""
         self.use(program)
-        self.pause()
+        self.stall_otherwise()
         self.epoch = self.epoch % MOST_EPOCHS + 1
         elements = TILING.rows * TILING.columns
         inputs = [np.frombuffer(random.randbytes(4 * elements * zeros.size), np.uint32) for zeros in blank(program)]

@@ -71,7 +71,7 @@ def test_all_wait_for_a_rank_that_is_armed_late(wiring: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["round-robin", "compute-first", "mca", "paced"])
-def test_a_switch_serves_every_policy_with_pauses(policy: str) -> None:
+def test_a_switch_serves_every_policy_with_stalls(policy: str) -> None:
     """Links to the switch and from it stand at random."""
     run(collective("direct-all-reduce", 3, policy, wiring="switch", shape=(60, 40, 16), stalls=20, **WHOLE))
 

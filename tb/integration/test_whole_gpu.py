@@ -12,7 +12,7 @@ from sim.experiments.timeline import Timeline
 RING = shape(
     name="whole-gpus", preset="gpu", gpus=4, shape=(516, 260, 64), tile=(64, 32), stalls=10, seed=7, policy="paced"
 )
-"""Ragged tiles, and forced pauses."""
+"""Ragged tiles, and forced stalls."""
 KERNELS = own((1024, 1184, 512), tp=4, variant="t3-paced", channels=32)
 """The last tiles of a row are narrower."""
 EVICTING = own((1024, 1184, 512), tp=4, variant="t3-mca", channels=32, tracker_ways=1)

@@ -2,15 +2,16 @@
 paths are make's trouble and nobody else's."""
 
 import os
+import pickle
 from pathlib import Path
 
 import pytest
 
 from sim.errors import MachineError
+from sim.experiments.regression import builds_only
 from sim.experiments.run import remove_stale
-from sim.simulator import build_folder as folders
 from sim.simulator import machine, plain_paths
-from sim.simulator.build_folder import LOG, build_failure, build_folder, remembered, whole
+from sim.simulator.build_folder import LOG, Building, build_failure, build_folder, remembered, whole
 from sim.simulator.plain_paths import build_place, is_plain, linked
 
 
@@ -121,4 +122,12 @@ def test_the_speed_is_measured_once(monkeypatch, tmp_path):
     (tmp_path / "machine.json").write_text("half")
     monkeypatch.setattr(machine, "compile_seconds", lambda: float("inf"))
     assert machine.slowness() == float("inf")
-    assert folders.BUILDING
+
+
+def test_only_builds_are_told_of_where_there_is_no_terminal():
+    """From another process too, as a regression's workers tell of theirs."""
+    heard: list[str] = []
+    tell = builds_only(heard.append)
+    for stage in ("building", Building("the simulator"), pickle.loads(pickle.dumps(Building("the channel")))):
+        tell(stage)
+    assert heard == ["the simulator", "the channel"]

@@ -229,6 +229,26 @@ def test_a_missing_simulator_is_one_sentence(capsys, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (["sweep", "--vary", "workload=t-nlg/op/tp8"], 3, "distributed not installed"),
+        (["sweep", "--vary", "nothing=1"], 2, "nothing"),
+        (["report"], 3, "matplotlib and jinja2 and distributed not installed"),
+        (["explain", "ring-all-reduce", "--picture", "picture.svg"], 3, "matplotlib not installed"),
+    ],
+)
+def test_a_package_that_is_not_there_is_one_sentence(capsys, monkeypatch, tmp_path, command, code, said):
+    """What is wrong with the input is said first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prerequisites.importlib.util, "find_spec", lambda name: None)
+    assert cli.command_line(command) == code
+    printed = capsys.readouterr().err
+    assert printed.startswith("t3rtl: ")
+    assert said in printed
+    assert printed.count("\n") == 1
+
+
 def test_missing_wave_headers_are_named(monkeypatch):
     monkeypatch.setattr(prerequisites, "_compiles", lambda text: "zlib" in text)
     with pytest.raises(MachineError, match=r"waves need lz4\.h, not found: install liblz4-dev"):

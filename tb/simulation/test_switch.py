@@ -48,7 +48,7 @@ def anywhere(bench: SwitchBench, count: int) -> None:
 
 @cocotb.test()
 async def all_arrives_once_and_in_order(dut):
-    """Random packets, first on wires that are right, then on wires that damage some of what they carry; pauses of
+    """Random packets, first on wires that are right, then on wires that damage some of what they carry; stalls of
     links and memories."""
     bench = await started(dut, stall=STALL)
     anywhere(bench, 120)

@@ -102,6 +102,16 @@ INPUTS: list[tuple[Callable[[Path], None], tuple[str, ...], str]] = [
     (nothing, ("faults", "--gpus", "9"), "gpus must be from 2 to 8, got 9"),
     (nothing, ("faults", "--watchdog", BIG), "watchdog must be from 0 to"),
     (nothing, ("faults", "--class", "memories"), "unknown class 'memories'; allowed: protected_memory"),
+    (
+        nothing,
+        ("faults", "--class", "protected_memory", "--set", "protection=links"),
+        "--class protected_memory has no effect here: with these settings no memory is protected",
+    ),
+    (
+        nothing,
+        (*("run", "--collective", "all-to-all", "--topology", "mesh"), "--independent", "--sharing", "partitioned"),
+        "sharing partitioned has no effect here: it is of a kernel that copies on units",
+    ),
     (nothing, ("faults", "--replay", "memory"), "--replay takes 'CLASS CYCLE flip|wire|abort ...'"),
     (nothing, (*DRAM, "--generate", "random-read", "--requests", BIG), "requests must be from 1"),
     (nothing, (*DRAM, "--generate", "random-read", "--queue-depth", "65"), "dram_queue_depth must be"),

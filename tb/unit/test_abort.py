@@ -22,7 +22,7 @@ INPUTS = ("request", "arm", "number", "coming", "active", "running", "moved", "w
 
 @cocotb.test()
 async def epochs_end_for_the_causes_that_are_told(dut):
-    """Random commands, notices and pauses, against a model of a few lines."""
+    """Random commands, notices and stalls, against a model of a few lines."""
     await start(dut, (*INPUTS, "heard__0", "heard__1", "faults__ready"))
     record = Messages(CONFIG).fault_record
     number, notice, old, ended, cause, still, expired, fault = 0, 0, False, 0, 0, 0, False, False

@@ -1,5 +1,6 @@
 """Which way the house looks: `tb` -> `sim` -> `hw`, and within `sim` from higher packages to lower ones."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,19 @@ def test_an_import_the_wrong_way_is_found(tmp_path, file, text):
     path.parent.mkdir(parents=True)
     path.write_text(text)
     assert _errors(tmp_path)
+
+
+@pytest.mark.parametrize(("lower", "higher"), list(pairwise(SIM_ORDER[2:])))
+def test_an_import_of_the_package_above_is_found(tmp_path: Path, lower: str, higher: str) -> None:
+    folder = tmp_path / "sim" / lower
+    folder.mkdir(parents=True)
+    (folder / "part.py").write_text(f"from sim.{lower} import other")
+    assert not _errors(tmp_path)
+    (folder / "part.py").write_text(f"from sim.{higher}.part import other")
+    assert _errors(tmp_path)
+
+
+def test_what_is_outside_of_the_packages_imports_no_test() -> None:
+    outside = [*(ROOT / "examples").rglob("*.py"), *(ROOT / "typings").rglob("*.py")]
+    assert outside
+    assert not {name for path in outside for name in imported(path, "") if name.split(".")[0] == "tb"}

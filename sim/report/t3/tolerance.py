@@ -50,9 +50,14 @@ READINGS = (
 )
 
 
+def point(workload: str, reading: Reading) -> str:
+    """What the record of a sub-layer is called."""
+    return f"t3/tolerance/{reading.name}/{workload}"
+
+
 def run(workload: str, variant: str, reading: Reading) -> Spec:
     """A sub-layer whose GEMM reads so."""
-    return named(workload, variant, f"t3/tolerance/{reading.name}/{workload}/{variant}", **asdict(reading))
+    return named(workload, variant, f"{point(workload, reading)}/{variant}", **asdict(reading))
 
 
 def points() -> list[Spec]:
@@ -77,8 +82,7 @@ def records(outcomes: Outcomes) -> list[Record]:
         ours["gemm_longer"] = turn["gemm_cycles"] / turn["analytic_gemm_cycles"] - 1
         for name, result in there.items():
             ours[f"gemm_slower_{name}"] = result["gemm_cycles"] / turn["gemm_cycles"] - 1
-        name = f"t3/tolerance/{reading.name}/{workload}"
-        found.append(record(name, turn["cycles"], ours, PUBLISHED, reading=asdict(reading)))
+        found.append(record(point(workload, reading), turn["cycles"], ours, PUBLISHED, reading=asdict(reading)))
     return found
 
 

@@ -1,0 +1,109 @@
+"""Kernels of compute model `program`: their plans, what their workgroups read from where, and for how long they
+compute."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hw.config import BANK_GROUPS, COLUMN_BITS, SECTOR_BYTES, TOTAL_CHANNELS, Configuration
+from sim.collectives.independent_gemm import NAME as INDEPENDENT
+from sim.collectives.program import Kernel, Program
+from sim.experiments.array_model import INPUT_SECTORS, arming_cycles
+from sim.experiments.hardware import EARLY_GATE
+from sim.experiments.spec import ELEMENT_BYTES, Spec
+from sim.host.address_space import ARRAY_BASE
+from sim.topologies.known import topology
+from sim.workloads.calibration import COMPUTE_UNITS, gemm_cycles
+from sim.workloads.kernel_plans import KernelPlan
+from sim.workloads.machines import machine as known_machine
+from sim.workloads.program_plans import Laid, Operands, program_kernel
+from sim.workloads.sublayer import STEP_DEPTH
+
+INPUT_BASE = ARRAY_BASE + (1 << 29)
+"""First sector of the operands. In the DRAM they are the places of the arrays, and what is read there is not looked at
+(hw/DECISIONS.md 97)."""
+
+
+def data_sets(program: Program, rank: int) -> dict[tuple[int, int], int]:
+    """For each kernel and split the number of the set of arrays in the file of what the rank stores."""
+    keys = [(number, split) for number, kernel in enumerate(program.kernels(rank)) for split in range(kernel.splits)]
+    return {key: index for index, key in enumerate(keys)}
+
+
+def span_of(laid: Mapping[str, Laid], program: Program) -> int:
+    """Sectors of all arrays."""
+    return sum(array.chunks * laid[array.name].tiling.sectors for array in program.arrays)
+
+
+def plans_of(
+    spec: Spec, config: Configuration, program: Program, rank: int, laid: Mapping[str, Laid]
+) -> tuple[KernelPlan, ...]:
+    """The plans of the kernels of `rank`."""
+    span, sets = span_of(laid, program), data_sets(program, rank)
+    operands = _operands(spec, config)
+    units = known_machine(spec.machine).compute_units if spec.machine else COMPUTE_UNITS
+    if spec.sharing == "partitioned":
+        units -= sum(kernel.units for kernel in program.kernels(rank))
+    plans = (
+        program_kernel(
+            program,
+            rank,
+            number,
+            laid,
+            operands,
+            topology(spec.topology, spec.gpus),
+            slots=kernel.units or units,
+            order=_order(spec, kernel),
+            block_wfs=spec.dma_block or spec.wfs,
+            data_span=span,
+            first_data=sets[number, 0] * span,
+            early=int(spec.bug == EARLY_GATE),
+        )
+        for number, kernel in enumerate(program.kernels(rank))
+    )
+    late = spec.late_cycles and rank == spec.late_rank
+    return tuple(_launched_when_armed(plan, spec, config) for plan in plans) if late else tuple(plans)
+
+
+def _launched_when_armed(plan: KernelPlan, spec: Spec, config: Configuration) -> KernelPlan:
+    """`plan` on a rank that is armed late: a host launches a kernel whose stores are counted when the GPU is armed."""
+    armed = spec.late_cycles + arming_cycles(config)
+    return replace(plan, workgroups={**plan.workgroups, "not_before": armed})
+
+
+def _order(spec: Spec, kernel: Kernel) -> str:
+    """In which `kernel` takes its tiles: beside an independent GEMM, whose order the spec says, the kernels of the
+    collective store to all peers in turns."""
+    if spec.independent and kernel.name != INDEPENDENT:
+        return "interleaved"
+    return spec.tile_order or "rows"
+
+
+def _operands(spec: Spec, config: Configuration) -> Operands:
+    """How long a workgroup of `spec` computes, and what it reads from where."""
+    rows, columns = spec.gemm_tile
+    depth = spec.multiplied[2]
+    if not spec.machine:
+        # As on all compute units of machine PAPER, one of which the workgroup has, for the channels that are simulated.
+        cycles = gemm_cycles(rows * columns, depth, 1) * TOTAL_CHANNELS / config.channels if depth else 0
+        return Operands(depth, INPUT_BASE, INPUT_SECTORS, round(cycles))
+    machine = known_machine(spec.machine)
+    rows, columns, whole = (side * machine.side for side in (rows, columns, depth))
+    lead = machine.cycles(machine.workgroup_us(rows, columns, 0))
+    return Operands(
+        depth,
+        INPUT_BASE,
+        input_sectors(spec),
+        machine.cycles(machine.workgroup_us(rows, columns, whole)) - lead,
+        lead_cycles=lead,
+        step_depth=max(1, STEP_DEPTH // machine.side),
+        row_sectors=(BANK_GROUPS << COLUMN_BITS) * config.channels,
+        copied_sectors_per_cycle=machine.copy_bytes_per_cycle / SECTOR_BYTES,
+        capacity=int(machine.llc_mib * 2**20) * machine.slice_channels // machine.channels,
+    )
+
+
+def input_sectors(spec: Spec) -> int:
+    """Sectors of plain memory that operands lie in: A in one half, B in the other."""
+    rows, columns, depth = spec.multiplied
+    larger = max(rows, columns + spec.gemm_tile[1]) * depth * ELEMENT_BYTES[spec.dtype] // SECTOR_BYTES
+    return max(INPUT_SECTORS, 4 << larger.bit_length()) if spec.machine else INPUT_SECTORS
