@@ -4,6 +4,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import cocotb
 from amaranth import Cat, Module, ResetInserter
@@ -143,6 +144,15 @@ class Send:
     offset: int
 
 
+@dataclass(frozen=True)
+class Range:
+    """An entry of both sides' range tables: its first sector, the first one behind it, and its control word."""
+
+    first: int
+    limit: int
+    control: int
+
+
 class LaneBench:
     """Drives a :class:`LanePair`: sources, wires, memory; checks each write as it arrives.
 
@@ -235,7 +245,7 @@ class LaneBench:
         for _ in range(2):
             await RisingEdge(dut.clk)
         dut.rst.value = 0
-        self.control = random.getrandbits(32) | 1
+        self.reach = self._some_ranges()
         await self.program_ranges()
         await self.program()
         cocotb.start_soon(self._run())
@@ -245,18 +255,48 @@ class LaneBench:
         """The ports of `side` take packets of `rank` only."""
         self.signal(side, "peer").value = pack(PeerCheck, rank=rank, checked=1)
 
-    async def program_ranges(self, valid: bool = True) -> None:
-        """One range, of all addresses, on both sides, or none."""
+    def _some_ranges(self) -> dict[int, Range]:
+        """Ranges that together are all addresses but the last, by their places in the table."""
         top = 1 << self.parameters.va_sector_bits
-        words = [(Word.CONTROL, self.control if valid else 0), (Word.BASE_LOW, 0), (Word.BASE_HIGH, 0)]
-        words += [(Word.LIMIT_LOW, (top - 1) & 0xFFFFFFFF), (Word.LIMIT_HIGH, (top - 1) >> 32)]
-        for word, value in words:
-            self.dut.ranges.value = pack(RangeWrite, valid=1, index=0, word=word.value, data=value)
-            await RisingEdge(self.dut.clk)
-        for index in range(1, self.parameters.ranges):
-            self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=Word.CONTROL.value, data=0)
-            await RisingEdge(self.dut.clk)
+        count = min(4, self.parameters.ranges)
+        firsts = [0, *sorted(random.sample(range(1, top * 3 // 4), count - 1)), top - 1]
+        places = random.sample(range(self.parameters.ranges), count)
+        return {
+            place: Range(first, after, random.getrandbits(32) | 1)
+            for place, (first, after) in zip(places, pairwise(firsts), strict=True)
+        }
+
+    async def program_ranges(self, valid: bool = True) -> None:
+        """All addresses are in ranges, on both sides, or none."""
+        for place in range(self.parameters.ranges):
+            known = self.reach.get(place, Range(0, 0, 0))
+            words = [(Word.CONTROL, known.control if valid else 0)]
+            words += [(Word.BASE_LOW, known.first & 0xFFFFFFFF), (Word.BASE_HIGH, known.first >> 32)]
+            words += [(Word.LIMIT_LOW, known.limit & 0xFFFFFFFF), (Word.LIMIT_HIGH, known.limit >> 32)]
+            for word, value in words:
+                self.dut.ranges.value = pack(RangeWrite, valid=1, index=place, word=word.value, data=value)
+                await RisingEdge(self.dut.clk)
         self.dut.ranges.value = 0
+
+    def place_of(self, va: int) -> int:
+        """Place in the table of the range that `va` is in."""
+        return next(place for place, known in self.reach.items() if known.first <= va < known.limit)
+
+    def _goes_over(self, va: int, length: int) -> bool:
+        return self.place_of(va) != self.place_of(va + length - 1)
+
+    def _address(self, side: str, sends: list[int], length: int) -> int:
+        """A random address from which every send leads into one range, often to its beginning or its end."""
+        offsets = [self.sends[side][send].offset for send in sends]
+        top = 1 << self.parameters.va_sector_bits
+        while True:
+            va = random.randrange(top // 4)
+            if random.random() < 0.3:
+                known = random.choice(list(self.reach.values()))
+                va = (random.choice([known.first, known.limit - length]) - offsets[0]) % top
+            places = [(va + offset) % top for offset in offsets]
+            if not any(place + length >= top or self._goes_over(place, length) for place in places):
+                return va
 
     async def program(self, ports: list[int] | None = None) -> None:
         """Fill both send tables: send n by port `ports[n]`, by any port without."""
@@ -291,8 +331,10 @@ class LaneBench:
                 await RisingEdge(self.dut.clk)
         self.signal(side, "sends").value = 0
 
-    def packet(self, side: str, source: int, sends: list[int] | None = None, length: int | None = None) -> Packet:
-        """Queue a random packet of `sends` (consecutive numbers)."""
+    def packet(
+        self, side: str, source: int, sends: list[int] | None = None, length: int | None = None, va: int | None = None
+    ) -> Packet:
+        """Queue a random packet of `sends` (consecutive numbers), of a `va` that leads into ranges if none is given."""
         if sends is None:
             count = random.choice([1, 1, 1, 2, min(4, self.parameters.sends)])
             first = random.randrange(self.parameters.sends)
@@ -302,7 +344,7 @@ class LaneBench:
         packet = Packet(
             number=self.next_number[side],
             source=source,
-            va=random.randrange(1 << self.parameters.va_sector_bits - 2),
+            va=self._address(side, sends, length) if va is None else va,
             wf=random.getrandbits(3),
             mask=random.choice([0xFFFFFFFF, random.getrandbits(32)]),
             epoch=self.epoch[side],
@@ -393,15 +435,16 @@ class LaneBench:
         entry = self.sends[sender][send]
         last = place == len(packet.sectors) - 1
         control = unpack(SendControl, entry.control)
-        reach = unpack(Control, self.control)
-        top = 1 << self.parameters.va_sector_bits
+        va = (packet.va + entry.offset + place) % (1 << self.parameters.va_sector_bits)
+        known = self.place_of(va)
+        reach = unpack(Control, self.reach[known].control)
         expected = {name: control[name] for name in ("access", "alu", "dtype", "traffic_class")} | {
-            "va": (packet.va + entry.offset + place) % top,
+            "va": va,
             "wf": packet.wf,
             "epoch": packet.epoch,
             "mask": packet.mask if last else 0xFFFFFFFF,
             "data": packet.sectors[place],
-            "range": 0,
+            "range": known,
             "first_touch": reach["first_touch"],
             "tracked": reach["tracked"],
         }

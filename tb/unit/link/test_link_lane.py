@@ -402,18 +402,28 @@ async def latency_and_rate(dut):
         assert times[run_length] - times[0] <= run_length + 1, "bubbles"
 
 
+def crossing(bench: LaneBench) -> Packet:
+    """A packet of `a` whose last sectors, or all but the first, are in another range of `b` than its first."""
+    length = random.randint(2, 8)
+    send = random.randrange(bench.parameters.sends)
+    edge = random.choice([known.first for known in bench.reach.values() if known.first])
+    va = edge - random.choice([1, length - 1]) - bench.sends["a"][send].offset
+    top = 1 << bench.parameters.va_sector_bits
+    return bench.packet("a", random.choice([DMA, STORES]), [send], length, va % top)
+
+
 @cocotb.test()
 async def refused_packets_harm_nothing(dut):
-    """Packets from or for another rank, or to no range: each is refused once with its fault, however often it was sent;
-    their buffers come back and the next packets are written."""
+    """Packets from or for another rank, to no range, or from one range to the next: each is refused once with its
+    fault, however often it was sent; their buffers come back and the next packets are written."""
     bench = bench_of(dut)
     await bench.reset()
     layout = bench.messages.fault_record
-    for kind in random.sample(("peer", "rank", "range", "range"), 4):
+    for kind in random.sample(("peer", "rank", "range", "range", "edge"), 5):
         await ClockCycles(dut.clk, 400)
         if kind == "range":
             await bench.program_ranges(valid=False)
-        else:
+        elif kind != "edge":
             wrong = bench.ranks["a" if kind == "peer" else "b"] ^ 1 << random.randrange(6)
             if kind == "peer":
                 bench.knows("b", wrong)
@@ -421,7 +431,7 @@ async def refused_packets_harm_nothing(dut):
                 bench.signal("b", "rank").value = wrong
         expected = []
         for _ in range(2 * bench.parameters.link_receive_packets // 3):
-            packet = bench.packet("a", random.choice([DMA, STORES]))
+            packet = crossing(bench) if kind == "edge" else bench.packet("a", random.choice([DMA, STORES]))
             expected += [(packet.number | send << IDS, packet.wf) for send in packet.sends]
         await ClockCycles(dut.clk, 10)
         while not bench.is_empty("a"):
@@ -431,7 +441,7 @@ async def refused_packets_harm_nothing(dut):
         await ClockCycles(dut.clk, 50)
         faults = [unpack(layout, bits) for bits in bench.faults["b"].received]
         bench.faults["b"].received.clear()
-        fault = {"range": Fault.OUTSIDE, "rank": Fault.DESTINATION, "peer": Fault.SOURCE}[kind]
+        fault = {"range": Fault.OUTSIDE, "edge": Fault.OUTSIDE, "rank": Fault.DESTINATION, "peer": Fault.SOURCE}[kind]
         assert all(record["fault"] == fault.value and record["link"] == 1 for record in faults)
         assert sorted((record["wg"], record["wf"]) for record in faults) == sorted(expected)
         bench.forget("a")
