@@ -82,6 +82,38 @@ def test_all_state_is_found_and_keeps_what_it_is_changed_to() -> None:
     assert ready().prepared.copies == ()
 
 
+def led_to(design: libyosys.Design, folder: Path, wires: str) -> set[str]:
+    """Flip-flops and memories of a flat design that logic behind `wires` leads to, and outputs."""
+    stores = " ".join(f"t:{kind}" for kind in (*FLIP_FLOPS, "$memrd_v2", "$memwr_v2"))
+    for command in (
+        f"select -set behind {wires} %coe*",
+        f"select -set next @behind %co1 {stores} {'%u ' * (len(FLIP_FLOPS) + 1)} %i",
+        f"select -write {folder / 'wires'} @next %co1:+[Q,DATA] w:* %i @behind o:* %i %u",
+        f"select -write {folder / 'memories'} @next t:$memwr_v2 %i",
+    ):
+        run_pass(design, command)
+    lines = [*(folder / "wires").read_text().splitlines(), *(folder / "memories").read_text().splitlines()]
+    return {line.removeprefix("top/") for line in lines}
+
+
+def test_what_only_records_leads_to_reads_alone(tmp_path: Path) -> None:
+    """Counters and the place of an error lead to themselves and to what a read answers, in the netlist of the node; a
+    setting leads elsewhere."""
+    config = ready().setup.config
+    (tmp_path / "design.il").write_text(to_rtlil(Node(config), "top"))
+    design = libyosys.Design()
+    for command in (f"read_rtlil {tmp_path / 'design.il'}", "proc -norom", "flatten"):
+        run_pass(design, command)
+    node = f"{reference.GPU}.node."
+    plan_lines = [line.split() for line in ready().setup.plan]
+    named = {words[1].removeprefix(node) for words in plan_lines if words[0] == "recorded" and len(words) == 2}
+    recorded = {name for name in named if not name.startswith(reference.GPU)}
+    assert len(recorded) > 50
+    found = led_to(design, tmp_path, f"{' '.join(f'w:{name}' for name in recorded)} {'%u ' * (len(recorded) - 1)}")
+    assert found == recorded | {"registers.answer", "registers._high"}
+    assert not led_to(design, tmp_path, "w:registers.starvation_limit") <= found
+
+
 def test_outcomes_that_are_known() -> None:
     assert wrong_controls(USUAL, ready().space) == []
 
