@@ -33,7 +33,10 @@ Folder = Annotated[Path, typer.Option(help="Folder of summary.json and of finish
 def faults(
     context: typer.Context,
     injections: Annotated[
-        int, typer.Option(help="In all, as many of each class; those that are finished are kept.", metavar="COUNT")
+        int,
+        typer.Option(
+            help="In all, as many of each class that has so many; those that are finished are kept.", metavar="COUNT"
+        ),
     ] = INJECTIONS,
     only: Annotated[
         list[str] | None,
@@ -72,7 +75,7 @@ def faults(
         refuse(context, "the scheduler's workers do it", "processes")
         require_packages(REPORT, "distributed")
     from sim.experiments.catalogue import settings
-    from sim.faults.campaign import Options, parse, run_now, wrong_controls
+    from sim.faults.campaign import Options, parse, run_now, shared_out, wrong_controls
     from sim.faults.injections import CLASSES
     from sim.faults.places import PROTECTED
     from sim.faults.server import build, explore
@@ -100,7 +103,7 @@ def faults(
             for sentence in wrong:
                 complain(sentence)
             leave(1)
-    counts = dict.fromkeys(names, -(-injections // len(names)))
+    counts = shared_out(space, names, injections)
     started = time.monotonic()
     results, ran = _campaign(asked, space, counts, seed, (processes, scheduler), out / "results")
     seconds = time.monotonic() - started

@@ -20,8 +20,9 @@ from sim.faults.reference import SETTINGS, WATCHDOG, Setup, prepare, reference_s
 from sim.faults.server import build, run_injections
 from sim.simulator.sources import digest_of
 
-SHARE = 250
-"""Injections that one process of the simulator is given: its run without a fault is then a small part of the work."""
+SHARE = 2000
+"""Injections that one process of the simulator is given: its run without a fault is then a small part of the work, and
+many come to a state that one before them came to."""
 CONTROL = "control_run"
 """Class of injections whose outcome is known beforehand."""
 SETTLED = 100
@@ -31,12 +32,14 @@ SETTLED = 100
 @dataclass(frozen=True)
 class Options:
     """What a campaign is about: on how many `gpus`, of which hardware (`settings` as of a spec); `watchdog` of the
-    nodes in cycles, 0 for none; `compare`: results are compared, unless the campaign itself is to be seen failing."""
+    nodes in cycles, 0 for none; `compare`: results are compared, unless the campaign itself is to be seen failing;
+    `shorten`: of what is known without simulating it, nothing is simulated."""
 
     gpus: int = 3
     settings: Settings = ()
     watchdog: int = WATCHDOG
     compare: bool = True
+    shorten: bool = True
 
     @property
     def config(self) -> Configuration:
@@ -45,7 +48,7 @@ class Options:
 
     def setup(self) -> Setup:
         """The run."""
-        return prepare(reference_spec(self.gpus, self.settings), self.watchdog, self.compare)
+        return prepare(reference_spec(self.gpus, self.settings), self.watchdog, self.compare, self.shorten)
 
     def flags(self) -> list[str]:
         """As options of the command."""
@@ -125,6 +128,17 @@ def controls(options: Options, space: Space) -> dict[str, tuple[Injection, str]]
         ends = DETECTED if options.watchdog else HANG
         known["a wire that is cut"] = (Injection(f"{line} cut 0 0", CONTROL), ends)
     return known
+
+
+def shared_out(space: Space, names: Sequence[str], total: int) -> dict[str, int]:
+    """How many injections of each class `names`, so that they are `total` or a few more: as many of each, or all of one
+    that has not so many, and then more of the others."""
+    found: dict[str, int] = {}
+    waiting = sorted(names, key=space.population)
+    for number, name in enumerate(waiting):
+        each = -(-max(0, total - sum(found.values())) // (len(waiting) - number))
+        found[name] = min(each, space.population(name))
+    return {name: found[name] for name in names}
 
 
 def plan(space: Space, counts: Mapping[str, int], seed: int) -> list[Injection]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hw.config import INTERLEAVE_SECTORS, Configuration
-from hw.registers.map import Kind, counters, find_register, register_map
+from hw.registers.map import Counting, Kind, counters, find_register, register_map
 from sim.collectives.compiler import backing_sectors
 from sim.experiments.array_model import ArrayWork, array_work
 from sim.experiments.catalogue import shape
@@ -51,7 +51,12 @@ GRID = 64
 """Cycles between two digests of the whole state."""
 CORRECTIONS = ("damaged", "replays", "sessions_cut", "_corrected")
 """Ends of the names of counters of what hardware has put right."""
-REGISTERS = "gpu_shell.gpu.node.registers"
+GPU = "gpu_shell.gpu"
+REGISTERS = f"{GPU}.node.registers"
+RECORDED = tuple(f"{GPU}.{name}" for name in ("done_cycles", "gemm_cycles", "link_busy_done", "launches"))
+"""Variables of the simulated GPU that only its report at the end is made of."""
+MEMORY_STATUS = 8
+"""The bit of the interrupt status that a corrected memory error sets, in a mask: its interrupt is not enabled."""
 
 
 def reference_spec(gpus: int = 3, settings: Settings = ()) -> Spec:
@@ -84,8 +89,9 @@ class Setup:
         return self.job.build.config
 
 
-def prepare(spec: Spec, watchdog: int = WATCHDOG, compare: bool = True) -> Setup:
-    """Two collectives of `spec`; without `compare` no result is, which is a fault of the campaign itself, seeded."""
+def prepare(spec: Spec, watchdog: int = WATCHDOG, compare: bool = True, shorten: bool = True) -> Setup:
+    """Two collectives of `spec`; without `compare` no result is, which is a fault of the campaign itself, seeded;
+    without `shorten` every run goes to its end, all GPUs in all cycles."""
     work = array_work(spec)
     job = job_of(spec, work)
     config = job.build.config
@@ -106,6 +112,7 @@ def prepare(spec: Spec, watchdog: int = WATCHDOG, compare: bool = True) -> Setup
         "bound": BOUND,
         "grid": GRID,
         "compare": compare,
+        "shorten": shorten,
         "fault_campaign": True,
     }
     job = replace(job, build=build, session=session, program=(*job.program, *commands))
@@ -154,9 +161,17 @@ def _plan(job: Job) -> list[str]:
     links."""
     config = job.build.config
     lines = [f"register {REGISTERS}.{name}" for name in programmed(config)]
-    names = [counter.name for counter in counters(config.links, config.protects_memories)]
+    counted = counters(config.links, config.protects_memories)
+    names = [counter.name for counter in counted]
     lines += [f"statistic {REGISTERS}.total_{name}" for name in names]
     lines += [f"counter {REGISTERS}.total_{name}" for name in names if counts_corrections(name)]
+    lines += [f"recorded {REGISTERS}.total_{name}" for name in names]
+    lines += [f"recorded {name}" for name in RECORDED]
+    lines += [f"recorded {GPU}.link_{port}.busy_cycles" for port in range(config.links)]
+    if config.protects_memories:
+        lines.append(f"recorded {GPU}.node.memory_errors.location")
+        lines.append(f"recorded {REGISTERS}._status {MEMORY_STATUS}")
+    lines += [f"sum {REGISTERS}.total_{item.name}" for item in counted if item.counting is Counting.SUM]
     lines.append("dead .dead")
     for rank, chunks in enumerate(job.results):
         for held in chunks:

@@ -122,7 +122,7 @@ def _answered(setup: Setup) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def run_injections(setup: Setup, model: Path, injections: Sequence[Injection]) -> Iterator[tuple[Injection, Facts]]:
-    """What comes of each of `injections`, as soon as it is known, in the order of their cycles.
+    """What comes of each of `injections`, as soon as it is known, about in the order of their cycles.
 
     Raises :class:`SimulationError` when the server fails, or a run in which something went wrong ends in no way that it
     knows.
@@ -131,19 +131,18 @@ def run_injections(setup: Setup, model: Path, injections: Sequence[Injection]) -
     with _folder(model) as folder:
         process = _start(setup, model, folder, ordered)
         assert process.stdout is not None
-        seen = 0
+        missing = dict(enumerate(ordered))
         try:
             for line in process.stdout:
                 number, _, text = line.partition(" ")
-                injection = ordered[int(number)]
+                injection = missing.pop(int(number))
                 if text.startswith("died"):
                     raise SimulationError(f"the simulator died of the injection {injection.text!r}")
-                seen += 1
                 yield injection, Facts.of_line(text)
             _end(process, folder)
         finally:
             process.kill()
             process.stdout.close()
             process.wait()
-    if seen != len(ordered):
-        raise SimulationError(f"the injection {ordered[seen].text!r} is in no cycle of the run")
+    for injection in missing.values():
+        raise SimulationError(f"the injection {injection.text!r} is in no cycle of the run")

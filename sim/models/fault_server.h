@@ -2,32 +2,43 @@
 // T3_FAULTS, `sim/simulator/public_state.py`).
 //
 // A run is two collectives, one after the other, on the same tables, so that what the first has left behind shows in the
-// second. A process goes once to the end and notes what is right, and digests of the whole state by the way. Then it goes
-// again, stops before every cycle in which something is to go wrong, and forks: the child does it, goes on, and says what
-// came of it; a child whose whole state is again what it was without a fault need not go to the end.
+// second. A process goes once to the end and notes what is right: digests of the whole state by the way, and all that enters
+// and leaves each GPU. Then it goes again, stops before every cycle in which something is to go wrong, and forks: the child
+// does it, goes on, and says what came of it. With `shorten` it simulates nothing that is known already:
+//   A GPU to which nothing happened sleeps until something enters that is not what entered without a fault, and then goes
+//   through what it missed; one whose state is again what it was without a fault goes to sleep. What only records (counters,
+//   places of errors) is no part of that state: how much more it is then, it stays. When all sleep, the child ends.
+//   A bit of a memory is flipped when its word is next read or written: until then nobody would notice.
+//   A child ends in a state that one before it came to, as that one did.
 //
 // Session: phases of the host's program `before`, `settle`, `guard`, `setup`; `again`, the second collective; `abort_N`, by
 // GPU N; `drained`, nothing of an epoch is left anywhere; `acknowledge`, interrupts are cleared. `bound`: cycles that a
-// collective may take; `grid`: cycles between two digests; `compare`: whether results are compared. Lines of the file
-// campaign.txt, where a name is that of a variable, a GPU a number:
+// collective may take; `grid`: cycles between two digests; `compare`: whether results are compared; `shorten`: see above.
+// Lines of the file campaign.txt, where a name is that of a variable, a GPU a number:
 //   register NAME                              must be in the end what it is without a fault
 //   statistic NAME                             the same, if a bit of it was flipped: others may count otherwise
 //   counter NAME                               counts what hardware has corrected
+//   recorded NAME {BITS}                       only records; if BITS is given, only those of its first byte
+//   sum NAME                                   of those, one to which something is added and which nothing sets
 //   dead END                                   variables whose names end so are not 0 when a link is dead
 //   result GPU CHANNEL FIRST COUNT             sectors of the result
 //   inject NUMBER CYCLE flip GPU NAME WORD BIT
 //   inject NUMBER CYCLE wire {GPU PORT flits|messages {damage|drop|double|reorder|cut SKIP BIT} ... and} ...
 //   inject NUMBER CYCLE abort GPU
 //   inject NUMBER CYCLE nothing
-// Injections are in the order of their cycles; each gets a line on standard output, NUMBER and `Facts`. What the run without
-// a fault was is left in reference.txt. Without injections that is all, with a list of all state in state.txt, and a dump of
-// the memories.
+// Each injection gets a line on standard output, NUMBER and `Facts`. What the run without a fault was is left in
+// reference.txt. Without injections that is all, with a list of all state in state.txt, and a dump of the memories.
 #pragma once
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <deque>
+#include <set>
+
 #include "Vgpu__Syms.h"
+#include "members.h"
+#include "touched.h"
 #include "verilated_syms.h"
 
 void Vgpu___024root___eval_settle(Vgpu___024root*);
@@ -71,11 +82,52 @@ std::map<std::string, Variable> variables(Gpu& gpu) {
     return found;
 }
 
+bool ends_so(const std::string& name, const std::string& end) {
+    return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
 // The logic behind flip-flops and memories follows what was changed in them.
 void settle(Gpu& gpu) {
     Verilated::threadContextp(gpu.context.get());
     Vgpu___024root___eval_settle(gpu.model.rootp);
 }
+
+// A variable of a GPU.
+struct Held {
+    size_t gpu;
+    const Variable* item;
+
+    bool operator==(const Variable* other) const { return item == other; }
+    uint64_t digest() const {
+        Digest made;
+        made.add(item->data, item->bytes * item->words);
+        return made.value();
+    }
+    // Of one that is a number.
+    uint64_t value() const {
+        uint64_t number = 0;
+        std::memcpy(&number, item->data, std::min<size_t>(sizeof number, item->bytes));
+        return number;
+    }
+};
+
+struct Sector {
+    size_t gpu;
+    const Variable* memory;
+    uint64_t number;
+
+    uint64_t digest() const {
+        Digest made;
+        made.add(memory->data + number * memory->bytes, memory->bytes);
+        return made.value();
+    }
+};
+
+// Bytes of a model that a digest is made of.
+struct Span {
+    const unsigned char* from;
+    size_t bytes;
+};
 
 struct Injection {
     std::string number, kind;
@@ -102,11 +154,134 @@ struct Facts {
 };
 enum Report : unsigned { INTERRUPT = 1, READ_REFUSED = 2, REGISTER_REFUSED = 4, LINK_DEAD = 8 };
 
-// What is right: digests of what is compared, by collective where there are two, and of the whole state by cycle.
+// The first cycle, from a given one on, in which a word of a memory is read or written.
+class FirstUses final : public TouchListener {
+public:
+    static constexpr uint64_t NEVER = std::numeric_limits<uint64_t>::max();
+
+    // Models are advanced one after the other, each through cycles that its history tells.
+    void add(const Gpu& gpu, const History& history) {
+        models.push_back({reinterpret_cast<const unsigned char*>(gpu.model.rootp), &history,
+                          std::vector<int>(sizeof *gpu.model.rootp, NOBODY)});
+    }
+
+    // Where the cycle will be, NEVER until then.
+    const uint64_t* watch(size_t gpu, const unsigned char* word, uint64_t from) {
+        int& place = models.at(gpu).places.at(word - models[gpu].root);
+        if (place == NOBODY) {
+            place = static_cast<int>(waiting.size());
+            waiting.emplace_back();
+        }
+        uses.push_back({from, NEVER});
+        waiting[place].push_back(&uses.back());
+        return &uses.back().cycle;
+    }
+
+    void touched(const void* at) override {
+        for (const Model& model : models) {
+            const size_t offset = static_cast<const unsigned char*>(at) - model.root;
+            if (offset >= model.places.size()) continue;
+            if (model.places[offset] != NOBODY) note(waiting[model.places[offset]], model.history->current());
+            return;
+        }
+    }
+
+private:
+    static constexpr int NOBODY = -1;
+    struct Use {
+        uint64_t from, cycle;
+    };
+    struct Model {
+        const unsigned char* root;
+        const History* history;
+        // By the byte that a word begins with, a list in `waiting`.
+        std::vector<int> places;
+    };
+
+    static void note(std::vector<Use*>& list, uint64_t now) {
+        for (size_t n = 0; n < list.size();) {
+            if (now >= list[n]->from) {
+                list[n]->cycle = now;
+                list[n] = list.back();
+                list.pop_back();
+            } else {
+                ++n;
+            }
+        }
+    }
+
+    std::vector<Model> models;
+    std::deque<Use> uses;
+    std::vector<std::vector<Use*>> waiting;
+};
+
+// What is right: digests of what is compared, by collective where there are two.
 struct Reference {
-    std::vector<uint64_t> sectors[2], registers, statistics;
-    int64_t corrected = 0;
-    std::map<uint64_t, uint64_t> whole;
+    std::vector<uint64_t> sectors[2], registers;
+};
+
+// States that runs with something wrong went through, and what came of them: one that comes to the same state ends the
+// same way. In memory that all processes of a campaign share, of which one at a time writes.
+class Outcomes {
+public:
+    // A state by digests of all but the memories, and of the memories; `corrected` until then.
+    struct State {
+        uint64_t key, memories;
+        int64_t corrected;
+    };
+    struct Entry {
+        State state;
+        Facts facts;
+    };
+
+    // For so many runs.
+    explicit Outcomes(size_t runs) {
+        while (count < 2 * MOST * runs) count *= 2;
+        const size_t words = (sizeof(Entry) + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+        entries = reinterpret_cast<Entry*>(shared_words(count * words));
+    }
+
+    // Kept for a state with `key`, or null.
+    const Entry* find(uint64_t key) const {
+        const Entry& found = entries[place(key)];
+        return found.state.key ? &found : nullptr;
+    }
+
+    void add(const State& state, const Facts& facts) {
+        Entry& entry = entries[place(state.key)];
+        if (!entry.state.key) entry = {state, facts};
+    }
+
+    // States that are kept of a run.
+    static constexpr size_t MOST = 16;
+
+private:
+    size_t place(uint64_t key) const {
+        size_t n = key % count;
+        while (entries[n].state.key && entries[n].state.key != key) n = (n + 1) % count;
+        return n;
+    }
+
+    size_t count = 1;
+    Entry* entries;
+};
+
+// What the run without a fault was at every multiple of `grid` cycles: values of a row each, in memory that all processes
+// of a campaign share.
+class Rows {
+public:
+    Rows(size_t width, uint64_t grid, uint64_t cycles)
+        : width{width}, grid{grid}, count{cycles / grid}, place{shared_words(width * count)} {}
+
+    uint64_t* at(uint64_t cycle) const {
+        if (cycle / grid >= count) throw std::runtime_error("a run is longer than what can be kept of it");
+        return place + cycle / grid * width;
+    }
+
+private:
+    const size_t width;
+    const uint64_t grid, count;
+    uint64_t* const place;
 };
 
 class FaultServer {
@@ -116,6 +291,10 @@ public:
           grid{session.number("grid")} {
         for (const auto& gpu : system.all()) state.push_back(variables(*gpu));
         read_plan();
+        const uint64_t most = 4 * bound;
+        rows = std::make_unique<Rows>(2 * state.size() + 1 + statistics.size(), grid, most);
+        for (const auto& gpu : system.all())
+            histories.push_back(std::make_unique<History>(gpu->model.inputs.size(), gpu->model.outputs.size(), most));
     }
 
     void serve() {
@@ -131,14 +310,21 @@ public:
             system.advance(5);
             return;
         }
+        outcomes = std::make_unique<Outcomes>(injections.size());
+        uint64_t* const begin = shared_words(injections.size());
         if (const pid_t recorder = fork(); recorder == 0) {
             record();
+            for (size_t n = 0; n < injections.size(); ++n) begin[n] = beginning(n);
             _exit(0);
         } else {
             int status = 0;
             if (waitpid(recorder, &status, 0) < 0 || status) throw std::runtime_error("the run without a fault failed");
         }
+        for (size_t number = 0; number < state.size(); ++number) decide.push_back(deciding(number));
         read_reference();
+        for (size_t n = 0; n < injections.size(); ++n) injections[n].cycle = begin[n];
+        std::stable_sort(injections.begin(), injections.end(),
+                         [](const Injection& a, const Injection& b) { return a.cycle < b.cycle; });
         system.stop_at(injections.front().cycle);
         try {
             run();
@@ -170,17 +356,24 @@ private:
             } else if (key == "result") {
                 uint64_t gpu, channel, first, count;
                 words >> gpu >> channel >> first >> count;
-                const Variable& memory = variable(gpu, "gpu_shell.gpu.hbm_" + std::to_string(channel) + ".array.sectors");
-                for (uint64_t n = first; n < first + count; ++n) sectors.push_back({&memory, n});
+                const Variable& memory = variable(gpu, "gpu_shell.gpu.hbm_" + std::to_string(channel) + ARRAY);
+                for (uint64_t n = first; n < first + count; ++n) sectors.push_back({gpu, &memory, n});
+            } else if (key == "recorded") {
+                uint64_t bits = 0;
+                words >> name >> bits;
+                recorded.emplace_back(name, bits);
             } else if (key == "dead") {
                 words >> name;
                 add_ending(name);
+            } else if (key == "sum") {
+                words >> name;
+                for (size_t gpu = 0; gpu < state.size(); ++gpu) sums.insert(&variable(gpu, name));
             } else {
                 words >> name;
-                std::map<std::string, std::vector<const Variable*>*> lists{
+                std::map<std::string, std::vector<Held>*> lists{
                     {"register", &registers}, {"statistic", &statistics}, {"counter", &counters}};
                 auto& list = *lists.at(key);
-                for (size_t gpu = 0; gpu < state.size(); ++gpu) list.push_back(&variable(gpu, name));
+                for (size_t gpu = 0; gpu < state.size(); ++gpu) list.push_back({gpu, &variable(gpu, name)});
             }
         }
         if (dead.empty()) throw std::runtime_error("nothing tells of dead links");
@@ -189,8 +382,7 @@ private:
     void add_ending(const std::string& end) {
         for (const auto& of_gpu : state)
             for (const auto& [name, item] : of_gpu)
-                if (name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0)
-                    dead.push_back(&item);
+                if (ends_so(name, end)) dead.push_back(&item);
     }
 
     // One run, to its end or to where it is over.
@@ -258,85 +450,223 @@ private:
         (recovered ? facts.late : facts.reported) |= found;
     }
 
-    static uint64_t digest_of(const Variable& variable, uint64_t word) {
-        Digest digest;
-        digest.add(variable.data + word * variable.bytes, variable.bytes);
-        return digest.value();
-    }
-
     static uint64_t differing(const std::vector<uint64_t>& found, const std::vector<uint64_t>& right) {
         uint64_t count = found.size() != right.size();
         for (size_t n = 0; n < std::min(found.size(), right.size()); ++n) count += found[n] != right[n];
         return count;
     }
 
-    void compare(int number) {
+    // Digests of `list`; what belongs to a GPU that sleeps is `right`.
+    template <typename Item>
+    std::vector<uint64_t> digests_of(const std::vector<Item>& list, const std::vector<uint64_t>& right) const {
         std::vector<uint64_t> found;
-        for (const auto& [memory, sector] : sectors) found.push_back(digest_of(*memory, sector));
-        if (!injected)
-            reference.sectors[number] = found;
-        else if (session.number("compare") && (number == 1 || !recovered))
-            facts.wrong_sectors += differing(found, reference.sectors[number]);
-    }
-
-    static std::vector<uint64_t> digests_of(const std::vector<const Variable*>& list) {
-        std::vector<uint64_t> found;
-        for (const Variable* item : list) {
-            Digest digest;
-            digest.add(item->data, item->bytes * item->words);
-            found.push_back(digest.value());
-        }
+        for (const Item& item : list)
+            found.push_back(system.all().at(item.gpu)->asleep() ? right.at(found.size()) : item.digest());
         return found;
     }
 
-    void finish() {
-        const auto held = digests_of(registers), counted = digests_of(statistics);
-        int64_t sum = 0;
-        for (const Variable* item : counters)
-            if (item != hit) sum += *reinterpret_cast<const int64_t*>(item->data);
-        if (!injected) {
-            reference.registers = held;
-            reference.statistics = counted;
-            reference.corrected = sum;
-            return;
-        }
-        facts.wrong_registers = differing(held, reference.registers);
-        for (size_t n = 0; n < statistics.size(); ++n)
-            if (statistics[n] == hit) facts.wrong_registers += counted[n] != reference.statistics.at(n);
-        facts.corrected = sum - reference.corrected;
+    void compare(int number) {
+        std::vector<uint64_t>& right = reference.sectors[number];
+        const auto found = digests_of(sectors, right);
+        if (!injected)
+            right = found;
+        else if (session.number("compare") && (number == 1 || !recovered))
+            facts.wrong_sectors += differing(found, right);
     }
 
-    // A digest of all that decides how it goes on.
-    uint64_t whole() const {
-        Digest digest;
-        for (const auto& gpu : system.all()) {
-            const auto* const symbols = gpu->model.rootp->vlSymsp;
-            const auto* const from = reinterpret_cast<const char*>(&symbols->TOP);
-            digest.add(from, reinterpret_cast<const char*>(symbols) + sizeof *symbols - from);
-            for (const Input& input : gpu->arriving) digest.add(input.filled);
+    void finish() {
+        const auto held = digests_of(registers, reference.registers);
+        if (!injected) {
+            reference.registers = held;
+            note(ends());
+            return;
         }
+        facts.wrong_registers += differing(held, reference.registers);
+        for (size_t n = 0; n < statistics.size(); ++n) {
+            const Held& item = statistics[n];
+            // What it has more than without a fault it keeps, as long as the GPU sleeps.
+            const uint64_t more = system.all().at(item.gpu)->asleep() ? extra[n] : item.value() - ends()[n];
+            if (item == hit)
+                facts.wrong_registers += more != 0;
+            else if (std::find(counters.begin(), counters.end(), item.item) != counters.end())
+                facts.corrected += static_cast<int64_t>(more);
+        }
+    }
+
+    void note(uint64_t* place) const {
+        for (const Held& item : statistics) *place++ = item.value();
+    }
+
+    // Where a row has what statistics are; that of the end is the first.
+    uint64_t* counted(uint64_t cycle) const { return rows->at(cycle) + 2 * state.size() + 1; }
+    uint64_t* ends() const { return counted(0); }
+
+    // The bytes of all that decides how a GPU goes on, but its memory and what only records. What the logic of the design
+    // makes of its state, and Verilator keeps in between, follows from that.
+    std::vector<Span> deciding(size_t number) const {
+        const auto* const symbols = system.all()[number]->model.rootp->vlSymsp;
+        const auto* const root = reinterpret_cast<const unsigned char*>(&symbols->TOP);
+        std::set<const unsigned char*> kept;
+        const auto& outputs = system.all()[number]->model.outputs;
+        std::vector<Span> left_out{{reinterpret_cast<const unsigned char*>(outputs.data()), sizeof outputs}};
+        for (const auto& [name, item] : state[number]) {
+            if (ends_so(name, ARRAY))
+                left_out.push_back({item.data, item.bytes * item.words});
+            else
+                kept.insert(item.data);
+        }
+        for (const auto& [name, bits] : recorded) {
+            const Variable& item = variable(static_cast<int>(number), name);
+            kept.erase(item.data);
+            left_out.push_back({item.data, item.bytes * item.words});
+        }
+        std::set<std::string> scopes;
+        for (const Member& member : MEMBERS)
+            if (kept.count(root + member.offset)) scopes.insert(scope_of(member.name));
+        for (const Member& member : MEMBERS) {
+            const std::string name = member.name, last = name.substr(scope_of(name).size());
+            const bool passing = name.rfind("__V", 0) == 0 || last.rfind("__DOT____V", 0) == 0;
+            if (passing || (scopes.count(scope_of(name)) && !kept.count(root + member.offset)))
+                left_out.push_back({root + member.offset, member.bytes});
+        }
+        std::sort(left_out.begin(), left_out.end(), [](const Span& a, const Span& b) { return a.from < b.from; });
+        std::vector<Span> found;
+        const unsigned char* from = root;
+        for (const Span& span : left_out) {
+            if (span.from > from) found.push_back({from, static_cast<size_t>(span.from - from)});
+            from = std::max(from, span.from + span.bytes);
+        }
+        const auto* const end = reinterpret_cast<const unsigned char*>(symbols) + sizeof *symbols;
+        found.push_back({from, static_cast<size_t>(end - from)});
+        return found;
+    }
+
+    // The instance that a member belongs to, without the process in which it is.
+    static std::string scope_of(const std::string& name) {
+        static const std::string between = "__DOT__", process = "process_";
+        const size_t end = name.rfind(between);
+        if (end == std::string::npos) return "";
+        const std::string scope = name.substr(0, end);
+        const size_t last = scope.rfind(between);
+        const bool inner =
+            last != std::string::npos && scope.compare(last + between.size(), process.size(), process) == 0;
+        return inner ? scope.substr(0, last) : scope;
+    }
+
+    uint64_t control_of(size_t number) const {
+        Digest digest;
+        for (const Span& span : decide[number]) digest.add(span.from, span.bytes);
+        for (const auto& [name, bits] : recorded) {
+            const Variable& item = variable(static_cast<int>(number), name);
+            if (bits) digest.add<unsigned char>(*item.data & ~bits);
+        }
+        for (const Input& input : system.all()[number]->arriving) digest.add(input.filled);
+        return digest.value();
+    }
+
+    uint64_t memory_of(size_t number) const {
+        Digest digest;
+        for (const auto& [name, item] : state[number])
+            if (ends_so(name, ARRAY)) digest.add(item.data, item.bytes * item.words);
+        return digest.value();
+    }
+
+    uint64_t between() const {
+        Digest digest;
         system.add_to(digest);
         return digest.value();
+    }
+
+    // What counters of corrections say now.
+    int64_t corrected_so_far(uint64_t now) const {
+        uint64_t sum = 0;
+        for (size_t n = 0; n < statistics.size(); ++n)
+            if (std::find(counters.begin(), counters.end(), statistics[n].item) != counters.end())
+                sum += system.all()[statistics[n].gpu]->asleep() ? counted(now)[n] + extra[n] : statistics[n].value();
+        return static_cast<int64_t>(sum);
+    }
+
+    // Whether a run that is in the same state has been to its end. What is told of it before it came there, an abort, a
+    // report or a bit that was flipped in what is looked at, must have been the same too, so only of faults on wires.
+    bool known(uint64_t now) {
+        if (injected->kind != "wire" || passed.size() == Outcomes::MOST) return false;
+        note_reports();
+        if (facts.reported) return false;
+        const uint64_t* const right = rows->at(now);
+        Digest control, memories;
+        for (const uint64_t value : {now, facts.wrong_sectors, between()}) control.add(value);
+        for (size_t number = 0; number < state.size(); ++number)
+            control.add(system.all()[number]->asleep() ? right[number] : control_of(number));
+        for (size_t number = 0; number < state.size(); ++number)
+            memories.add(system.all()[number]->asleep() ? right[state.size() + number] : memory_of(number));
+        const Outcomes::State here{control.value() | 1, memories.value(), corrected_so_far(now)};
+        if (const auto* const found = outcomes->find(here.key); found && found->state.memories == here.memories) {
+            facts = found->facts;
+            facts.corrected += here.corrected - found->state.corrected;
+            return true;
+        }
+        passed.push_back(here);
+        return false;
+    }
+
+    // A GPU whose state is that without a fault sleeps until something else comes in.
+    void send_to_sleep(uint64_t now) {
+        const uint64_t* const right = rows->at(now);
+        for (size_t number = 0; number < state.size(); ++number) {
+            Gpu& gpu = *system.all()[number];
+            if (gpu.asleep() || control_of(number) != right[number]) continue;
+            if (memory_of(number) != right[state.size() + number]) continue;
+            bool same = true;
+            for (size_t n = 0; n < statistics.size(); ++n) {
+                if (statistics[n].gpu != number) continue;
+                extra[n] = statistics[n].value() - counted(now)[n];
+                // One that is no sum does not keep what it has more.
+                same = same && (!(statistics[n] == hit) || sums.count(hit) || !extra[n]);
+            }
+            if (same) gpu.sleep(*histories[number], now);
+        }
     }
 
     void stopped() {
         const uint64_t now = system.cycle();
         if (recording) {
-            reference.whole[now] = whole();
+            uint64_t* const row = rows->at(now);
+            for (size_t number = 0; number < state.size(); ++number) {
+                row[number] = control_of(number);
+                row[state.size() + number] = memory_of(number);
+            }
+            row[2 * state.size()] = between();
+            note(counted(now));
             system.stop_at(now + grid);
         } else if (injected) {
-            const bool quiet = std::all_of(tampers.begin(), tampers.end(), [](const auto& item) { return item->done(); });
-            const auto right = reference.whole.find(now);
-            if (quiet && right != reference.whole.end() && right->second == whole()) {
-                facts.finished = true;
-                facts.converged = now;
-                throw Over{};
+            if (!session.number("shorten")) {
+                system.stop_at(System::NEVER);
+                return;
             }
-            distance *= 2;
-            system.stop_at((now / grid + distance) * grid);
+            if (now < histories[0]->length()) {
+                send_to_sleep(now);
+                const bool quiet =
+                    std::all_of(tampers.begin(), tampers.end(), [](const auto& item) { return item->done(); });
+                const bool all = std::all_of(system.all().begin(), system.all().end(),
+                                             [](const auto& gpu) { return gpu->asleep(); });
+                if (all && quiet && rows->at(now)[2 * state.size()] == between()) {
+                    facts.finished = true;
+                    facts.converged = now;
+                    finish();
+                    throw Over{};
+                }
+                if (quiet && known(now)) throw Over{};
+            }
+            // Ever sparser, so that it costs little, and in cycles in which other runs stop too.
+            uint64_t step = grid;
+            while (8 * step <= now - injected->cycle) step *= 2;
+            system.stop_at((now / step + 1) * step);
         } else {
             for (; next < injections.size() && injections[next].cycle == now; ++next)
                 if (is_child(injections[next])) {
+                    for (size_t number = 0; session.number("shorten") && number < state.size(); ++number)
+                        system.all()[number]->sleep(*histories[number], now);
+                    extra.assign(statistics.size(), 0);
                     inject();
                     return;
                 }
@@ -373,10 +703,20 @@ private:
     }
 
     void answer() {
+        if (facts.end) {
+            // It is known from another run.
+            for (const auto& item : passed) outcomes->add(item, facts);
+            reply();
+        }
         facts.harmed = std::any_of(system.all().begin(), system.all().end(),
                                    [](const auto& gpu) { return gpu->is(ports::STRAY) || gpu->is(ports::VIOLATION); });
         for (const auto& item : tampers) facts.fired = facts.fired && item->fired();
         facts.end = system.cycle();
+        for (const auto& item : passed) outcomes->add(item, facts);
+        reply();
+    }
+
+    [[noreturn]] void reply() const {
         const std::string line = facts.line();
         if (write(answers, line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(1);
         _exit(0);
@@ -388,6 +728,7 @@ private:
         if (injected->kind == "flip") {
             const int gpu = std::stoi(words.at(0));
             hit = &variable(gpu, words.at(1));
+            system.all().at(gpu)->wake(system.cycle());
             hit->flip(std::stoull(words.at(2)), std::stoi(words.at(3)));
             settle(*system.all().at(gpu));
         } else if (injected->kind == "wire") {
@@ -427,31 +768,59 @@ private:
     // The run in which nothing goes wrong, and reference.txt about it.
     void record() {
         recording = true;
-        for (const auto& gpu : system.all())
-            for (Output& item : gpu->leaving) tampered(item);
+        for (size_t number = 0; number < state.size(); ++number) {
+            Gpu& gpu = *system.all()[number];
+            gpu.recorded = histories[number].get();
+            for (Output& item : gpu.leaving) tampered(item);
+            decide.push_back(deciding(number));
+            listener.add(gpu, *histories[number]);
+        }
+        watch();
         system.stop_at(grid);
         try {
             run();
         } catch (const Over&) {
             throw std::runtime_error("the run without a fault did not come to its end");
         }
+        touch_listener = nullptr;
         std::ofstream file{"reference.txt"};
         for (int number : {0, 1}) {
             file << "span " << begun[number] << " " << over[number] << "\nsectors";
             for (const uint64_t value : reference.sectors[number]) file << " " << value;
             file << "\n";
         }
-        for (const auto& [name, list] : {std::pair{"registers", &reference.registers}, {"statistics", &reference.statistics}}) {
-            file << name;
-            for (const uint64_t value : *list) file << " " << value;
-            file << "\n";
-        }
-        file << "corrected " << reference.corrected << "\n";
-        for (const auto& [cycle, value] : reference.whole) file << "whole " << cycle << " " << value << "\n";
+        file << "registers";
+        for (const uint64_t value : reference.registers) file << " " << value;
+        file << "\n";
         for (size_t gpu = 0; gpu < system.all().size(); ++gpu)
             for (int port = 0; port < ports::LINKS; ++port)
                 for (const char* kind : {"flits", "messages"}) list_sent(file, gpu, port, kind);
         if (!file.flush()) throw std::runtime_error("reference.txt cannot be written");
+    }
+
+    // What is flipped in a memory acts when its word is used: read, or written in part. In the cycle before, what is read
+    // at that moment may have come to where it is wanted.
+    void watch() {
+        first_uses.assign(injections.size(), nullptr);
+        if (!session.number("shorten")) return;
+        for (size_t n = 0; n < injections.size(); ++n) {
+            const Injection& item = injections[n];
+            if (item.kind != "flip") continue;
+            const size_t gpu = std::stoul(item.words.at(0));
+            const Variable& memory = variable(static_cast<int>(gpu), item.words.at(1));
+            const uint64_t word = std::stoull(item.words.at(2));
+            if (memory.words > 1 && word < memory.words && item.cycle)
+                first_uses[n] = listener.watch(gpu, memory.data + word * memory.bytes, item.cycle - 1);
+        }
+        touch_listener = &listener;
+    }
+
+    // The cycle in which an injection may as well take place: until then nobody would notice. What is never used is flipped
+    // at the end.
+    uint64_t beginning(size_t number) const {
+        const uint64_t asked = injections[number].cycle;
+        if (!first_uses[number]) return asked;
+        return std::max(asked, std::min(*first_uses[number], over[1] - 1));
     }
 
     void list_sent(std::ostream& file, size_t gpu, int port, const std::string& kind) const {
@@ -470,9 +839,10 @@ private:
         Gpu& gpu = *system.all().at(0);
         for (const auto& [name, item] : state.at(0)) {
             item.flip(item.words - 1, item.bits - 1);
-            const uint64_t changed = digest_of(item, item.words - 1);
+            const Sector last{0, &item, item.words - 1};
+            const uint64_t changed = last.digest();
             settle(gpu);
-            const bool kept = digest_of(item, item.words - 1) == changed;
+            const bool kept = last.digest() == changed;
             item.flip(item.words - 1, item.bits - 1);
             settle(gpu);
             file << name << " " << item.bits << " " << item.words << " " << kept << "\n";
@@ -487,35 +857,43 @@ private:
             std::string key;
             words >> key;
             number += key == "span";
-            if (key == "whole") {
-                uint64_t cycle, value;
-                words >> cycle >> value;
-                reference.whole[cycle] = value;
-            } else if (key == "corrected") {
-                words >> reference.corrected;
-            } else if (key == "sectors" || key == "registers" || key == "statistics") {
-                auto& list = key == "registers"    ? reference.registers
-                             : key == "statistics" ? reference.statistics
-                                                   : reference.sectors[number];
-                for (uint64_t value; words >> value;) list.push_back(value);
-            }
+            if (key != "sectors" && key != "registers") continue;
+            auto& list = key == "registers" ? reference.registers : reference.sectors[number];
+            for (uint64_t value; words >> value;) list.push_back(value);
         }
     }
+
+    static inline const std::string ARRAY = ".array.sectors";
 
     System& system;
     const Session& session;
     const uint64_t bound, slice, grid;
     std::vector<std::map<std::string, Variable>> state;
-    std::vector<const Variable*> registers, statistics, counters, dead;
+    std::vector<Held> registers, statistics, counters;
+    std::vector<const Variable*> dead;
+    // What only records, and bits of its first byte, if the others do not; statistics that grow by what is counted.
+    std::vector<std::pair<std::string, unsigned char>> recorded;
+    std::set<const Variable*> sums;
+    std::vector<std::vector<Span>> decide;
+    std::unique_ptr<Rows> rows;
+    std::vector<std::unique_ptr<History>> histories;
+    FirstUses listener;
+    // Of injections into memories; others have none.
+    std::vector<const uint64_t*> first_uses;
+    std::unique_ptr<Outcomes> outcomes;
+    // States that were gone through in which nothing was left to go wrong.
+    std::vector<Outcomes::State> passed;
+    // What statistics were more than without a fault when their GPU fell asleep.
+    std::vector<uint64_t> extra;
     // What a bit was flipped in, or null.
     const Variable* hit = nullptr;
-    std::vector<std::pair<const Variable*, uint64_t>> sectors;
+    std::vector<Sector> sectors;
     std::vector<Injection> injections;
     size_t next = 0;
     Reference reference;
     Facts facts;
     std::vector<std::unique_ptr<Tamper>> tampers;
-    uint64_t begun[2] = {0, 0}, over[2] = {0, 0}, distance = 1;
+    uint64_t begun[2] = {0, 0}, over[2] = {0, 0};
     bool recording = false, recovered = false;
     const Injection* injected = nullptr;
     int answers = -1;

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <functional>
@@ -35,6 +36,7 @@
 #include "digest.h"
 #include "gpu_model.h"
 #include "gpu_ports.h"
+#include "history.h"
 #include "host.h"
 #include "mirror.h"
 #include "switch_model.h"
@@ -101,7 +103,7 @@ public:
     }
 
     uint32_t* inputs() { return model.inputs.data(); }
-    const uint32_t* outputs() const { return model.outputs.data(); }
+    const uint32_t* outputs() const { return shown ? shown : model.outputs.data(); }
     bool is(Field flag) const { return get_bit(outputs(), flag); }
     bool done() const { return is(ports::DONE) && !is(ports::BUSY); }
     bool bad() const {
@@ -154,22 +156,64 @@ public:
             if (!host->idle()) drive(host->request());
             host->step(answer());
         }
+        if (recorded) recorded->enter(now, inputs());
+        if (asleep()) {
+            if (followed->enters(now, inputs())) return;
+            wake(now);
+        }
         model.clk = 1;
         model.eval();
     }
 
     // The falling edge after it, from which on the outputs of the cycle `now` stand.
     void fall(uint64_t now) {
-        model.clk = 0;
-        model.eval();
+        if (asleep()) {
+            shown = followed->left(now);
+        } else {
+            model.clk = 0;
+            model.eval();
+        }
+        if (recorded) recorded->leave(now, outputs());
         trouble |= bad();
         send_out(now, outputs());
+    }
+
+    // From cycle `now` on it is not simulated as long as it is given what it was given in `history`, whose state before that
+    // cycle is its own: it shows what it did there. The first other word wakes it: then it goes through those cycles.
+    void sleep(const History& history, uint64_t now) {
+        followed = &history;
+        since = now;
+        shown = history.left(now - 1);
+    }
+    bool asleep() const { return followed; }
+
+    // Its state is to be that before cycle `now`.
+    void wake(uint64_t now) {
+        if (!asleep()) return;
+        const auto given = model.inputs;
+        for (uint64_t cycle = since; cycle < now; ++cycle) {
+            std::memcpy(inputs(), followed->entered(cycle), sizeof(model.inputs));
+            model.clk = 1;
+            model.eval();
+            model.clk = 0;
+            model.eval();
+        }
+        model.inputs = given;
+        followed = nullptr;
+        shown = nullptr;
     }
 
     std::shared_ptr<VerilatedContext> context;
     GpuModel model;
     // Whether something was bad in any cycle since this was last cleared.
     bool trouble = false;
+    // Where all that enters and leaves is noted, or null.
+    History* recorded = nullptr;
+
+private:
+    const History* followed = nullptr;
+    const uint32_t* shown = nullptr;
+    uint64_t since = 0;
 };
 
 std::vector<uint64_t> read_program() {

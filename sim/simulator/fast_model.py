@@ -26,7 +26,14 @@ from sim.simulator.gpu_shell import gpu_model, gpu_ports, gpu_shell, lane_shell
 from sim.simulator.machine import build_minutes
 from sim.simulator.pieces import joined
 from sim.simulator.prerequisites import require_waves
-from sim.simulator.public_state import CONTROL_FILE, control_file, with_own_state
+from sim.simulator.public_state import (
+    CONTROL_FILE,
+    MEMBERS_FILE,
+    control_file,
+    members_header,
+    with_own_state,
+    with_touches,
+)
 from sim.simulator.sources import digest_of
 from sim.simulator.switch_shell import switch_model, switch_ports, switch_sources
 from sim.simulator.verilator import BUILD, prepare_environment, shared_runtime
@@ -57,6 +64,7 @@ SYSTEM_HEADERS = (
     "bit_errors.h",
     "bits.h",
     "digest.h",
+    "history.h",
     "host.h",
     "mirror.h",
     "tamper.h",
@@ -64,7 +72,7 @@ SYSTEM_HEADERS = (
     "wire.h",
     "wire_ends.h",
 )
-FAULT_HEADERS = ("fault_server.h",)
+FAULT_HEADERS = ("fault_server.h", "touched.h")
 LANE_FOLDER, LANE_LIBRARY = "lane", "Vlane"
 """Of a lane that is a model of its own: folder in that of the simulator, and prefix of what is made there."""
 SWITCH_FOLDER, SWITCH_LIBRARY = "switch", "Vswitch"
@@ -237,8 +245,13 @@ def _build(folder: Path, texts: dict[str, str], arguments: list[str], optimize: 
 
         def model(place: Path, prefix: str, top: str, target: str, *more: str) -> None:
             own = [str(path) for path in sources if path.parent == place]
+            own_files = set(map(Path, own))
             names = ["--top-module", top, "--prefix", prefix, "-Mdir", str(place)]
             step("verilator", "--cc", "--timescale", "1ns/1ps", *arguments, *names, *own, *more)
+            if place / CONTROL_FILE in own_files:
+                header = place / f"{prefix}___024root.h"
+                header.write_text(with_touches(header.read_text()))
+                (place / MEMBERS_FILE).write_text(members_header(prefix, header.read_text()))
             makefile = joined(place, prefix, newer=SYSTEM_SOURCES)
             step("make", "-C", str(place), "-f", makefile.name, "-j", "2", target)
 

@@ -15,10 +15,10 @@ from hw.export.verilog import run_pass, to_rtlil
 from hw.near_bank import Alu, BankGroupUnit
 from hw.node import Node
 from sim.errors import SimulationError
-from sim.faults import campaign
+from sim.faults import campaign, reference
 from sim.faults.campaign import Finished, Options, Store, plan, protected, run_all, run_now, wrong_controls
-from sim.faults.injections import CLASSES, LINK_CLASSES, Injection, Space
-from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT
+from sim.faults.injections import CLASSES, FLITS, LINK_CLASSES, Injection, Space
+from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT, Facts
 from sim.faults.places import KINDS, MEMORY, PROTECTED
 from sim.faults.reference import Setup
 from sim.faults.server import Prepared, build, explore
@@ -82,6 +82,38 @@ def test_all_state_is_found_and_keeps_what_it_is_changed_to() -> None:
     assert ready().prepared.copies == ()
 
 
+def led_to(design: libyosys.Design, folder: Path, wires: str) -> set[str]:
+    """Flip-flops and memories of a flat design that logic behind `wires` leads to, and outputs."""
+    stores = " ".join(f"t:{kind}" for kind in (*FLIP_FLOPS, "$memrd_v2", "$memwr_v2"))
+    for command in (
+        f"select -set behind {wires} %coe*",
+        f"select -set next @behind %co1 {stores} {'%u ' * (len(FLIP_FLOPS) + 1)} %i",
+        f"select -write {folder / 'wires'} @next %co1:+[Q,DATA] w:* %i @behind o:* %i %u",
+        f"select -write {folder / 'memories'} @next t:$memwr_v2 %i",
+    ):
+        run_pass(design, command)
+    lines = [*(folder / "wires").read_text().splitlines(), *(folder / "memories").read_text().splitlines()]
+    return {line.removeprefix("top/") for line in lines}
+
+
+def test_what_only_records_leads_to_reads_alone(tmp_path: Path) -> None:
+    """Counters and the place of an error lead to themselves and to what a read answers, in the netlist of the node; a
+    setting leads elsewhere."""
+    config = ready().setup.config
+    (tmp_path / "design.il").write_text(to_rtlil(Node(config), "top"))
+    design = libyosys.Design()
+    for command in (f"read_rtlil {tmp_path / 'design.il'}", "proc -norom", "flatten"):
+        run_pass(design, command)
+    node = f"{reference.GPU}.node."
+    plan_lines = [line.split() for line in ready().setup.plan]
+    named = {words[1].removeprefix(node) for words in plan_lines if words[0] == "recorded" and len(words) == 2}
+    recorded = {name for name in named if not name.startswith(reference.GPU)}
+    assert len(recorded) > 50
+    found = led_to(design, tmp_path, f"{' '.join(f'w:{name}' for name in recorded)} {'%u ' * (len(recorded) - 1)}")
+    assert found == recorded | {"registers.answer", "registers._high"}
+    assert not led_to(design, tmp_path, "w:registers.starvation_limit") <= found
+
+
 def test_outcomes_that_are_known() -> None:
     assert wrong_controls(USUAL, ready().space) == []
 
@@ -139,6 +171,41 @@ def test_the_same_seed_gives_the_same_whoever_runs_it(small: tuple[Path, list[In
     before = {item.injection.text: item.facts for item in results}
     for injection in listed[::-13]:
         assert run_now(USUAL, [injection])[0].facts == before[injection.text]
+
+
+def without_what_is_skipped(facts: Facts) -> Facts:
+    """All that tells of an outcome: not when a run was seen to go on as without the fault."""
+    return replace(facts, converged=0, end=0)
+
+
+def test_what_is_not_simulated_is_known(small: tuple[Path, list[Injection], list[Finished]]) -> None:
+    """The same injections, with all GPUs simulated in all cycles to the end. The more of them in one campaign, the more
+    go on as one before them did."""
+    _, listed, results = small
+    whole = {item.injection.text: item.facts for item in run_now(Options(shorten=False), listed)}
+    assert not any(facts.converged for facts in whole.values())
+    for item in results:
+        assert without_what_is_skipped(item.facts) == without_what_is_skipped(whole[item.injection.text])
+
+
+def test_many_errors_of_one_flit_end_as_each_alone() -> None:
+    """Their runs come to the same states."""
+    wire = next(item for item in ready().space.sent if item.kind == FLITS and item.cycles)
+    line = f"{wire.cycles[len(wire.cycles) // 3]} wire {wire.gpu} {wire.port} {FLITS}"
+    drawn = [Injection(f"{line} damage 0 {bit}", "flit_bit") for bit in range(0, wire.bits, 60)]
+    together = run_now(USUAL, drawn)
+    assert [item.facts for item in together] == [run_now(USUAL, [injection])[0].facts for injection in drawn]
+
+
+def test_state_that_acts_but_is_said_only_to_record_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seeded fault of what is skipped: a setting is taken for a counter, and a flipped bit of it for nothing."""
+    name = f"{reference.REGISTERS}.starvation_limit"
+    injection = Injection(f"{sum(ready().space.spans[0]) // 2} flip 1 {name} 0 3", "csr")
+    (right,) = run_now(Options(shorten=False), [injection])
+    assert right.outcome == SILENT
+    monkeypatch.setattr(reference, "RECORDED", (*reference.RECORDED, name))
+    (wrong,) = run_now(USUAL, [injection])
+    assert wrong.outcome == MASKED
 
 
 def test_what_is_finished_does_not_run_again(

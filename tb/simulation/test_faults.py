@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.export.verilog import to_systemverilog
 from sim.errors import UsageError
-from sim.faults.campaign import Finished, Options, Store, command, parse, plan, protected, shares
+from sim.faults.campaign import Finished, Options, Store, command, parse, plan, protected, shared_out, shares
 from sim.faults.injections import ABORT, CLASSES, LINK_CLASSES, Injection, Sent, Space
 from sim.faults.outcomes import (
     CORRECTED,
@@ -30,7 +30,7 @@ from sim.faults.outcomes import (
 from sim.faults.places import CONTROL, CSR, DATA, MEMORY, PROTECTED, Variable, block_of, kind_of
 from sim.faults.reference import counts_corrections, reference_spec
 from sim.faults.summary import failures, summarize, table
-from sim.simulator.public_state import control_file, with_own_state
+from sim.simulator.public_state import control_file, members_header, with_own_state, with_touches
 
 BARE = (("protection", "none"),)
 NODE = "gpu_shell.gpu.node"
@@ -197,6 +197,15 @@ def test_a_second_error_is_on_the_same_link() -> None:
     assert all(item.text.count(" damage ") >= 1 for item in drawn)
 
 
+def test_injections_in_all_are_shared_out() -> None:
+    """As many of each class, and instead of what a class has not, more of the others."""
+    few = space().population(ABORT)
+    assert shared_out(space(), (PROTECTED, CONTROL), 20) == {PROTECTED: 10, CONTROL: 10}
+    assert shared_out(space(), (ABORT, CONTROL), 3 * few) == {ABORT: few, CONTROL: 2 * few}
+    all_of_them = sum(map(space().population, CLASSES))
+    assert sum(shared_out(space(), CLASSES, 2 * all_of_them).values()) == all_of_them
+
+
 def test_shares_lie_close_together_and_hold_everything_once() -> None:
     listed = plan(space(), {MEMORY: 100, ABORT: 60}, 3)
     parts = shares(listed, 33)
@@ -301,3 +310,19 @@ def test_state_is_named_and_no_port() -> None:
     assert lines[-1] == 'public_flat_rd -module "other" -var "thing"'
     assert "output [7:0] total;" in text and "assign total = total__state;" in text
     assert text == with_own_state(text), "once is enough"
+
+
+def test_memories_tell_when_they_are_used_and_all_variables_where_they_lie() -> None:
+    root = """#include "verilated.h"
+        CData/*0:0*/ top__DOT__busy;
+        VlWide<9>/*287:0*/ top__DOT__held;
+    VlUnpacked<VlWide<9>/*287:0*/, 8> top__DOT__words;
+    VlUnpacked<QData/*63:0*/, 1> __VactTriggered;
+"""
+    told = with_touches(root)
+    assert '#include "verilated.h"\n#include "touched.h"' in told
+    assert "    Touched<VlWide<9>/*287:0*/, 8> top__DOT__words;" in told
+    assert "    VlUnpacked<QData/*63:0*/, 1> __VactTriggered;" in told, "no memory of the design"
+    header = members_header("Vtop", told)
+    for name in ("top__DOT__busy", "top__DOT__held", "top__DOT__words", "__VactTriggered"):
+        assert f'{{"{name}", offsetof(Vtop___024root, {name}), sizeof(Vtop___024root::{name})}},' in header
