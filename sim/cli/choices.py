@@ -22,6 +22,7 @@ SET_BY_OPTION = {
     "units": "units",
     "alike": "alike",
     "lying": "lying",
+    "straight": "straight",
 }
 """Parameter of a command -> option of a program."""
 
@@ -44,6 +45,7 @@ Copied = Annotated[
 ]
 Alike = Annotated[bool, typer.Option("--alike", help="The kernel reads one chunk for all, as for an all-gather.")]
 Lying = Annotated[bool, typer.Option("--lying", help="What is sent lies in memory, and no kernel runs.")]
+Straight = Annotated[bool, typer.Option("--straight", help="All ranks get all of A from the host.")]
 Units = Annotated[int | None, typer.Option(help="Compute units of communication kernels.", metavar="COUNT")]
 
 

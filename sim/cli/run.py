@@ -185,6 +185,12 @@ def collective(
             metavar="NAME",
         ),
     ] = "",
+    host_bandwidth: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="GB/s of each link from the host, and once more of each to it if that is another.", metavar="GB/S"
+        ),
+    ] = None,
     wfs: options.Wavefronts = 8,
     dma_block: options.DmaBlock = 0,
     tile_order: Annotated[
@@ -201,6 +207,7 @@ def collective(
     copied: choices.Copied = False,
     alike: choices.Alike = False,
     lying: choices.Lying = False,
+    straight: choices.Straight = False,
     units: choices.Units = None,
     mode: options.Mode = "ring",
     independent: Annotated[
@@ -245,6 +252,7 @@ def collective(
         copied=copied or None,
         alike=alike or None,
         lying=lying or None,
+        straight=straight or None,
         units=units,
     )
     spec = catalogue.collective(
@@ -260,6 +268,7 @@ def collective(
         op=op,
         tile=tile if not machine or said_on_command_line(context, "tile") else None,
         machine=machine,
+        host_bandwidth=tuple(host_bandwidth or ()),
         wfs=wfs,
         dma_block=dma_block,
         tile_order=tile_order,

@@ -18,7 +18,7 @@ from sim.collectives.compiler import NodeProgram, backing_sectors, cuts, needs, 
 from sim.collectives.cut import Cut
 from sim.collectives.independent_gemm import NAME as INDEPENDENT
 from sim.collectives.inputs import Given, addends, given
-from sim.collectives.program import Array, Does, Kernel, Part, Program
+from sim.collectives.program import Array, Does, Kernel, Part, Program, ProgramError, Rows, Via
 from sim.errors import UsageError
 from sim.experiments.array_model import INPUT_SECTORS, PEAK_FLOPS, STORAGE_SECTORS, WORKGROUP_SLOTS, arming_cycles
 from sim.experiments.hardware import EARLY_GATE, with_room
@@ -30,9 +30,10 @@ from sim.golden.arithmetic import pattern_type, to_float64
 from sim.golden.matmul import partial_products, patterns_of
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
-from sim.host.register_writes import arbiter_writes, register_write
+from sim.host.register_writes import arbiter_writes, register_write, slow_link_writes
 from sim.host.tiling import Tiling
 from sim.simulator.memory_image import scatter_channels, to_sectors, write_hex, write_hex_at
+from sim.topologies.hosted import HostedRing
 from sim.topologies.known import topology
 from sim.workloads.kernel_plans import KernelPlan, plan_texts
 from sim.workloads.machines import machine as known_machine
@@ -68,9 +69,21 @@ class ProgramWork:
     gates: Mapping[int, tuple[Part, int]]
 
     @property
-    def gathered(self) -> str | None:
-        """The array for parts of which kernels wait."""
-        return next((part.array for part, _ in self.gates.values()), None)
+    def gathered(self) -> tuple[str, ...]:
+        """The arrays for parts of which kernels wait, as they lie one after another: the one that has rows of A, and
+        the one that has columns of B."""
+        kernels = [kernel for rank in range(self.program.gpus) for kernel in self.program.kernels(rank)]
+        sides = ([kernel.gates for kernel in kernels], [kernel.column_gates for kernel in kernels])
+        found = (
+            next((part.array for gates in side for waited in gates.values() for part in waited), None) for side in sides
+        )
+        names = {name for name in found if name is not None}
+        return tuple(array.name for array in self.program.arrays if array.name in names)
+
+    @property
+    def compared(self) -> list[Part]:
+        """The chunks of these arrays."""
+        return [Part(name, chunk) for name in self.gathered for chunk in range(self.program.array(name).chunks)]
 
     @property
     def nodes(self) -> int:
@@ -78,8 +91,19 @@ class ProgramWork:
         return len(self.kernels)
 
     def held(self, rank: int) -> tuple[Part, ...]:
-        """What is compared of `rank`: what the program leaves it with, and what its GEMM made of that."""
-        return (*self.program.result(rank), *(part for _, part in sorted(self.outputs[rank])))
+        """What is compared of `rank`: what the program leaves it with, what its GEMM made of that, and what the GEMMs
+        of others sent there."""
+        return (*self.program.result(rank), *(part for _, part in sorted(self.outputs[rank])), *self.sent_to(rank))
+
+    def sent_to(self, rank: int) -> dict[Part, np.ndarray]:
+        """What kernels with gates of other ranks store and then send to `rank`, by where it arrives."""
+        found: dict[Part, np.ndarray] = {}
+        for sender, outputs in enumerate(self.outputs if self.nodes == self.program.gpus else ()):
+            stored = {part: piece for (_, part), piece in outputs.items()}
+            for region in self.program.regions(sender):
+                if region.part in stored and region.via is Via.DMA:
+                    found |= {send.part: stored[region.part] for send in region.sends if send.peer == rank}
+        return found
 
     def place(self, part: Part) -> Held:
         """Where a part lies."""
@@ -94,23 +118,18 @@ class ProgramWork:
 def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
     """How one chunk of each array is cut: M rows in all, N columns; K columns of what a GEMM reads."""
     rows, columns, depth = spec.shape
-    waited = {
-        gate.array
-        for kernel in program.kernels(0)
-        if kernel.does is Does.MULTIPLY
-        for gates in kernel.gates.values()
-        for gate in gates
-    }
+    waited = {gate.array for kernel in program.kernels(0) if kernel.does is Does.MULTIPLY for gate in kernel.waited}
     tilings: dict[str, Tiling] = {}
     for array in program.arrays:
         if array.name == INDEPENDENT:
             tilings[array.name] = spec.tiling(spec.gemm_shape[0] // array.chunks, spec.gemm_shape[1], spec.gemm_tile)
             continue
-        if rows % array.chunks:
+        if array.rows is Rows.SHARE and rows % array.chunks:
             raise UsageError(f"shape M must be a multiple of the {array.chunks} chunks of {array.name}, got {rows}")
         if array.name in waited and not depth:
             raise UsageError(f"shape K must be at least 1: {array.name} has K columns")
-        tilings[array.name] = spec.tiling(rows // array.chunks, depth if array.name in waited else columns)
+        high = {Rows.SHARE: rows // array.chunks, Rows.ALL: rows, Rows.COLUMNS: columns}[array.rows]
+        tilings[array.name] = spec.tiling(high, depth if array.name in waited else columns)
     return tilings
 
 
@@ -214,21 +233,31 @@ def _outputs(
     data: tuple[Sequence[np.ndarray], Sequence[Given], Mapping[str, Cut]],
     rng: np.random.Generator,
 ) -> dict[tuple[int, Part], np.ndarray]:
-    """What kernels with gates store: the sum of the chunks that a part waits for, or the product of the one, as its
-    owner has it, and of a matrix of the rank's own. `data`: inputs by rank, the same by chunk, and how they are cut."""
+    """What kernels with gates store: the sum of the chunks that a part waits for, or the product of these, as their
+    owners have them, and of the columns that it waits for, or else a matrix of the rank's own. `data`: inputs by rank,
+    the same by chunk, and how they are cut."""
     found = {}
     for number, kernel in enumerate(program.kernels(rank)):
         if not kernel.gates:
             continue
         weights = rng.integers(-8, 8, (spec.shape[2], spec.shape[1])).astype(np.float64)
         for part in kernel.parts:
-            chunks = [
-                chunk.view(np.int32).astype(np.float64) if spec.dtype == "int32" else to_float64(spec.dtype, chunk)
-                for chunk in awaited(program, rank, kernel.gates[part], *data)
-            ]
+            chunks = _numbers(spec, awaited(program, rank, kernel.gates[part], *data))
+            if kernel.column_gates:
+                (columns,) = _numbers(spec, awaited(program, rank, kernel.column_gates[part], *data))
+                weights = columns.T
             summed = kernel.does is Does.ADD
-            found[number, part] = patterns_of(spec.dtype, np.sum(chunks, axis=0) if summed else chunks[0] @ weights)
+            made = np.sum(chunks, axis=0) if summed else np.concatenate(chunks) @ weights
+            found[number, part] = patterns_of(spec.dtype, made)
     return found
+
+
+def _numbers(spec: Spec, chunks: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Bit patterns as what they stand for."""
+    return [
+        chunk.view(np.int32).astype(np.float64) if spec.dtype == "int32" else to_float64(spec.dtype, chunk)
+        for chunk in chunks
+    ]
 
 
 def awaited(
@@ -341,12 +370,17 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     """The run of `work`."""
     program, gpus, nodes = work.program, spec.gpus, work.nodes
     config = node_of(spec, program, work.tilings)
+    rates = link_rates(spec, config)
+    slowest = min((rate for *_, rate in rates), default=0.0)
     places = laid_out(program, work.tilings)
     span = span_of(work.laid, program)
     backing = ARRAY_BASE + -(-span // 8) * 8
     wiring = topology(spec.topology, gpus)
     ranks = compiled(spec, program, config, wiring, places, nodes, (INPUT_BASE, input_sectors(spec)), backing)
-    setup = [[*rank.writes, register_write(config, "control", clear_counters=1)] for rank in ranks]
+    setup = [
+        [*rank.writes, *slow_link_writes(config, slowest), register_write(config, "control", clear_counters=1)]
+        for rank in ranks
+    ]
     before = [
         *arbiter_writes(
             config,
@@ -361,7 +395,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     doorbells = [rank.doorbells for rank in ranks]
     phases, commands = host_program(config, [{}] * nodes, [before] * nodes, setup, late, doorbells)
     link = program.moves().egress * max(t.sectors for t in work.tilings.values()) * SECTOR_BYTES
-    link = int(link / config.link_bytes_per_cycle) * gpus
+    link = int(link / (slowest or config.link_bytes_per_cycle)) * gpus
     compute = max((_cycles(plan) for plans in work.kernels for plan in plans), default=0)
     sources = max(len(data_sets(program, rank)) for rank in range(nodes)) * span
     needed = (span + backing_sectors(program, config, places)) // config.channels + 8
@@ -380,6 +414,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             "alone": False,
             "stall": round(spec.stalls / 100 * 256),
             "bit_errors": (spec.bit_errors, spec.seed),
+            "link_rates": rates,
             "timeout": int(
                 (2 * compute + 3 * link + 60 * span + 200_000)
                 * (1 + 12 * spec.stalls / 100)
@@ -409,6 +444,19 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     )
 
 
+def link_rates(spec: Spec, config: Configuration) -> list[tuple[int, int, float]]:
+    """Rank and port that a link of the host leads from, and its bytes a cycle, for all that are slower than others."""
+    wiring, rates = topology(spec.topology, spec.gpus), spec.host_rates(config)
+    if not isinstance(wiring, HostedRing) or rates is None:
+        return []
+    away, back = rates
+    return [
+        (rank, port, away if rank == wiring.host else back)
+        for rank, port, peer, _ in wiring.links()
+        if wiring.host in (rank, peer)
+    ]
+
+
 def _turns(array: Array, laid: Laid) -> Iterator[tuple[int, ...]]:
     """What a mirrored node is told of an array, piece by piece: first sector, sectors of a rank's turn, turns, first wg
     number, wg numbers of a turn."""
@@ -433,14 +481,16 @@ def _cycles(plan: KernelPlan) -> int:
 
 def _gathered(work: ProgramWork) -> dict[str, str | int | Path]:
     """What the checker of reads is told."""
-    if work.gathered is None:
+    if not work.gathered:
         return {}
-    laid = work.laid[work.gathered]
+    laid = work.laid[work.gathered[0]]
     tiling = laid.tiling
+    if any(work.tilings[name].pitch_sectors != tiling.pitch_sectors for name in work.gathered):
+        raise ProgramError(f"{work.program.name} gathers arrays whose rows are not as long as each other's")
     return {
         "gathered": Path("gathered"),
         "gathered_first": laid.base,
-        "gathered_sectors": work.program.array(work.gathered).chunks * tiling.sectors,
+        "gathered_sectors": sum(work.tilings[part.array].sectors for part in work.compared),
         "gathered_pitch": tiling.pitch_sectors,
         "gathered_last": tiling.columns * tiling.dtype_bytes - SECTOR_BYTES * (tiling.pitch_sectors - 1),
     }
@@ -454,11 +504,10 @@ def _write(work: ProgramWork, config: Configuration, nodes: Sequence[NodeProgram
         write_hex(folder / f"source{rank}.hex", _source(work, rank, span))
         _write_initial(work, config, nodes[rank], folder)
     (folder / "gates.hex").write_text(gate_text({row: gate for gate, row in work.gates.items()}, work.laid))
-    if work.gathered is not None:
-        chunks = [Part(work.gathered, chunk) for chunk in range(program.array(work.gathered).chunks)]
-        pitch, cuts = work.tilings[work.gathered].pitch_sectors, work.cuts(1)
+    if work.gathered:
+        pitch, cuts = work.tilings[work.gathered[0]].pitch_sectors, work.cuts(1)
         for rank in range(work.nodes):
-            held = awaited(program, rank, chunks, work.inputs, work.given, cuts)
+            held = awaited(program, rank, work.compared, work.inputs, work.given, cuts)
             write_hex(folder / f"gathered{rank}.hex", np.concatenate([to_sectors(piece, pitch) for piece in held]))
 
 
