@@ -20,8 +20,8 @@ from sim.collectives.fetched_gemm import PIECES
 from sim.collectives.program import Access, Array, Kernel, Part, Program, Region, Rows, Send
 
 TIMES = 25.0
-"""That a transfer from the host takes, in transfers between GPUs, when routes are planned: 300 GB/s over 12. More
-change no route."""
+"""That a transfer from the host takes, in transfers between GPUs, when routes are planned: 300 GB/s over 12. Any host
+that is slower than the whole ring has the same routes."""
 
 
 @lru_cache

@@ -202,7 +202,8 @@ def _busy(spec: Spec) -> float:
 
 def records(outcomes: Mapping[Spec, Outcome]) -> list[dict[str, Any]]:
     """A record of each point that has a result and what it is compared with. Of C over several GPUs `ours`: `speedup`
-    over one GPU, and `idle`, the share of all compute units' time in which they have no workgroup. Of a fetch `ours`:
+    over one GPU, and `idle`, the share of all compute units' time in which they have no workgroup; with the data on the
+    host also the time `over_bound` (:func:`bound`) and `over_longest` (:func:`longest`). Of a fetch `ours`:
     `over_one`, its time over that of one destination with as many pieces, of one with 64 where there is no other, and
     `over_formula`, over 1 + (k - 1) / p times that. Of the real nodes `over_mirrored`. `published`: the same speedup,
     the formula. `real`: nothing was recorded."""
@@ -222,6 +223,15 @@ def records(outcomes: Mapping[Spec, Outcome]) -> list[dict[str, Any]]:
         if taken is not None and one is not None:
             ours = {"speedup": one / taken, "idle": 1 - _busy(spec) / taken}
             add(spec, ours, {"speedup": PUBLISHED[spec.gpus]})
+    one = cycles(hosted(1))
+    for spec in on_host():
+        taken, gpus = cycles(spec), spec.gpus - 1
+        if taken is None or one is None:
+            continue
+        speedup = {"speedup": one / taken} if gpus > 1 else {}
+        stated = speedup and not dict(spec.choices)["straight"]
+        over = {"over_bound": taken / bound(spec), "over_longest": taken / longest(spec)}
+        add(spec, {**speedup, "idle": 1 - _busy(spec) / taken, **over}, {"speedup": ON_HOST[gpus]} if stated else {})
     single = cycles(chain(*CHAINS[0]))
     for destinations, pieces in CHAINS[1:]:
         taken = cycles(chain(destinations, pieces))
@@ -249,19 +259,22 @@ def line(record: Mapping[str, Any]) -> str:
 
 def table(found: list[dict[str, Any]]) -> list[list[str]]:
     """The records as a table, the first row its head."""
-    rows = [["point", "cycles", "speedup or times one fetch", "published", "idle"]]
+    rows = [
+        ["point", "cycles", "speedup or times one fetch", "published", "idle", "over the bound of the host's links"]
+    ]
     for record in found:
         ours, stated = record["ours"], record["published"]
         if "over_mirrored" in ours:
             continue
-        (name,) = stated
+        name = next((name for name in ("speedup", "over_one") if name in ours), None)
         rows.append(
             [
                 record["point"].removeprefix("uncut/"),
                 f"{record['cycles']:,}",
-                f"{ours[name]:.3f}",
-                f"{stated[name]:.3f}",
+                f"{ours[name]:.3f}" if name else "",
+                f"{stated[name]:.3f}" if name in stated else "",
                 f"{100 * ours['idle']:.1f} %" if "idle" in ours else "",
+                f"{ours['over_bound']:.3f}" if "over_bound" in ours else "",
             ]
         )
     return rows
