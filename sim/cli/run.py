@@ -207,6 +207,7 @@ def collective(
     copied: choices.Copied = False,
     alike: choices.Alike = False,
     lying: choices.Lying = False,
+    spread: choices.Spread = False,
     straight: choices.Straight = False,
     units: choices.Units = None,
     mode: options.Mode = "ring",
@@ -252,6 +253,7 @@ def collective(
         copied=copied or None,
         alike=alike or None,
         lying=lying or None,
+        spread=spread or None,
         straight=straight or None,
         units=units,
     )

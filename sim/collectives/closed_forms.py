@@ -128,10 +128,10 @@ def fetched_gemm(n: int) -> Form:
     return {"a": ring_all_gather_gemm(n)["a"], "c": Traffic(local_updates=n)}
 
 
-def hosted_gemm(n: int, host: bool, straight: bool) -> Form:
-    """Of the host, or of one of `n` GPUs. Each chunk of A crosses one link of the host and goes round; or all of A,
-    which then is one chunk, crosses all of them, read once."""
-    a = ring_all_gather_gemm(n)["a"] + Traffic(arriving_stores=1)
+def hosted_gemm(n: int, host: bool, spread: bool, straight: bool) -> Form:
+    """Of the host, or of one of `n` GPUs. Each chunk of A crosses one link of the host and goes round, or, `spread`, is
+    read once for all other GPUs; or all of A, which then is one chunk, crosses all links of the host, read once."""
+    a = (direct_all_gather_gemm if spread and n > 1 else ring_all_gather_gemm)(n)["a"] + Traffic(arriving_stores=1)
     if straight:
         a = Traffic(arriving_stores=1, triggers=1)
     if host:

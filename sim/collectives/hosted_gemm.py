@@ -2,7 +2,8 @@
 
 Every GPU computes the columns of C that are its own. It gets its columns of B, column by column, from the host, and of
 A what the routes of :mod:`sim.collectives.fetch_plan` say: each row crosses one link of the host, and goes on from GPU
-to GPU as it arrives. Workgroups begin when their rows of A and columns of B are there, in the order in which the plan
+to GPU round a ring as it arrives, or with `spread` to all others at a time, which the plan prefers where there are the
+links for it. Workgroups begin when their rows of A and columns of B are there, in the order in which the plan
 expects them. What they store goes back as it is complete, and is added to C where it lies, so that nothing of C is ever
 fetched.
 
@@ -25,12 +26,12 @@ that is slower than the whole ring has the same routes."""
 
 
 @lru_cache
-def hosted_gemm(gpus: int, straight: bool = False, dtype: str = "fp16") -> Program:
+def hosted_gemm(gpus: int, spread: bool = False, straight: bool = False, dtype: str = "fp16") -> Program:
     """The program for `gpus` ranks, of which the last one is the host."""
     host = gpus - 1
     ranks = range(host)
     chunks = range(1 if straight else host)
-    routes = cache(lambda: plan((host,) * host, host, PIECES, Host(host, TIMES, ring=True)))
+    routes = cache(lambda: plan((host,) * host, host, PIECES, Host(host, TIMES, ring=not spread)))
 
     def peers(rank: int, chunk: int) -> list[int]:
         if straight:
@@ -95,5 +96,5 @@ def hosted_gemm(gpus: int, straight: bool = False, dtype: str = "fp16") -> Progr
         lies=lambda rank: parts if rank == host else (),
         result=lambda rank: (),
         golden=golden,
-        closed_form=lambda rank: closed_forms.hosted_gemm(host, rank == host, straight),
+        closed_form=lambda rank: closed_forms.hosted_gemm(host, rank == host, spread, straight),
     )

@@ -33,7 +33,7 @@ from sim.host.program import host_program
 from sim.host.register_writes import arbiter_writes, register_write, slow_link_writes
 from sim.host.tiling import Tiling
 from sim.simulator.memory_image import scatter_channels, to_sectors, write_hex, write_hex_at
-from sim.topologies.hosted import HostedRing
+from sim.topologies.hosted import Hosted
 from sim.topologies.known import topology
 from sim.workloads.kernel_plans import KernelPlan, plan_texts
 from sim.workloads.machines import machine as known_machine
@@ -445,16 +445,18 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
 
 
 def link_rates(spec: Spec, config: Configuration) -> list[tuple[int, int, float]]:
-    """Rank and port that a link of the host leads from, and its bytes a cycle, for all that are slower than others."""
-    wiring, rates = topology(spec.topology, spec.gpus), spec.host_rates(config)
-    if not isinstance(wiring, HostedRing) or rates is None:
+    """Rank and port that a link leads from, and its bytes a cycle, for all that are slower than the node's: those of a
+    host, and those between GPUs that share the bandwidth of one."""
+    wiring = topology(spec.topology, spec.gpus)
+    if not isinstance(wiring, Hosted):
         return []
-    away, back = rates
-    return [
-        (rank, port, away if rank == wiring.host else back)
-        for rank, port, peer, _ in wiring.links()
-        if wiring.host in (rank, peer)
-    ]
+    whole = config.link_bytes_per_cycle
+    away, back = spec.host_rates(config) or (whole, whole)
+    found = []
+    for rank, port, peer, _ in wiring.links():
+        rate = away if rank == wiring.host else back if peer == wiring.host else whole / wiring.onward
+        found += [(rank, port, rate)] if rate < whole else []
+    return found
 
 
 def _turns(array: Array, laid: Laid) -> Iterator[tuple[int, ...]]:

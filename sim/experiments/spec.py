@@ -32,7 +32,7 @@ ARRAY_COLLECTIVES = ("ring-reduce-scatter", "ring-all-gather", "ring-all-reduce"
 """Those of compute model array; the first one is the only one of full-size kernels."""
 TOPOLOGIES = tuple(KNOWN_TOPOLOGIES)
 """All but the first one are of compute model program."""
-SWITCH, HOSTED = "switch", "hosted-ring"
+SWITCH, HOSTED = "switch", ("hosted-ring", "hosted-mesh")
 """Those on which a node alone cannot stand for all."""
 ARRAY, KERNELS, TRACE, PROGRAM = "array", "kernels", "trace", "program"
 COMPUTE_MODELS = (ARRAY, KERNELS, TRACE, PROGRAM)
@@ -144,9 +144,9 @@ class Spec:
     :data:`sim.workloads.program_plans.TILE_ORDERS`. M are the rows of each of its arrays, which are cut into chunks;
     K columns has an array that a GEMM reads as it is gathered. `machine` of :mod:`sim.workloads.machines`, of which the
     square slice is simulated: shape and tile are the slice's, every side shorter by `Machine.side`, the link, the time
-    of a workgroup and what the last-level cache leaves of the reads are the machine's. `host_bandwidth` of topology
-    :data:`HOSTED`: GB/s of each link from the host, and to it if that is another; without it the machine's, or that of
-    all links.
+    of a workgroup and what the last-level cache leaves of the reads are the machine's. `host_bandwidth` of the
+    topologies :data:`HOSTED`: GB/s of each link from the host, and to it if that is another; without it the machine's,
+    or that of all links.
 
     Of full-size kernels (None otherwise): `link_bandwidth`, GB/s per direction of the whole GPU; `compute_units`;
     `channels`, the slice S of its 32; `tracker_ways` of 256 sets; `tile_order` (a trace has its own); `trace`,
@@ -270,8 +270,8 @@ class Spec:
             _range(f"gpus on topology {SWITCH}", self.gpus, 2, MOST_PORTS)
         if self.mirrored and self.topology == SWITCH:
             raise UsageError(f"mode must be ring on topology {SWITCH}: its outputs are shared by different ranks")
-        if self.mirrored and self.topology == HOSTED:
-            raise UsageError(f"mode must be ring on topology {HOSTED}: the host is not like the other ranks")
+        if self.mirrored and self.topology in HOSTED:
+            raise UsageError(f"mode must be ring on topology {self.topology}: the host is not like the other ranks")
         self._check_host()
         known = PROGRAMS[self.collective].options
         for name, default in {"op": "add", "initial": "first-touch", "direction": "cw"}.items():
@@ -286,8 +286,8 @@ class Spec:
         given = self.host_bandwidth
         if not given:
             return
-        if self.topology != HOSTED:
-            raise UsageError(f"host-bandwidth is of topology {HOSTED} only, not of {self.topology}")
+        if self.topology not in HOSTED:
+            raise UsageError(f"host-bandwidth is of topology {' or '.join(HOSTED)} only, not of {self.topology}")
         numbers = all(isinstance(rate, int | float) and not isinstance(rate, bool) for rate in given)
         if len(given) > 2 or not numbers:
             raise UsageError(f"host-bandwidth must be one or two numbers, got {given}")
@@ -305,7 +305,7 @@ class Spec:
         if self.machine:
             given = given or tuple(filter(None, (machine(self.machine).host_gb_per_s,)))
             others = machine(self.machine).link_gb_per_s
-        if self.topology != HOSTED or not given:
+        if self.topology not in HOSTED or not given:
             return None
         return given[0] / others * config.link_bytes_per_cycle, given[-1] / others * config.link_bytes_per_cycle
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.experiments.catalogue import collective
-from sim.experiments.spec import HOSTED, Spec
+from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome
 from sim.workloads.machines import ELEMENT_BYTES, machine
 
@@ -97,8 +97,8 @@ def hosted(gpus: int, straight: bool = False) -> Spec:
         "hosted-gemm",
         gpus + 1,
         POLICY,
-        wiring=HOSTED,
-        choices={"straight": straight},
+        wiring="hosted-mesh",
+        choices={"straight": straight} if straight else {"spread": True},
         machine=MACHINE,
         host_bandwidth=host_bandwidth(),
         shape=(SIDE, SIDE // gpus, HOST_DEPTH),
@@ -123,7 +123,7 @@ def host_times(spec: Spec) -> tuple[float, float, float, float]:
     host, and what it sends there."""
     here, gpus = machine(MACHINE), spec.gpus - 1
     rows, columns, depth = (side * here.side for side in spec.shape)
-    of_a = rows if dict(spec.choices)["straight"] else rows / gpus
+    of_a = rows if dict(spec.choices).get("straight") else rows / gpus
     away, back = spec.host_bandwidth
 
     def cycles(elements: float, rate: float) -> float:
@@ -229,7 +229,7 @@ def records(outcomes: Mapping[Spec, Outcome]) -> list[dict[str, Any]]:
         if taken is None or one is None:
             continue
         speedup = {"speedup": one / taken} if gpus > 1 else {}
-        stated = speedup and not dict(spec.choices)["straight"]
+        stated = speedup and not dict(spec.choices).get("straight")
         over = {"over_bound": taken / bound(spec), "over_longest": taken / longest(spec)}
         add(spec, {**speedup, "idle": 1 - _busy(spec) / taken, **over}, {"speedup": ON_HOST[gpus]} if stated else {})
     single = cycles(chain(*CHAINS[0]))

@@ -5,7 +5,7 @@ from typing import Any
 
 from hw.config import Configuration
 from sim.models.link import FRACTION_BITS
-from sim.topologies.hosted import HostedRing
+from sim.topologies.hosted import Hosted
 from sim.topologies.known import Wiring
 from sim.topologies.switch import Switch
 from sim.topologies.topology import Topology
@@ -58,7 +58,7 @@ def session_text(
     if isinstance(topology, Switch):
         lines.append(f"switch_planes {planes}")
         lines += switch_wires(topology, latency, config.lanes)
-    elif isinstance(topology, HostedRing):
+    elif isinstance(topology, Hosted):
         lines += hosted_wires(topology, latency + CROSSING, config.lanes)
     else:
         lines += wires(topology, latency + CROSSING, nodes, config.lanes)
@@ -94,10 +94,10 @@ def wires(topology: Topology, delay: int, nodes: int, lanes: int = 1) -> list[st
     return lines
 
 
-def hosted_wires(ring: HostedRing, delay: int, lanes: int = 1) -> list[str]:
+def hosted_wires(hosted: Hosted, delay: int, lanes: int = 1) -> list[str]:
     """The same for links between GPUs and a host."""
     lines = []
-    for rank, port, peer, end in ring.links():
+    for rank, port, peer, end in hosted.links():
         for lane in range(lanes):
             there, here = f"{peer} {end * lanes + lane}", f"{rank} {port * lanes + lane}"
             lines += [f"flits {there} {here} {delay}", f"messages {here} {there} {delay}"]

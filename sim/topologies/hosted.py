@@ -1,5 +1,7 @@
-"""A ring of GPUs and a host: port 0 of every GPU leads to the next one, port 1 to the host, which is the last rank and
-whose port p leads to GPU p. The host's links may be slower than those of the ring."""
+"""GPUs and a host, which is the last rank and has a link to each of them: port p of the host leads to GPU p, and of a
+GPU the last port that is joined leads to the host. The GPUs are a ring one way round or a full mesh. The host's links
+may be slower than those between GPUs; those of a mesh share the bandwidth of the one that a GPU of a ring has, as
+behind a switch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,17 +9,14 @@ from dataclasses import dataclass
 from sim.errors import UsageError
 from sim.topologies.topology import MOST_PORTS
 
-ONWARD, UPWARD = 0, 1
-"""Ports of a GPU."""
-
 
 @dataclass(frozen=True)
-class HostedRing:
-    """`gpus` ranks, of which the last one is the host. A GPU alone has no ring; ports behind those that are joined lead
-    nowhere."""
+class Hosted:
+    """`gpus` ranks, of which the last one is the host; the others are a `mesh` or a ring. A GPU alone has no link but
+    to the host; ports behind those that are joined lead nowhere."""
 
     gpus: int
-    name: str = "hosted-ring"
+    mesh: bool = False
     shared: bool = False
 
     def __post_init__(self) -> None:
@@ -27,22 +26,34 @@ class HostedRing:
             )
 
     @property
+    def name(self) -> str:
+        """What it is called."""
+        return "hosted-mesh" if self.mesh else "hosted-ring"
+
+    @property
     def host(self) -> int:
         """Its rank, which is also the number of GPUs."""
         return self.gpus - 1
 
     @property
+    def onward(self) -> int:
+        """Links of a GPU to others, but a GPU alone has none."""
+        return max(1, self.host - 1) if self.mesh else 1
+
+    @property
     def ports(self) -> int:
         """Of a node: as many as the host needs, or a GPU."""
-        return max(2, self.host)
+        return max(self.onward + 1, self.host)
 
     def links(self) -> Iterator[tuple[int, int, int, int]]:
         """Every link, one way: rank and port that it leads from, rank and port that it leads to."""
         for rank in range(self.host):
-            if self.host > 1:
-                yield rank, ONWARD, (rank + 1) % self.host, ONWARD
-            yield rank, UPWARD, self.host, rank
-            yield self.host, rank, rank, UPWARD
+            for port in range(self.onward if self.host > 1 else 0):
+                # What leaves for the rank port + 1 further on arrives by the port that leads as far back, or the only
+                # one.
+                yield rank, port, (rank + port + 1) % self.host, self.onward - 1 - port
+            yield rank, self.onward, self.host, rank
+            yield self.host, rank, rank, self.onward
 
     def port(self, rank: int, peer: int) -> int | None:
         """The port by which packets of `rank` for `peer` leave; None when no link leads there."""

@@ -177,17 +177,17 @@ def test_c_is_reduced_where_it_lies() -> None:
     assert check(spec, replace(work, given=other), job_of(spec, work).build.config, outcome).mismatches
 
 
-def hosted(*rates: float, straight: bool = False, **options: Any) -> Spec:
+def hosted(*rates: float, how: str = "", wiring: str = "hosted-ring") -> Spec:
     """Two GPUs and a host, tiles ragged in both directions."""
-    fields = {"shape": (2 * 40, 56, 40), "dtype": "fp32", "tile": (16, 24), "wfs": 4, **options}
-    choices = {"straight": straight}
-    return collective("hosted-gemm", 3, wiring="hosted-ring", choices=choices, host_bandwidth=rates, **fields)
+    fields: dict[str, Any] = {"shape": (2 * 40, 56, 40), "dtype": "fp32", "tile": (16, 24), "wfs": 4}
+    choices = {how: True} if how else {}
+    return collective("hosted-gemm", 3, wiring=wiring, choices=choices, host_bandwidth=rates, **fields)
 
 
-@pytest.mark.parametrize("straight", [False, True])
-def test_matrices_of_a_host_are_multiplied_into_it(straight: bool) -> None:
+@pytest.mark.parametrize("how", ["", "spread", "straight"])
+def test_matrices_of_a_host_are_multiplied_into_it(how: str) -> None:
     """A and B are compared where they are read, C where it lies; nothing of C is fetched."""
-    spec = hosted(9, 18, straight=straight)
+    spec = hosted(9, 18, how=how, wiring="hosted-mesh" if how == "spread" else "hosted-ring")
     work, outcome, checked = run(spec)
     assert checked.errors == () and checked.mismatches == 0
     assert all(form["matches"] for form in checked.closed_forms.values()), checked.closed_forms
@@ -219,7 +219,7 @@ def test_links_of_a_host_have_the_rate_that_they_are_given() -> None:
     # The links of the ring carry a chunk of A, and are busy for that.
     for status in outcome.ranks[:2]:
         busy = SECTOR_BYTES * work.tilings["a"].sectors / config.link_bytes_per_cycle
-        assert busy <= status["link_busy"][0] < 1.1 * busy
+        assert 0.9 * busy < status["link_busy"][0] < 1.1 * busy
     faster = run(hosted(3, 6))[1]
     assert 0.95 < 2 * faster.ranks[0]["spans"]["end"][0] / ends[0] < 1.1
 

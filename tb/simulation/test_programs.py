@@ -42,6 +42,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("broadcast-chain", {"pieces": 4, "root": 1}),
     ("broadcast-chain", {"pieces": 3, "gemm": True}),
     ("broadcast-tree", {"pieces": 3, "root": 1}),
+    ("hosted-gemm", {"spread": True}),
     ("hosted-gemm", {"straight": True}),
 ]
 REDUCING = [name for name, known in PROGRAMS.items() if "op" in known.options]
@@ -179,6 +180,7 @@ BY_HAND: list[tuple[str, int, dict[str, Any], tuple[int, ...]]] = [
     ("broadcast-tree", 4, {}, (1, 0, 0, 2, 1, 1)),
     ("hosted-gemm", 2, {}, (1, 1, 2, 1, 1, 3)),
     ("hosted-gemm", 5, {}, (4, 1, 5, 4, 4, 6)),
+    ("hosted-gemm", 5, {"spread": True}, (2, 1, 5, 4, 2, 6)),
     ("hosted-gemm", 5, {"straight": True}, (1, 1, 2, 1, 1, 3)),
 ]
 

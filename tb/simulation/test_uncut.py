@@ -96,6 +96,7 @@ def test_where_all_links_are_alike_a_rank_that_has_it_sends_to_all_that_it_reach
     """Without a ring the ranks are earlier by what another hop would take."""
     routes = plan((4,) * 4, 4, 8, Host(4, 25))
     assert len([hop for hop in routes.hops if hop.sender == 4]) == 4
+    assert all(hop.sender in (4, hop.chunk) for hop in routes.hops)
     assert routes.end < plan((4,) * 4, 4, 8, Host(4, 25, ring=True)).end
 
 
@@ -105,12 +106,12 @@ def test_routes_from_a_host_that_is_slower_than_the_whole_ring_are_the_same(time
     assert sorted(hop[1:] for hop in routes.hops) == sorted(hop[1:] for hop in others.hops)
 
 
-@pytest.mark.parametrize("straight", [False, True])
+@pytest.mark.parametrize("how", ["", "spread", "straight"])
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8, 15])
-def test_the_program_of_a_host_is_right_and_has_its_links(gpus: int, straight: bool) -> None:
-    made = program("hosted-gemm", gpus + 1, straight=straight)
+def test_the_program_of_a_host_is_right_and_has_its_links(gpus: int, how: str) -> None:
+    made = program("hosted-gemm", gpus + 1, **({how: True} if how else {}))
     check(made)
-    check_links(made, topology("hosted-ring", gpus + 1))
+    check_links(made, topology("hosted-mesh" if how == "spread" else "hosted-ring", gpus + 1))
     with pytest.raises(ProgramError, match="one rank of hosted-gemm cannot stand for all"):
         check_alike(made)
     assert made.kernels(gpus) == () and made.lies(0) == ()
