@@ -23,6 +23,8 @@ SET_BY_OPTION = {
     "units": "units",
     "alike": "alike",
     "lying": "lying",
+    "spread": "spread",
+    "straight": "straight",
 }
 """Parameter of a command -> option of a program."""
 
@@ -45,6 +47,8 @@ Copied = Annotated[
 ]
 Alike = Annotated[bool, typer.Option("--alike", help="The kernel reads one chunk for all, as for an all-gather.")]
 Lying = Annotated[bool, typer.Option("--lying", help="What is sent lies in memory, and no kernel runs.")]
+Spread = Annotated[bool, typer.Option("--spread", help="A rank sends what it got to all others at a time.")]
+Straight = Annotated[bool, typer.Option("--straight", help="All ranks get all of A from the host.")]
 Units = Annotated[int | None, typer.Option(help="Compute units of communication kernels.", metavar="COUNT")]
 
 
@@ -58,6 +62,8 @@ def variants(
     copied: Copied = False,
     alike: Alike = False,
     lying: Lying = False,
+    spread: Spread = False,
+    straight: Straight = False,
     units: Units = None,
 ) -> None:
     """Variants of a program, as a group of options (:mod:`sim.cli.groups`)."""

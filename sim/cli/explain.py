@@ -38,6 +38,8 @@ def explain(
     residual: choices.Residual = False,
     gates: choices.Gates = None,
     root: choices.Root = None,
+    spread: choices.Spread = False,
+    straight: choices.Straight = False,
 ) -> None:
     """Show what a collective is as a program: per rank its regions, sends and triggers, and what it moves.
 
@@ -54,6 +56,8 @@ def explain(
         residual=residual,
         gates=gates,
         root=root,
+        spread=spread or None,
+        straight=straight or None,
     )
     _check_picture(picture)
     made = program(name, gpus, **said)

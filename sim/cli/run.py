@@ -136,6 +136,12 @@ def collective(
             metavar="NAME",
         ),
     ] = "",
+    host_bandwidth: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="GB/s of each link from the host, and once more of each to it if that is another.", metavar="GB/S"
+        ),
+    ] = None,
     tile_order: Annotated[
         str, typer.Option(help=f"In which order a GEMM takes its tiles: {', '.join(TILE_ORDERS)}.", metavar="NAME")
     ] = TILE_ORDERS[0],
@@ -153,6 +159,7 @@ def collective(
         refuse(context, "there is no independent GEMM", "gemm_shape", "sharing")
     said = choices.chosen(context, name, **{option: fields.pop(option) for option in choices.VARIANTS})
     fields["gemm_shape"] = fields["gemm_shape"] or ()
+    fields["host_bandwidth"] = tuple(host_bandwidth or ())
     fields["tile"] = tile if not machine or said_on_command_line(context, "tile") else None
     own: dict[str, Any] = {"shape": shape, "machine": machine, "tile_order": tile_order, "mode": mode}
     _run(catalogue.collective(name, gpus, wiring=wiring, choices=said, **own, **fields), outputs)

@@ -49,10 +49,10 @@ def _check_kernel(kernel: Kernel, rank: int, regions: dict[Part, Region]) -> Non
     for part in kernel.parts:
         if part not in regions:
             raise ProgramError(f"kernel {kernel.name} of rank {rank} stores {part}, which has no region there")
-    for part, gates in kernel.gates.items():
+    for part in (*kernel.gates, *kernel.column_gates):
         if part not in kernel.parts:
             raise ProgramError(f"kernel {kernel.name} of rank {rank} has a gate before {part}, which it does not store")
-        for gate in gates:
+        for gate in kernel.awaited(part):
             region = regions.get(gate)
             if region is None or not region.updates or not region.launch:
                 raise ProgramError(
@@ -123,7 +123,7 @@ def _check_order(program: Program, regions: Regions) -> None:
             before: tuple[Node, ...] = ()
             for part in kernel.parts:
                 node = rank, kernel.name, part
-                add(node, *before, *((rank, "", gate) for gate in kernel.gates.get(part, ())))
+                add(node, *before, *((rank, "", gate) for gate in kernel.awaited(part)))
                 if own[part].updates:
                     add((rank, "", part), node)
                 before = (node,)
@@ -198,11 +198,15 @@ def _region_moved(program: Program, region: Region, rank: int) -> Region:
 
 
 def _kernel_moved(program: Program, kernel: Kernel, rank: int) -> Kernel:
-    gates = {
-        _moved(program, part, rank): tuple(sorted(_moved(program, gate, rank) for gate in waited))
-        for part, waited in kernel.gates.items()
-    }
-    return replace(kernel, parts=tuple(_moved(program, part, rank) for part in kernel.parts), gates=gates)
+    gates, column_gates = (
+        {
+            _moved(program, part, rank): tuple(sorted(_moved(program, gate, rank) for gate in waited))
+            for part, waited in side.items()
+        }
+        for side in (kernel.gates, kernel.column_gates)
+    )
+    parts = tuple(_moved(program, part, rank) for part in kernel.parts)
+    return replace(kernel, parts=parts, gates=gates, column_gates=column_gates)
 
 
 def depends_on_order(program: Program) -> bool:

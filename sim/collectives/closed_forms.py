@@ -128,6 +128,20 @@ def fetched_gemm(n: int) -> Form:
     return {"a": ring_all_gather_gemm(n)["a"], "c": Traffic(local_updates=n)}
 
 
+def hosted_gemm(n: int, host: bool, spread: bool, straight: bool) -> Form:
+    """Of the host, or of one of `n` GPUs. Each chunk of A crosses one link of the host and goes round, or, `spread`, is
+    read once for all other GPUs; or all of A, which then is one chunk, crosses all links of the host, read once."""
+    a = (direct_all_gather_gemm if spread and n > 1 else ring_all_gather_gemm)(n)["a"] + Traffic(arriving_stores=1)
+    if straight:
+        a = Traffic(arriving_stores=1, triggers=1)
+    if host:
+        b = Traffic(reads=1, egress=1, blocks=1, triggers=1) * n
+        a = Traffic(reads=1, egress=n, blocks=1, triggers=1) if straight else b
+        return {"a": a, "b": b, "c": Traffic(arriving_updates=1, triggers=1) * n}
+    b = Traffic(arriving_stores=1, triggers=1)
+    return {"a": a, "b": b, "c": Traffic(reads=1, local_stores=1, egress=1, blocks=1, triggers=1)}
+
+
 def broadcast(sends: int, root: bool, pieces: int = 1) -> Form:
     """Of a rank with so many `sends`: what came, or lies in memory of the `root`, is read once for all of them."""
     hop = int(sends > 0)

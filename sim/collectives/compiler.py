@@ -223,7 +223,7 @@ def compile_program(
     for index, (start, length) in enumerate(plain, len(ranges)):
         writes += range_writes(config, index, range_words(config, base=start, sectors=length))
     writes.append(register_write(config, "expected_blocks", expected_blocks=expected))
-    fill, element = _fill(program, tracked)
+    fill, element = _fill(program, rank, tracked)
     return NodeProgram(
         rank=rank,
         writes=tuple(writes),
@@ -271,11 +271,12 @@ def _ranges(
 def _doorbells(config: Configuration, ranges: Sequence[Range], block_wfs: int) -> Iterator[tuple[Write, ...]]:
     """The writes of each ring. Regions that are sent to different peers first are rung in turns, a few workgroups at a
     time: ready blocks reach the ports' queues in one line, and those of one region alone would fill the queue of one
-    port while the others have nothing to do."""
-    lines: dict[int | None, list[Range]] = {}
+    port while the others have nothing to do. So are those of different arrays, both of which a kernel may wait for."""
+    lines: dict[tuple[int | None, str], list[Range]] = {}
     for item in ranges:
         if item.region.doorbell:
-            lines.setdefault(next((send.peer for send in item.region.sends), None), []).append(item)
+            first = next((send.peer for send in item.region.sends), None)
+            lines.setdefault((first, item.region.array), []).append(item)
     rings = (_pieces(config, line, block_wfs if len(lines) > 1 else None) for line in lines.values())
     for turn in itertools.zip_longest(*rings):
         yield from (tuple(writes) for writes in turn if writes is not None)
@@ -293,10 +294,11 @@ def _pieces(config: Configuration, line: Sequence[Range], block_wfs: int | None)
             yield doorbell_writes(config, item.index, item.wg_base + first, min(count, workgroups - first))
 
 
-def _fill(program: Program, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, int], ...], int]:
-    """What memory must hold before the start: where (first sector, sectors), and the element."""
-    arrays = {array.name: array for array in program.arrays}
-    tracked = [item for item in tracked if not item.region.doorbell]
+def _fill(program: Program, rank: int, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, int], ...], int]:
+    """What memory must hold before the start, but for data that lies there: where (first sector, sectors), and the
+    element."""
+    arrays, lies = {array.name: array for array in program.arrays}, set(program.lies(rank))
+    tracked = [item for item in tracked if item.region.part not in lies]
     fill = tuple((item.base, item.tiling.sectors) for item in tracked if not arrays[item.region.array].first_touch)
     updated = [arrays[item.region.array] for item in tracked if item.region.store is words.Access.UPDATE]
     elements = {IDENTITY[DataType[array.dtype.upper()]].get(AluOperation[array.op.upper()], 0) for array in updated}

@@ -70,7 +70,7 @@ def _stores(kernel: Kernel) -> str:
         return _list(kernel.parts) + splits
     reach = "its tile row" if kernel.fine else "all"
     gates = (
-        f"{part} after {reach} of {_list(kernel.gates[part])}" if part in kernel.gates else str(part)
+        f"{part} after {reach} of {_list(kernel.awaited(part))}" if kernel.awaited(part) else str(part)
         for part in kernel.parts
     )
     return ", ".join(gates) + splits

@@ -16,7 +16,7 @@ import numpy as np
 from sim.collectives.check import check, regions_of
 from sim.collectives.cut import Cut, Tile
 from sim.collectives.inputs import blank, given
-from sim.collectives.program import Access, Kernel, Part, Program, ProgramError, Region, Send, Traffic, Via
+from sim.collectives.program import Access, Does, Kernel, Part, Program, ProgramError, Region, Send, Traffic, Via
 from sim.golden.arithmetic import pattern_type, reduce
 
 
@@ -135,12 +135,11 @@ class _System:
         """Whether a workgroup of `part` may begin, in tile row `down`; what it waited for is then noted."""
         gpu = self.ranks[rank]
         awaited = []
-        for gate in kernel.gates.get(part, ()):
-            wanted = [
-                index
-                for index, tile in enumerate(self.tiles.get(gate.array, ()))
-                if tile.down == down or not kernel.fine
-            ]
+        for gate in kernel.awaited(part):
+            # A row of tiles is stored at a time here, which needs all columns; and all of what is its rows together.
+            together = gate in kernel.column_gates.get(part, ()) or len(kernel.gates[part]) > 1
+            whole = not kernel.fine or (kernel.does is Does.MULTIPLY and together)
+            wanted = [index for index, tile in enumerate(self.tiles.get(gate.array, ())) if whole or tile.down == down]
             if not wanted or not all((gate, index) in gpu.complete for index in wanted):
                 return False
             tiles = [self.tiles[gate.array][index] for index in wanted]

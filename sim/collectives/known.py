@@ -18,6 +18,7 @@ from sim.collectives.direct_all_reduce import direct_all_reduce
 from sim.collectives.direct_reduce_scatter import direct_reduce_scatter
 from sim.collectives.fetched_gemm import fetched_gemm
 from sim.collectives.gemm_alone import gemm_alone
+from sim.collectives.hosted_gemm import hosted_gemm
 from sim.collectives.program import Program, ProgramError
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.collectives.ring_all_gather_both import ring_all_gather_both
@@ -72,6 +73,7 @@ PROGRAMS: dict[str, Known] = {
     "ring-all-gather-gemm": Known(ring_all_gather_gemm, "chunks of A that go round launch workgroups"),
     "direct-all-gather-gemm": Known(direct_all_gather_gemm, "chunks of A that are sent to all launch workgroups"),
     "fetched-gemm": Known(fetched_gemm, "chunks of A by planned routes, C reduced where it lies"),
+    "hosted-gemm": Known(hosted_gemm, "A and B from a host by planned routes, C reduced where it lies there"),
     "gemm-alone": Known(gemm_alone, "a GEMM on each GPU, and no communication"),
     "broadcast-chain": Known(broadcast_chain, "pieces go from rank to rank"),
     "broadcast-tree": Known(broadcast_tree, "pieces go from each rank to two others"),

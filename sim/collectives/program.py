@@ -1,7 +1,7 @@
 """A collective is a program: per rank, which regions of which arrays there are, what each does with an access that
 reaches it, when it is complete, and what it then does. Knows nothing of the hardware."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import NamedTuple
@@ -51,6 +51,15 @@ class Sharing(Enum):
     PRECEDES = "precedes"
 
 
+class Rows(Enum):
+    """What the rows of a chunk are of the product of an M x K and a K x N matrix: a share of M, as many as there are
+    chunks; all of M; or all of N, of an operand that lies column by column."""
+
+    SHARE = "share"
+    ALL = "all"
+    COLUMNS = "columns"
+
+
 class Part(NamedTuple):
     """Chunk `chunk` of array `array`."""
 
@@ -68,7 +77,7 @@ class Array:
     `dtype` and `op` are names as in :mod:`sim.golden.arithmetic`. With `first_touch` the first update of a tracked
     chunk acts as a store; without, memory holds the identity of `op` before the program starts. `traffic` is the class
     under which the hardware counts its accesses: rs or ag. It consists of so many `pieces`, in each of which every rank
-    has a turn, of `together` chunks one after another.
+    has a turn, of `together` chunks one after another. `rows` of a chunk: see :class:`Rows`.
     """
 
     name: str
@@ -79,6 +88,7 @@ class Array:
     traffic: str = "rs"
     pieces: int = 1
     together: int = 1
+    rows: Rows = Rows.SHARE
 
     @property
     def piece(self) -> int:
@@ -144,7 +154,10 @@ class Kernel:
     tiles in a part is its own.
 
     A workgroup of a part in `gates` does not begin before those parts are complete on its rank: all of each, or with
-    `fine` its tile row of them. Workgroups are dispatched in order, and one that waits holds up those after it.
+    `fine` its tile row of them; where it multiplies, several are the rows of its part one after another. The same holds
+    of `column_gates` for its columns, which are rows of these parts. Workgroups are dispatched in order, and one that
+    waits holds up those after it; `order`: the numbers of the tiles of a part, which has so many down and so many
+    across, where the program says it.
     `does` says what each reads; `units` compute units it runs on, 0: all that the machine has; `sharing`: whose they
     are. A kernel that copies reads all that it stores, or with `alike`, where all parts are the same, the first one.
     """
@@ -153,11 +166,22 @@ class Kernel:
     parts: tuple[Part, ...]
     splits: int = 1
     gates: Mapping[Part, tuple[Part, ...]] = field(default_factory=dict)
+    column_gates: Mapping[Part, tuple[Part, ...]] = field(default_factory=dict)
     fine: bool = False
+    order: Callable[[int, int], Sequence[int]] | None = None
     does: Does = Does.MULTIPLY
     units: int = 0
     sharing: Sharing = Sharing.OWN
     alike: bool = False
+
+    def awaited(self, part: Part) -> tuple[Part, ...]:
+        """All parts that a workgroup of `part` waits for, or for some of which."""
+        return (*self.gates.get(part, ()), *self.column_gates.get(part, ()))
+
+    @property
+    def waited(self) -> tuple[Part, ...]:
+        """All that it waits for, without those that come again."""
+        return tuple(dict.fromkeys(part for own in self.parts for part in self.awaited(own)))
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -205,7 +229,8 @@ class Traffic:
 class Program:
     """A collective on `gpus` ranks.
 
-    `regions(rank)`, whose doorbells the host rings in this order, those for different peers in turns; `kernels(rank)`
+    `regions(rank)`, whose doorbells the host rings in this order, those for different peers or of different arrays in
+    turns; `kernels(rank)`
     what the compute units store, the kernel that produces the data first, each on slots of its own; `result(rank)` what
     the rank is left with; `lies(rank)`: parts that hold the rank's data before the program starts.
 

@@ -17,7 +17,7 @@ from sim.golden import replay
 from sim.golden.arithmetic import pattern_type, reduce
 from sim.golden.replay import LOGGED, Command, replay_log
 from sim.host.address_space import ARRAY_BASE
-from sim.simulator.memory_image import from_sectors, to_sectors
+from sim.simulator.memory_image import from_sectors, stacked, to_sectors
 
 Counted = dict[str, int]
 
@@ -38,10 +38,15 @@ def golden(work: ProgramWork, logs: Sequence[np.ndarray] | None = None) -> np.nd
         )
     result = np.asarray(program.golden(list(work.inputs))).reshape(program.gpus, -1)
     stored = [
-        [_on_what_lay(work, rank, part, piece).ravel() for (_, part), piece in sorted(of_rank.items())]
+        [(part, piece) for (_, part), piece in sorted(of_rank.items())] + list(work.sent_to(rank).items())
         for rank, of_rank in enumerate(work.outputs)
     ]
-    return np.stack([np.concatenate([result[rank], *stored[rank]]) for rank in range(work.nodes)])
+    return stacked(
+        [
+            np.concatenate([result[rank], *(_on_what_lay(work, rank, part, piece).ravel() for part, piece in pieces)])
+            for rank, pieces in enumerate(stored)
+        ]
+    )
 
 
 def _on_what_lay(work: ProgramWork, rank: int, part: Part, stored: np.ndarray) -> np.ndarray:
@@ -167,13 +172,14 @@ def wrong_reads(work: ProgramWork, statuses: list[dict[str, Any]]) -> Iterator[s
     """A sentence for each rank whose GEMM read something else than the owner had written."""
     for rank, status in enumerate(statuses):
         wrong = [seen for seen in status["gathered"] if seen["wrong"]]
-        if wrong and work.gathered is not None:
-            laid = work.laid[work.gathered]
-            chunk, sector = divmod(wrong[0]["first_wrong"] - laid.base, laid.tiling.sectors)
+        if wrong and work.gathered:
+            place = wrong[0]["first_wrong"]
+            part = next(part for part in reversed(work.compared) if place >= work.laid[part.array].chunk(part.chunk))
+            laid = work.laid[part.array]
             yield (
-                f"the GEMM of rank {rank} read {sum(seen['wrong'] for seen in wrong)} sectors of {work.gathered} that "
-                f"are not what their owners wrote, the first in {work.gathered}[{chunk}], row "
-                f"{sector // laid.tiling.pitch_sectors}"
+                f"the GEMM of rank {rank} read {sum(seen['wrong'] for seen in wrong)} sectors of "
+                f"{' and '.join(work.gathered)} that are not what their owners wrote, the first in {part}, row "
+                f"{(place - laid.chunk(part.chunk)) // laid.tiling.pitch_sectors}"
             )
 
 

@@ -65,21 +65,31 @@ def gated_outputs(
     data: tuple[Sequence[np.ndarray], Sequence[Given], Mapping[str, Cut]],
     rng: np.random.Generator,
 ) -> dict[tuple[int, Part], np.ndarray]:
-    """What kernels with gates store: the sum of the chunks that a part waits for, or the product of the one, as its
-    owner has it, and of a matrix of the rank's own. `data`: inputs by rank, the same by chunk, and how they are cut."""
+    """What kernels with gates store: the sum of the chunks that a part waits for, or the product of these, as their
+    owners have them, and of the columns that it waits for, or else a matrix of the rank's own. `data`: inputs by rank,
+    the same by chunk, and how they are cut."""
     found = {}
     for number, kernel in enumerate(program.kernels(rank)):
         if not kernel.gates:
             continue
         weights = rng.integers(-8, 8, (spec.shape[2], spec.shape[1])).astype(np.float64)
         for part in kernel.parts:
-            chunks = [
-                chunk.view(np.int32).astype(np.float64) if spec.dtype == "int32" else to_float64(spec.dtype, chunk)
-                for chunk in awaited(program, rank, kernel.gates[part], *data)
-            ]
+            chunks = _numbers(spec, awaited(program, rank, kernel.gates[part], *data))
+            if kernel.column_gates:
+                (columns,) = _numbers(spec, awaited(program, rank, kernel.column_gates[part], *data))
+                weights = columns.T
             summed = kernel.does is Does.ADD
-            found[number, part] = patterns_of(spec.dtype, np.sum(chunks, axis=0) if summed else chunks[0] @ weights)
+            made = np.sum(chunks, axis=0) if summed else np.concatenate(chunks) @ weights
+            found[number, part] = patterns_of(spec.dtype, made)
     return found
+
+
+def _numbers(spec: Spec, chunks: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Bit patterns as what they stand for."""
+    return [
+        chunk.view(np.int32).astype(np.float64) if spec.dtype == "int32" else to_float64(spec.dtype, chunk)
+        for chunk in chunks
+    ]
 
 
 def awaited(

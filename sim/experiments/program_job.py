@@ -9,7 +9,7 @@ import numpy as np
 from hw.config import SECTOR_BYTES, Configuration
 from sim.collectives.check import depends_on_order
 from sim.collectives.compiler import NodeProgram, backing_sectors
-from sim.collectives.program import Array, Part
+from sim.collectives.program import Array, ProgramError
 from sim.experiments.array_model import STORAGE_SECTORS
 from sim.experiments.job import (
     Build,
@@ -32,8 +32,9 @@ from sim.experiments.variants import POLICIES, THRESHOLDS
 from sim.golden.arithmetic import pattern_type
 from sim.host.address_space import ARRAY_BASE
 from sim.host.program import host_program
-from sim.host.register_writes import arbiter_writes
+from sim.host.register_writes import arbiter_writes, slow_link_writes
 from sim.simulator.memory_image import scatter_channels, to_sectors, write_hex, write_hex_at
+from sim.topologies.hosted import Hosted
 from sim.topologies.known import topology
 from sim.workloads.kernel_plans import KernelPlan, plan_texts
 from sim.workloads.program_plans import Laid, gate_text
@@ -53,6 +54,8 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     """The run of `work`."""
     program, gpus, nodes = work.program, spec.gpus, work.nodes
     config = node_of(spec, program, work.tilings)
+    rates = link_rates(spec, config)
+    slowest = min((rate for *_, rate in rates), default=0.0)
     places = laid_out(program, work.tilings)
     span = span_of(work.laid, program)
     backing = behind_arrays(span)
@@ -70,9 +73,10 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     ]
     late = [spec.late_rank] if spec.late_cycles else []
     doorbells = [rank.doorbells for rank in ranks]
-    phases, commands = host_program(config, [{}] * nodes, [before] * nodes, set_up(config, ranks), late, doorbells)
+    setup = [[*slow_link_writes(config, slowest), *writes] for writes in set_up(config, ranks)]
+    phases, commands = host_program(config, [{}] * nodes, [before] * nodes, setup, late, doorbells)
     link = program.moves().egress * max(t.sectors for t in work.tilings.values()) * SECTOR_BYTES
-    link = int(link / config.link_bytes_per_cycle) * gpus
+    link = int(link / (slowest or config.link_bytes_per_cycle)) * gpus
     compute = max((_cycles(plan) for plans in work.kernels for plan in plans), default=0)
     sources = max(len(data_sets(program, rank)) for rank in range(nodes)) * span
     written = span + backing_sectors(program, config, places)
@@ -91,6 +95,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             "alone": False,
             "stall": forced_idle(spec),
             "bit_errors": (spec.bit_errors, spec.seed),
+            "link_rates": rates,
             "timeout": time_limit(spec, compute, link, span),
             "late_cycles": spec.late_cycles,
             "doorbells": any(doorbells),
@@ -114,6 +119,21 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
         log=depends_on_order(program),
         nodes=tuple(ranks),
     )
+
+
+def link_rates(spec: Spec, config: Configuration) -> list[tuple[int, int, float]]:
+    """Rank and port that a link leads from, and its bytes a cycle, for all that are slower than the node's: those of a
+    host, and those between GPUs that share the bandwidth of one."""
+    wiring = topology(spec.topology, spec.gpus)
+    if not isinstance(wiring, Hosted):
+        return []
+    whole = config.link_bytes_per_cycle
+    away, back = spec.host_rates(config) or (whole, whole)
+    found = []
+    for rank, port, peer, _ in wiring.links():
+        rate = away if rank == wiring.host else back if peer == wiring.host else whole / wiring.onward
+        found += [(rank, port, rate)] if rate < whole else []
+    return found
 
 
 def _turns(array: Array, laid: Laid) -> Iterator[tuple[int, ...]]:
@@ -140,14 +160,16 @@ def _cycles(plan: KernelPlan) -> int:
 
 def _gathered(work: ProgramWork) -> dict[str, str | int | Path]:
     """What the checker of reads is told."""
-    if work.gathered is None:
+    if not work.gathered:
         return {}
-    laid = work.laid[work.gathered]
+    laid = work.laid[work.gathered[0]]
     tiling = laid.tiling
+    if any(work.tilings[name].pitch_sectors != tiling.pitch_sectors for name in work.gathered):
+        raise ProgramError(f"{work.program.name} gathers arrays whose rows are not as long as each other's")
     return {
         "gathered": Path("gathered"),
         "gathered_first": laid.base,
-        "gathered_sectors": work.program.array(work.gathered).chunks * tiling.sectors,
+        "gathered_sectors": sum(work.tilings[part.array].sectors for part in work.compared),
         "gathered_pitch": tiling.pitch_sectors,
         "gathered_last": tiling.columns * tiling.dtype_bytes - SECTOR_BYTES * (tiling.pitch_sectors - 1),
     }
@@ -161,11 +183,10 @@ def _write(work: ProgramWork, config: Configuration, nodes: Sequence[NodeProgram
         write_hex(folder / f"source{rank}.hex", _source(work, rank, span))
         _write_initial(work, config, nodes[rank], folder)
     (folder / "gates.hex").write_text(gate_text({row: gate for gate, row in work.gates.items()}, work.laid))
-    if work.gathered is not None:
-        chunks = [Part(work.gathered, chunk) for chunk in range(program.array(work.gathered).chunks)]
-        pitch, cuts = work.tilings[work.gathered].pitch_sectors, work.cuts(1)
+    if work.gathered:
+        pitch, cuts = work.tilings[work.gathered[0]].pitch_sectors, work.cuts(1)
         for rank in range(work.nodes):
-            held = awaited(program, rank, chunks, work.inputs, work.given, cuts)
+            held = awaited(program, rank, work.compared, work.inputs, work.given, cuts)
             write_hex(folder / f"gathered{rank}.hex", np.concatenate([to_sectors(piece, pitch) for piece in held]))
 
 

@@ -14,7 +14,7 @@ from sim.collectives.compiler import cuts, needs, workgroup_numbers
 from sim.collectives.cut import Cut
 from sim.collectives.independent_gemm import NAME as INDEPENDENT
 from sim.collectives.inputs import Given, given
-from sim.collectives.program import Does, Part, Program
+from sim.collectives.program import Does, Part, Program, Rows, Via
 from sim.errors import UsageError
 from sim.experiments.hardware import with_room
 from sim.experiments.job import Held, laid_out, program_of
@@ -50,9 +50,21 @@ class ProgramWork:
     gates: Mapping[int, tuple[Part, int]]
 
     @property
-    def gathered(self) -> str | None:
-        """The array for parts of which kernels wait."""
-        return next((part.array for part, _ in self.gates.values()), None)
+    def gathered(self) -> tuple[str, ...]:
+        """The arrays for parts of which kernels wait, as they lie one after another: the one that has rows of A, and
+        the one that has columns of B."""
+        kernels = [kernel for rank in range(self.program.gpus) for kernel in self.program.kernels(rank)]
+        sides = ([kernel.gates for kernel in kernels], [kernel.column_gates for kernel in kernels])
+        found = (
+            next((part.array for gates in side for waited in gates.values() for part in waited), None) for side in sides
+        )
+        names = {name for name in found if name is not None}
+        return tuple(array.name for array in self.program.arrays if array.name in names)
+
+    @property
+    def compared(self) -> list[Part]:
+        """The chunks of these arrays."""
+        return [Part(name, chunk) for name in self.gathered for chunk in range(self.program.array(name).chunks)]
 
     @property
     def nodes(self) -> int:
@@ -60,8 +72,19 @@ class ProgramWork:
         return len(self.kernels)
 
     def held(self, rank: int) -> tuple[Part, ...]:
-        """What is compared of `rank`: what the program leaves it with, and what its GEMM made of that."""
-        return (*self.program.result(rank), *(part for _, part in sorted(self.outputs[rank])))
+        """What is compared of `rank`: what the program leaves it with, what its GEMM made of that, and what the GEMMs
+        of others sent there."""
+        return (*self.program.result(rank), *(part for _, part in sorted(self.outputs[rank])), *self.sent_to(rank))
+
+    def sent_to(self, rank: int) -> dict[Part, np.ndarray]:
+        """What kernels with gates of other ranks store and then send to `rank`, by where it arrives."""
+        found: dict[Part, np.ndarray] = {}
+        for sender, outputs in enumerate(self.outputs if self.nodes == self.program.gpus else ()):
+            stored = {part: piece for (_, part), piece in outputs.items()}
+            for region in self.program.regions(sender):
+                if region.part in stored and region.via is Via.DMA:
+                    found |= {send.part: stored[region.part] for send in region.sends if send.peer == rank}
+        return found
 
     def place(self, part: Part) -> Held:
         """Where a part lies."""
@@ -76,23 +99,18 @@ class ProgramWork:
 def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
     """How one chunk of each array is cut: M rows in all, N columns; K columns of what a GEMM reads."""
     rows, columns, depth = spec.shape
-    waited = {
-        gate.array
-        for kernel in program.kernels(0)
-        if kernel.does is Does.MULTIPLY
-        for gates in kernel.gates.values()
-        for gate in gates
-    }
+    waited = {gate.array for kernel in program.kernels(0) if kernel.does is Does.MULTIPLY for gate in kernel.waited}
     tilings: dict[str, Tiling] = {}
     for array in program.arrays:
         if array.name == INDEPENDENT:
             tilings[array.name] = spec.tiling(spec.gemm_shape[0] // array.chunks, spec.gemm_shape[1], spec.gemm_tile)
             continue
-        if rows % array.chunks:
+        if array.rows is Rows.SHARE and rows % array.chunks:
             raise UsageError(f"shape M must be a multiple of the {array.chunks} chunks of {array.name}, got {rows}")
         if array.name in waited and not depth:
             raise UsageError(f"shape K must be at least 1: {array.name} has K columns")
-        tilings[array.name] = spec.tiling(rows // array.chunks, depth if array.name in waited else columns)
+        high = {Rows.SHARE: rows // array.chunks, Rows.ALL: rows, Rows.COLUMNS: columns}[array.rows]
+        tilings[array.name] = spec.tiling(high, depth if array.name in waited else columns)
     return tilings
 
 

@@ -16,7 +16,7 @@ from sim.simulator.build_folder import silent
 from sim.simulator.command_log import read_log
 from sim.simulator.fast_model import build_system
 from sim.simulator.machine import processors
-from sim.simulator.memory_image import from_sectors, gather_channels, read_hex
+from sim.simulator.memory_image import from_sectors, gather_channels, read_hex, stacked
 from sim.simulator.process import record_coverage, run_simulator
 from sim.simulator.profile import histogram_environment, seconds_by_part
 from sim.simulator.read_latencies import read_latencies
@@ -185,7 +185,7 @@ def write_inputs(job: Job, folder: Path, threads: int, waves: bool = False) -> l
 
 def read_results(job: Job, folder: Path) -> np.ndarray:
     """What each rank holds of its result: shape (gpus, rows, columns), or (gpus, elements) of chunks of different
-    widths."""
+    widths, zeros behind those of ranks that hold less."""
     assert job.pattern is not None
     channels = job.build.config.channels
     answer = []
@@ -197,7 +197,7 @@ def read_results(job: Job, folder: Path) -> np.ndarray:
             found.append(from_sectors(sectors, tiling.rows, tiling.columns, np.dtype(job.pattern)))
         alike = len({chunk.shape[1] for chunk in found}) == 1
         answer.append(np.concatenate(found) if alike else np.concatenate([chunk.ravel() for chunk in found]))
-    return np.stack(answer)
+    return stacked(answer)
 
 
 def remove_stale(runs: Path) -> None:

@@ -31,8 +31,8 @@ ARRAY_COLLECTIVES = ("ring-reduce-scatter", "ring-all-gather", "ring-all-reduce"
 """Those of compute model array; the first one is the only one of full-size kernels."""
 TOPOLOGIES = tuple(KNOWN_TOPOLOGIES)
 """All but the first one are of compute model program."""
-SWITCH = "switch"
-"""The one on which a node alone cannot stand for all."""
+SWITCH, HOSTED = "switch", ("hosted-ring", "hosted-mesh")
+"""Those on which a node alone cannot stand for all."""
 ARRAY, KERNELS, TRACE, PROGRAM = "array", "kernels", "trace", "program"
 COMPUTE_MODELS = (ARRAY, KERNELS, TRACE, PROGRAM)
 """Where a GPU's stores come from: `array`, a generator that stores a real array in the GEMM's order; `kernels`, GEMM
@@ -73,7 +73,7 @@ PROGRAM_FIELDS = ("dtype", "op", "first_touch", "direction")
 ARRAY_FIELDS = (
     *("dtype", "op", "tile", "wfs", "dma_block", "direction", "initial", "stalls", "schedule", "alone", "overflow"),
     *("bit_errors", "late_rank", "late_cycles", "bug", "inputs", "choices", "independent", "machine"),
-    *("gemm_shape", "sharing"),
+    *("gemm_shape", "sharing", "host_bandwidth"),
 )
 """What full-size kernels do not know: they have these at their defaults."""
 
@@ -143,7 +143,9 @@ class Spec:
     :data:`sim.workloads.program_plans.TILE_ORDERS`. M are the rows of each of its arrays, which are cut into chunks;
     K columns has an array that a GEMM reads as it is gathered. `machine` of :mod:`sim.workloads.machines`, of which the
     square slice is simulated: shape and tile are the slice's, every side shorter by `Machine.side`, the link, the time
-    of a workgroup and what the last-level cache leaves of the reads are the machine's.
+    of a workgroup and what the last-level cache leaves of the reads are the machine's. `host_bandwidth` of the
+    topologies :data:`HOSTED`: GB/s of each link from the host, and to it if that is another; without it the machine's,
+    or that of all links.
 
     Of full-size kernels (None otherwise): `link_bandwidth`, GB/s per direction of the whole GPU; `compute_units`;
     `channels`, the slice S of its 32; `tracker_ways` of 256 sets; `tile_order` (a trace has its own); `trace`,
@@ -188,6 +190,7 @@ class Spec:
     gemm_shape: tuple[int, ...] = ()
     sharing: str = "own"
     machine: str = ""
+    host_bandwidth: tuple[float, ...] = ()
     link_bandwidth: float | None = None
     compute_units: int | None = None
     channels: int | None = None
@@ -201,7 +204,7 @@ class Spec:
     trace: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("shape", "tile", "gemm_shape"):
+        for name in ("shape", "tile", "gemm_shape", "host_bandwidth"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in ("settings", "choices"):
             object.__setattr__(self, name, tuple(sorted(dict(getattr(self, name)).items())))
@@ -234,7 +237,7 @@ class Spec:
     def _check_array(self) -> None:
         _choice("topology", self.topology, TOPOLOGIES[:1])
         _choice("collective", self.collective, ARRAY_COLLECTIVES)
-        for name in ("choices", "independent", "machine", "gemm_shape"):
+        for name in ("choices", "independent", "machine", "gemm_shape", "host_bandwidth"):
             if getattr(self, name):
                 raise UsageError(f"{name.replace('_', '-')} is of compute model program only, not of array")
         _choice("sharing", self.sharing, ("own",))
@@ -266,6 +269,9 @@ class Spec:
             _range(f"gpus on topology {SWITCH}", self.gpus, 2, MOST_PORTS)
         if self.mirrored and self.topology == SWITCH:
             raise UsageError(f"mode must be ring on topology {SWITCH}: its outputs are shared by different ranks")
+        if self.mirrored and self.topology in HOSTED:
+            raise UsageError(f"mode must be ring on topology {self.topology}: the host is not like the other ranks")
+        self._check_host()
         known = PROGRAMS[self.collective].options
         for name, default in {"op": "add", "initial": "first-touch", "direction": "cw"}.items():
             option = {"initial": "first_touch"}.get(name, name)
@@ -274,6 +280,33 @@ class Spec:
         for name, _ in self.choices:
             if name not in known or name in PROGRAM_FIELDS:
                 raise UsageError(f"{self.collective} has no choice of {name}")
+
+    def _check_host(self) -> None:
+        given = self.host_bandwidth
+        if not given:
+            return
+        if self.topology not in HOSTED:
+            raise UsageError(f"host-bandwidth is of topology {' or '.join(HOSTED)} only, not of {self.topology}")
+        numbers = all(isinstance(rate, int | float) and not isinstance(rate, bool) for rate in given)
+        if len(given) > 2 or not numbers:
+            raise UsageError(f"host-bandwidth must be one or two numbers, got {given}")
+        others = machine(self.machine).link_gb_per_s if self.machine else self.hardware.link_bandwidth
+        if not all(0 < rate <= others for rate in given):
+            raise UsageError(
+                f"host-bandwidth must be above 0 and at most that of other links, {others:g} GB/s, got "
+                f"{' and '.join(f'{rate:g}' for rate in given)}"
+            )
+        object.__setattr__(self, "host_bandwidth", tuple(map(float, given)))
+
+    def host_rates(self, config: Configuration) -> tuple[float, float] | None:
+        """Bytes a cycle of a link from the host and to it, on a node of `config`; None where they are as all links."""
+        given, others = self.host_bandwidth, config.link_bandwidth
+        if self.machine:
+            given = given or tuple(filter(None, (machine(self.machine).host_gb_per_s,)))
+            others = machine(self.machine).link_gb_per_s
+        if self.topology not in HOSTED or not given:
+            return None
+        return given[0] / others * config.link_bytes_per_cycle, given[-1] / others * config.link_bytes_per_cycle
 
     def _check_machine(self) -> None:
         units = machine(self.machine).compute_units

@@ -68,6 +68,19 @@ def link_writes(config: Configuration, sources: Sequence[int | None], shared: bo
     return writes
 
 
+def slow_link_writes(config: Configuration, slowest: float) -> list[Write]:
+    """Writes that give packets time on links of `slowest` bytes a cycle (0: there are none): a port sends again when it
+    has got no acknowledgement in the time of two packets and a round trip, if that is longer than what reset gives."""
+    lane = slowest / config.lanes
+    patience = ceil(2 * INTERLEAVE_SECTORS * SECTOR_BYTES / lane) + 4 * config.link_latency if lane else 0
+    return [register_write(config, "link_retry", link_retry=patience)] if patience > _retry(config) else []
+
+
+def _retry(config: Configuration) -> int:
+    """Cycles without an acknowledgement after which a port sends again, as :func:`link_writes` leaves it."""
+    return max(4 * config.link_latency, find_register(config, "link_retry").reset)
+
+
 def doorbell_writes(config: Configuration, index: int, first: int, count: int) -> list[Write]:
     """Register writes that complete every WF tile of workgroups `first` to `first + count` of range `index`."""
     between("range index", index, 0, config.ranges - 1)

@@ -26,7 +26,7 @@ from sim.models.kernel_context import Spans
 from sim.models.lane_bus import LaneBus, OpenNode, lane_members
 from sim.models.lane_surroundings import LaneSurroundings
 from sim.models.launch_gates import WaitingFor
-from sim.models.link import sent_flit
+from sim.models.link import rate_shape, sent_flit
 from sim.models.recorded_events import SAMPLED, QueueEvent
 from sim.models.recorder import Recorded, recorder
 from sim.models.seeded_bugs import FaultyNode
@@ -66,9 +66,10 @@ def gpu_status(links: int, channels: int) -> data.StructLayout:
 
 class Gpu(wiring.Component):
     """Ports: `axi_*` of the node; `rank`; `write`, `start`, `fill` of the GEMM engine; `stall` (probability / 256 of an
-    idle cycle on links and events); `dump` writes the DRAM array out; per lane of each link port flits that are sent
-    and that arrive (`link_out`, `link_in`) and state messages (`messages_out`, `messages_in`), a link's latency between
-    them, or, with lanes that are models of their own, by lane `down`, `early` and `late` of
+    idle cycle on links and events); `rates` by link port, of each of its lanes, of links that are slower than those of
+    the node (:func:`sim.models.link.rate_shape`); `dump` writes the DRAM array out; per lane of each link port flits
+    that are sent and that arrive (`link_out`, `link_in`) and state messages (`messages_out`, `messages_in`), a link's
+    latency between them, or, with lanes that are models of their own, by lane `down`, `early` and `late` of
     :class:`sim.models.lane_bus.LaneBus`; `status`."""
 
     def __init__(
@@ -116,6 +117,7 @@ class Gpu(wiring.Component):
                 "start": In(1),
                 "fill": In(1),
                 "stall": In(8),
+                "rates": In(rate_shape(config)).array(config.links),
                 "dump": In(1),
                 **outside,
                 "status": Out(gpu_status(config.links, config.channels)),
@@ -265,6 +267,7 @@ class Gpu(wiring.Component):
                 around.number.eq(lane),
                 around.dump.eq(self.dump),
                 around.stop.eq(stop),
+                *(inner.eq(rate) for inner, rate in zip(around.rates, self.rates, strict=True)),
             ]
             for own, dram in enumerate(around.dram):
                 connect(m, node.dram[lane * config.lane_channels + own], dram)
@@ -285,6 +288,7 @@ class Gpu(wiring.Component):
         for lane, (socket, stop) in enumerate(zip(node.sockets, stops, strict=True)):
             down, early, late = self.down[lane], self.early[lane], self.late[lane]
             m.d.comb += [down.rank.eq(self.rank), down.dump.eq(self.dump), down.stop.eq(stop)]
+            m.d.comb += [down[f"rate_{port}"].eq(rate) for port, rate in enumerate(self.rates)]
             for name, _, flow, port in lane_members(socket):
                 field = f"lane_{name}"
                 if flow == In:

@@ -63,6 +63,7 @@ class GpuLane(wiring.Component):
             around.rank.eq(self.down.rank),
             around.dump.eq(self.down.dump),
             around.stop.eq(self.down.stop),
+            *(rate.eq(self.down[f"rate_{port}"]) for port, rate in enumerate(around.rates)),
             self.early.report.eq(around.report),
         ]
         for name, _, flow, port in lane_members(lane):

@@ -13,6 +13,7 @@
 //     the numbers behind the last GPU, and a port for each of them
 //   bit_errors: how many of 10^12 bits on wires are wrong, seed
 //   fault_campaign: of a model built for one (`fault_server.h`)
+//   link_rate: GPU, its port, bytes a cycle that each lane of the link from it carries, in 65536ths: less than the node's
 //   mirrored: receiving GPU, its port whose flits are rewritten (`mirror.h`), rank that they then come from
 //   mirrored_array: first sector, sectors of a chunk, chunks, first wg, wg numbers of a chunk    waves: the file is to be written
 // The host's program is program.hex, its answers go to answers.txt, what the run left to result.json.
@@ -261,6 +262,8 @@ public:
         for (const Numbers& end : session.all("mirrored"))
             for (Input& input : gpus.at(end.at(0))->arriving)
                 if (input.first == ports::LINK_IN[end.at(1)].low / 32) input.mirrored = static_cast<int64_t>(end.at(2));
+        for (const Numbers& line : session.all("link_rate"))
+            set_bits(gpus.at(line.at(0))->inputs(), ports::RATES[line.at(1)], line.at(2));
         open_waves();
         // What is at rest before the first edge of the clock.
         team.each(static_cast<int>(gpus.size()), [&](int rank) {

@@ -18,6 +18,7 @@ from amaranth.lib.wiring import In
 from hw.config import Configuration
 from hw.memory_lane import MemoryLane
 from sim.models.lane_surroundings import lane_report
+from sim.models.link import rate_shape
 from sim.models.recorder import Recorded
 
 WORD = 32
@@ -84,6 +85,7 @@ class LaneBus:
     def of(config: Configuration) -> "LaneBus":
         """The bus of a lane of `config`."""
         down: list[tuple[str, Any]] = [("rank", unsigned(6)), ("dump", unsigned(1)), ("stop", unsigned(config.links))]
+        down += [(f"rate_{port}", rate_shape(config)) for port in range(config.links)]
         early: list[tuple[str, Any]] = [("report", lane_report(config.links))]
         late: list[tuple[str, Any]] = []
         for name, plain, flow, port in lane_members(wiring.Signature(MemoryLane.ports(config)).create()):

@@ -11,7 +11,7 @@ from hw.link.wire import FlitKind, header_layout, message_layout
 from hw.messages import RowCommand
 from hw.near_bank import BankGroupUnit
 from sim.models.hbm import Hbm
-from sim.models.link import LinkRate, sent_flit
+from sim.models.link import LinkRate, rate_shape, sent_flit
 from sim.models.recorder import packet_event, recorder
 from sim.models.seeded_bugs import FaultyBankGroup
 from sim.models.shared_bandwidth import SharedBandwidth
@@ -36,9 +36,10 @@ def lane_report(links: int) -> data.StructLayout:
 class LaneSurroundings(wiring.PureInterface):
     """What stands around one lane; :meth:`add_to` puts it into a module, its parts named as of number `lane`.
 
-    Ports: `rank` of the GPU, `number` of the lane; `dump`: write the DRAM arrays out; `stop`: by link port, no flit
-    leaves in this cycle; `dram` by channel and `link` by port, of the lane; by port what goes to and comes from the
-    wires: flits (`link_out`, `link_in`), state messages (`messages_out`, `messages_in`); `report`.
+    Ports: `rank` of the GPU, `number` of the lane; `dump`: write the DRAM arrays out; `rates` by link port, of the
+    lane's part (:func:`sim.models.link.rate_shape`); `stop`: by link port, no flit leaves in this cycle; `dram` by
+    channel and `link` by port, of the lane; by port what goes to and comes from the wires: flits (`link_out`,
+    `link_in`), state messages (`messages_out`, `messages_in`); `report`.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class LaneSurroundings(wiring.PureInterface):
             "rank": In(6),
             "number": In(max(1, config.lane_bits)),
             "dump": In(1),
+            "rates": In(rate_shape(config)).array(config.links),
             "stop": In(config.links),
             "dram": In(DramBus(config)).array(config.lane_channels),
             "link": In(LinkPort(config)).array(config.links),
@@ -96,6 +98,7 @@ class LaneSurroundings(wiring.PureInterface):
                 connect(m, wiring.flipped(port.tx), link.tx)
                 m.d.comb += [port.rx.valid.eq(arrived.valid), port.rx.payload.eq(arrived.flit)]
             m.d.comb += [
+                link.rate.eq(self.rates[index]),
                 link.stall.eq(self.stop[index]),
                 self.link_out[index].eq(link.sent),
                 self.messages_out[index].eq(port.rx_messages),

@@ -1,7 +1,7 @@
 """One direction of one link: bandwidth, latency and the state messages that travel against the flits."""
 
 from amaranth import Module, Mux, Signal
-from amaranth.hdl import ShapeCastable, unsigned
+from amaranth.hdl import Shape, ShapeCastable, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -12,6 +12,16 @@ from hw.link.wire import FlitKind, flit_layout, message_layout
 
 FRACTION_BITS = 16
 """Bits after the point of the bandwidth in bytes a cycle."""
+
+
+def own_rate(config: Configuration) -> int:
+    """Bytes a cycle of a lane of a link, as a number with :data:`FRACTION_BITS` after the point."""
+    return max(1, round(config.lane_bytes_per_cycle * 2**FRACTION_BITS))
+
+
+def rate_shape(config: Configuration) -> Shape:
+    """Of the rate of a lane of a slower link; 0 stands for :func:`own_rate`."""
+    return Shape.cast(range(own_rate(config) + 1))
 
 
 def sent_flit(parameters: LinkParameters) -> data.StructLayout:
@@ -75,20 +85,23 @@ class DelayLine(wiring.Component):
 
 
 class TokenBucket(wiring.Component):
-    """What one lane of a link lets pass, `lane_bytes_per_cycle`: a bucket of one flit.
+    """What one lane of a link lets pass: a bucket of one flit.
 
-    A data flit costs 32 bytes, any other `link_header_bytes` (0: it costs only its cycle). Ports: `kind` of the flit
-    that is to pass; `open`: it may; `taken`: it does; `moving`: bytes of those that did are still on their way.
+    A data flit costs 32 bytes, any other `link_header_bytes` (0: it costs only its cycle). Ports: `rate` of a link that
+    is slower than `lane_bytes_per_cycle` (:func:`rate_shape`), constant while anything passes; `kind` of the flit that
+    is to pass; `open`: it may; `taken`: it does; `moving`: bytes of those that did are still on their way.
     """
 
     def __init__(self, config: Configuration):
         self._config = config
-        super().__init__({"kind": In(FlitKind), "open": Out(1), "taken": In(1), "moving": Out(1)})
+        super().__init__(
+            {"rate": In(rate_shape(config)), "kind": In(FlitKind), "open": Out(1), "taken": In(1), "moving": Out(1)}
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        rate = max(1, round(config.lane_bytes_per_cycle * 2**FRACTION_BITS))
+        rate = own_rate(config)
         costs = SECTOR_BYTES << FRACTION_BITS, config.link_header_bytes << FRACTION_BITS
         full = max(costs) + rate
         tokens = Signal(range(full + rate + 1), init=full)
@@ -98,7 +111,7 @@ class TokenBucket(wiring.Component):
             cost.eq(Mux(self.kind == FlitKind.DATA, *costs)),
             self.open.eq(tokens >= cost),
             self.moving.eq(tokens != full),
-            gained.eq(tokens - Mux(self.taken, cost, 0) + rate),
+            gained.eq(tokens - Mux(self.taken, cost, 0) + Mux(self.rate == 0, rate, self.rate)),
         ]
         with m.If(self.taken | self.moving):
             m.d.sync += tokens.eq(Mux(gained > full, full, gained))
@@ -106,16 +119,17 @@ class TokenBucket(wiring.Component):
 
 
 class LinkRate(wiring.Component):
-    """How fast one direction of a lane of a link takes flits: `lane_bytes_per_cycle`.
+    """How fast one direction of a lane of a link takes flits.
 
-    Ports: `tx`: flits from the sender; `sent`: the same in the cycle in which they are accepted; `stall` stalls
-    acceptance; `busy_cycles`: cycles in which the link was moving bytes.
+    Ports: `rate` as of :class:`TokenBucket`; `tx`: flits from the sender; `sent`: the same in the cycle in which they
+    are accepted; `stall` stalls acceptance; `busy_cycles`: cycles in which the link was moving bytes.
     """
 
     def __init__(self, config: Configuration):
         self._config = config
         super().__init__(
             {
+                "rate": In(rate_shape(config)),
                 "tx": In(stream.Signature(flit_layout(config))),
                 "sent": Out(sent_flit(config)),
                 "stall": In(1),
@@ -127,6 +141,7 @@ class LinkRate(wiring.Component):
         m = Module()
         m.submodules.bucket = bucket = TokenBucket(self._config)
         m.d.comb += [
+            bucket.rate.eq(self.rate),
             bucket.kind.eq(self.tx.payload.kind),
             bucket.taken.eq(self.sent.valid),
             self.tx.ready.eq(~self.stall & bucket.open),
@@ -142,8 +157,8 @@ class LinkModel(wiring.Component):
     """A whole link in one model: flits one way at the rate of :class:`LinkRate` and at `link_latency`, state messages
     the other way at the same latency. Between GPUs that are advanced apart `wire.h` stands for its delay lines.
 
-    Ports: `tx`, `stall`, `busy_cycles` as of :class:`LinkRate`; `rx`: the flits `link_latency` cycles after they were
-    accepted, whose `ready` is not looked at (a port takes a flit a cycle); `rx_messages` from the receiver,
+    Ports: `rate`, `tx`, `stall`, `busy_cycles` as of :class:`LinkRate`; `rx`: the flits `link_latency` cycles after
+    they were accepted, whose `ready` is not looked at (a port takes a flit a cycle); `rx_messages` from the receiver,
     `tx_messages` to the sender.
     """
 
@@ -151,6 +166,7 @@ class LinkModel(wiring.Component):
         self._config = config
         super().__init__(
             {
+                "rate": In(rate_shape(config)),
                 "tx": In(stream.Signature(flit_layout(config))),
                 "rx": Out(stream.Signature(flit_layout(config))),
                 "rx_messages": In(message_layout(config)),
@@ -169,6 +185,7 @@ class LinkModel(wiring.Component):
         m.submodules.states = states = DelayLine(self.rx_messages.state.shape(), latency, latency + 2)
         connect(m, flipped(self.tx), rate.tx)
         m.d.comb += [
+            rate.rate.eq(self.rate),
             rate.stall.eq(self.stall),
             self.busy_cycles.eq(rate.busy_cycles),
             flits.valid.eq(rate.sent.valid),

@@ -365,19 +365,25 @@ def conccl_percent(evaluation: Evaluation) -> Figure | None:
 
 
 def uncut_scaling(evaluation: Evaluation) -> Figure | None:
-    """Uncut-GEMMs: speedup over one GPU, published and ours."""
+    """Uncut-GEMMs: speedup over one GPU, published and ours, data on the GPUs and, where it was run, on the host."""
     records = {record["point"]: record for record in evaluation.systems()["uncut"]}
-    found = {gpus: records[name] for gpus in uncut.PUBLISHED if (name := uncut.spread(gpus).name) in records}
-    if not found:
+    points = {
+        "": [uncut.spread(gpus) for gpus in uncut.PUBLISHED],
+        ", data on the host": [uncut.hosted(gpus) for gpus in uncut.PUBLISHED],
+    }
+    found = {place: [records.get(point.name) for point in of_place] for place, of_place in points.items()}
+    series = {
+        name + place: [record[source]["speedup"] for record in of_place if record]
+        for place, of_place in found.items()
+        for name, source in {"Uncut-GEMMs, A100": "published", "here": "ours"}.items()
+        if all(of_place)
+    }
+    if not series:
         return None
     drawing, (axis,) = figure(3.6)
-    positions = list(range(len(found)))
-    series = {
-        name: [record[source]["speedup"] for record in found.values()]
-        for name, source in {"Uncut-GEMMs, A100": "published", "here": "ours"}.items()
-    }
-    grouped_bars(axis, positions, series, (GREY, BLUE))
-    axis.set_xticks(positions, [f"{gpus} GPUs" for gpus in found])
+    positions = list(range(len(uncut.PUBLISHED)))
+    grouped_bars(axis, positions, series, (GREY, BLUE, PALE, SKY)[: len(series)])
+    axis.set_xticks(positions, [f"{gpus} GPUs" for gpus in uncut.PUBLISHED])
     axis.set_ylabel("speedup over one GPU")
     legend_above(axis, 2)
     return drawing

@@ -1,8 +1,9 @@
-"""Uncut-GEMMs beside this hardware: C = A B + C in FP32 over 1 to 8 A100, whose memories hold the matrices.
+"""Uncut-GEMMs beside this hardware: C = A B + C in FP32 over 1 to 8 A100, whose memories or a host hold the matrices.
 
 Source of what is published: Anastasiadis et al., "Uncut-GEMMs: Communication-aware matrix multiplication on multi-GPU
-nodes" (PARALiA 3, 2024): strong scaling of 8K x 8K x 8K with the data on the GPUs, and the time of a batched fetch, in
-which k ranks get a tile in p pieces one from the other: t (1 + (k - 1) / p), where one transfer takes t.
+nodes" (PARALiA 3, 2024): strong scaling of 8K x 8K x 8K with the data on the GPUs and on the host, and the time of a
+batched fetch, in which k ranks get a tile in p pieces one from the other: t (1 + (k - 1) / p), where one transfer takes
+t.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 from sim.experiments.catalogue import collective
 from sim.experiments.spec import Spec
 from sim.experiments.sweep import Outcome
-from sim.workloads.machines import machine
+from sim.workloads.machines import ELEMENT_BYTES, machine
 
 MACHINE = "a100-40"
 WIRING = "ring-one-way"
@@ -23,6 +24,10 @@ TILES = {1: (128, 128), 2: (128, 128), 4: (128, 64), 8: (64, 64)}
 """By GPUs: that which fills the last round of workgroups best, as a planner chooses it; the first is the machine's."""
 PUBLISHED = {2: 1.9, 4: 3.5, 8: 5.8}
 """Speedup over one GPU, 8K, data on the devices."""
+ON_HOST = {1: 1.0, 2: 1.7, 4: 3.0, 8: 3.6}
+"""The same, data on the host."""
+WHOLE_DEPTH, HOST_DEPTH = 8192, 512
+"""Of what is published, and a sixteenth of it, in which the rates of the host's links keep all in proportion."""
 FETCHED = (32768, 512)
 """Rows and columns of what is broadcast, 64 MiB."""
 CHAINS = ((1, 64), (3, 64), (7, 64), (7, 16), (7, 256))
@@ -85,6 +90,71 @@ def spread(
     )
 
 
+def hosted(gpus: int, straight: bool = False) -> Spec:
+    """C over `gpus` GPUs and a host, on which all matrices lie; `straight`: all GPUs get all of A from there."""
+    tile = TILES[gpus]
+    return collective(
+        "hosted-gemm",
+        gpus + 1,
+        POLICY,
+        wiring="hosted-mesh",
+        choices={"straight": straight} if straight else {"spread": True},
+        machine=MACHINE,
+        host_bandwidth=host_bandwidth(),
+        shape=(SIDE, SIDE // gpus, HOST_DEPTH),
+        dtype="fp32",
+        tile=tile,
+        wfs=_rows(tile),
+        name=f"uncut/host/gpus-{gpus}" + ("/straight" if straight else ""),
+    )
+
+
+def host_bandwidth() -> tuple[float, float]:
+    """GB/s of a link from the host and to it, so that A and B, which have a sixteenth of their bytes, and C, which has
+    all of them, take as much of the time of the GEMM as with the whole depth."""
+    here = machine(MACHINE)
+    shorter = (WHOLE_DEPTH + here.gemm.fixed_depth) / (HOST_DEPTH + here.gemm.fixed_depth)
+    share = WHOLE_DEPTH / HOST_DEPTH
+    return here.host_gb_per_s * shorter / share, here.host_gb_per_s * shorter
+
+
+def host_times(spec: Spec) -> tuple[float, float, float, float]:
+    """Cycles of what a GPU of `spec` must do: its workgroups on its compute units, what it gets of A and of B from the
+    host, and what it sends there."""
+    here, gpus = machine(MACHINE), spec.gpus - 1
+    rows, columns, depth = (side * here.side for side in spec.shape)
+    of_a = rows if dict(spec.choices).get("straight") else rows / gpus
+    away, back = spec.host_bandwidth
+
+    def cycles(elements: float, rate: float) -> float:
+        return elements * ELEMENT_BYTES["fp32"] / rate / here.cycle_ns
+
+    return _busy(spec), cycles(of_a * depth, away), cycles(columns * depth, away), cycles(rows * columns, back)
+
+
+def longest(spec: Spec) -> float:
+    """Cycles of the longest of these: of the compute units, or one way of a link."""
+    compute, of_a, of_b, back = host_times(spec)
+    return max(compute, of_a + of_b, back)
+
+
+def bound(spec: Spec) -> float:
+    """Cycles below which no order of transfers comes, when each element of C is computed at once: of the work no more
+    can be done at any time than the share of rows of A times that of columns of B that can have come. These shares are
+    best when as many bytes of both have come, as long as there are some of both."""
+    compute, of_a, of_b, back = host_times(spec)
+    fewer, more = sorted((of_a, of_b))
+    waits = [of_a + of_b - compute, 2 * fewer - compute * fewer / more]
+    # While both come, the share at time t is t^2 / (4 of_a of_b); compute units have waited for the longest then.
+    waits += [of_a * of_b / compute] if of_a * of_b / compute <= fewer else []
+    return max(compute + max(waits), back)
+
+
+def on_host() -> list[Spec]:
+    """Those whose data lies on the host: as planned, and the simpler way."""
+    return [*(hosted(gpus) for gpus in ON_HOST), *(hosted(gpus, straight=True) for gpus in ON_HOST if gpus > 1)]
+
+
 def chain(destinations: int, pieces: int) -> Spec:
     """A batched fetch."""
     rows, columns = FETCHED
@@ -118,7 +188,7 @@ def nodes() -> tuple[Spec, Spec]:
 
 def points() -> list[Spec]:
     """All that the section needs."""
-    return [*(chain(*pair) for pair in CHAINS), *nodes(), *reversed(scaled()), alone()]
+    return [*(chain(*pair) for pair in CHAINS), *nodes(), *reversed(scaled()), alone(), *reversed(on_host())]
 
 
 def _busy(spec: Spec) -> float:
@@ -132,7 +202,8 @@ def _busy(spec: Spec) -> float:
 
 def records(outcomes: Mapping[Spec, Outcome]) -> list[dict[str, Any]]:
     """A record of each point that has a result and what it is compared with. Of C over several GPUs `ours`: `speedup`
-    over one GPU, and `idle`, the share of all compute units' time in which they have no workgroup. Of a fetch `ours`:
+    over one GPU, and `idle`, the share of all compute units' time in which they have no workgroup; with the data on the
+    host also the time `over_bound` (:func:`bound`) and `over_longest` (:func:`longest`). Of a fetch `ours`:
     `over_one`, its time over that of one destination with as many pieces, of one with 64 where there is no other, and
     `over_formula`, over 1 + (k - 1) / p times that. Of the real nodes `over_mirrored`. `published`: the same speedup,
     the formula. `real`: nothing was recorded."""
@@ -152,6 +223,15 @@ def records(outcomes: Mapping[Spec, Outcome]) -> list[dict[str, Any]]:
         if taken is not None and one is not None:
             ours = {"speedup": one / taken, "idle": 1 - _busy(spec) / taken}
             add(spec, ours, {"speedup": PUBLISHED[spec.gpus]})
+    one = cycles(hosted(1))
+    for spec in on_host():
+        taken, gpus = cycles(spec), spec.gpus - 1
+        if taken is None or one is None:
+            continue
+        speedup = {"speedup": one / taken} if gpus > 1 else {}
+        stated = speedup and not dict(spec.choices).get("straight")
+        over = {"over_bound": taken / bound(spec), "over_longest": taken / longest(spec)}
+        add(spec, {**speedup, "idle": 1 - _busy(spec) / taken, **over}, {"speedup": ON_HOST[gpus]} if stated else {})
     single = cycles(chain(*CHAINS[0]))
     for destinations, pieces in CHAINS[1:]:
         taken = cycles(chain(destinations, pieces))
@@ -179,19 +259,22 @@ def line(record: Mapping[str, Any]) -> str:
 
 def table(found: list[dict[str, Any]]) -> list[list[str]]:
     """The records as a table, the first row its head."""
-    rows = [["point", "cycles", "speedup or times one fetch", "published", "idle"]]
+    rows = [
+        ["point", "cycles", "speedup or times one fetch", "published", "idle", "over the bound of the host's links"]
+    ]
     for record in found:
         ours, stated = record["ours"], record["published"]
         if "over_mirrored" in ours:
             continue
-        (name,) = stated
+        name = next((name for name in ("speedup", "over_one") if name in ours), None)
         rows.append(
             [
                 record["point"].removeprefix("uncut/"),
                 f"{record['cycles']:,}",
-                f"{ours[name]:.3f}",
-                f"{stated[name]:.3f}",
+                f"{ours[name]:.3f}" if name else "",
+                f"{stated[name]:.3f}" if name in stated else "",
                 f"{100 * ours['idle']:.1f} %" if "idle" in ours else "",
+                f"{ours['over_bound']:.3f}" if "over_bound" in ours else "",
             ]
         )
     return rows

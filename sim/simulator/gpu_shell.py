@@ -202,6 +202,7 @@ def gpu_ports(config: Configuration, gpu: Gpu, lane: GpuLane | None = None) -> s
         if "__" not in name:
             lines.append(field_constant(name, place))
     lines += [field_array(name, ports, config.link_lanes) for name in LINK_PORTS]
+    lines.append(field_array("rates", ports, config.links))
     status = packing.outputs["status"][0]
     lines += [field_constant(name, (status + gpu.status_field(name).offset, 1)) for name in FLAGS]
     # A flit and a message lie behind a bit that says whether there is one.

@@ -3,7 +3,7 @@
 A file has one 32-byte sector a line, most significant byte first, as `$readmemh` and `$writememh` use it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,3 +90,11 @@ def write_hex_at(path: Path, images: Iterable[tuple[int, np.ndarray]]) -> None:
         lines.append(f"@{first:x}\n".encode())
         lines.append(hex_lines(sectors))
     path.write_bytes(b"".join(lines))
+
+
+def stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """`arrays` as one, a row each: as they are where all have one shape, else flat, with zeros behind shorter ones."""
+    if len({array.shape for array in arrays}) == 1:
+        return np.stack(arrays)
+    longest = max(array.size for array in arrays)
+    return np.stack([np.pad(array.ravel(), (0, longest - array.size)) for array in arrays])

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from hw.config import Configuration
+from sim.models.link import FRACTION_BITS
+from sim.topologies.hosted import Hosted
 from sim.topologies.known import Wiring
 from sim.topologies.switch import Switch
 from sim.topologies.topology import Topology
 
 SESSION = "session.txt"
 """File in the folder of the run."""
-NOT_NUMBERS = ("phases", "bit_errors", "mirrored_arrays")
+NOT_NUMBERS = ("phases", "bit_errors", "mirrored_arrays", "link_rates")
 """Of a session, what is no line of its own."""
 CROSSING = 1
 """Cycles from one GPU to the next, or to a switch, beside a link's latency: inputs of a GPU are registered."""
@@ -26,8 +28,9 @@ def session_text(
     nodes: int = 0,
 ) -> str:
     """The file for GPUs of `config` in `topology`: numbers of `session`, its phases, `bit_errors`, the rate of the
-    wires and the seed by which they come, and `mirrored_arrays` (first sector, sectors of a chunk, chunks, first wg, wg
-    numbers of a chunk).
+    wires and the seed by which they come, `mirrored_arrays` (first sector, sectors of a chunk, chunks, first wg, wg
+    numbers of a chunk), and `link_rates` of links that are slower than those of `config` (rank and port that they lead
+    from, bytes a cycle).
 
     Of the `nodes` (0: all) that are simulated one alone stands for all: what it sends comes back to it as what the rank
     sends it that is wired to the port.
@@ -55,8 +58,14 @@ def session_text(
     if isinstance(topology, Switch):
         lines.append(f"switch_planes {planes}")
         lines += switch_wires(topology, latency, config.lanes)
+    elif isinstance(topology, Hosted):
+        lines += hosted_wires(topology, latency + CROSSING, config.lanes)
     else:
         lines += wires(topology, latency + CROSSING, nodes, config.lanes)
+    lines += [
+        f"link_rate {rank} {port} {round(rate / config.lanes * 2**FRACTION_BITS)}"
+        for rank, port, rate in session.get("link_rates", ())
+    ]
     if nodes < topology.gpus:
         senders = (topology.source(0, port) for port in range(topology.ports))
         lines += [
@@ -82,6 +91,16 @@ def wires(topology: Topology, delay: int, nodes: int, lanes: int = 1) -> list[st
                     f"{kind} {rank} {port * lanes + lane} {peer} {other.port * lanes + lane} {delay}"
                     for lane in range(lanes)
                 ]
+    return lines
+
+
+def hosted_wires(hosted: Hosted, delay: int, lanes: int = 1) -> list[str]:
+    """The same for links between GPUs and a host."""
+    lines = []
+    for rank, port, peer, end in hosted.links():
+        for lane in range(lanes):
+            there, here = f"{peer} {end * lanes + lane}", f"{rank} {port * lanes + lane}"
+            lines += [f"flits {there} {here} {delay}", f"messages {here} {there} {delay}"]
     return lines
 
 

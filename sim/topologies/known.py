@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from sim.errors import UsageError
+from sim.topologies.hosted import Hosted
 from sim.topologies.mesh import ideal_switch, mesh
 from sim.topologies.ring import ring
 from sim.topologies.switch import Switch
 from sim.topologies.topology import Topology
 
-Wiring = Topology | Switch
-"""How GPUs are joined: by links between them, or each by a link to a switch."""
+Wiring = Topology | Switch | Hosted
+"""How GPUs are joined: by links between them, or each by a link to a switch, or to a host as well."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ TOPOLOGIES: Mapping[str, Known] = {
     "mesh": Known(mesh, "a link to every rank"),
     "ideal-switch": Known(ideal_switch, "a link to every rank, which share the bandwidth of one"),
     "switch": Known(Switch, "one link to a switch that leads to every rank"),
+    "hosted-ring": Known(Hosted, "a link to the next rank, and one to the last, the host, which has one to each"),
+    "hosted-mesh": Known(partial(Hosted, mesh=True), "links to all ranks, of which the last is a host"),
 }
 
 

@@ -1,5 +1,6 @@
 """A topology: which port of which GPU each link port is joined to, and by which port a packet leaves for its peer."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,6 +72,11 @@ class Topology:
     def ports(self) -> int:
         """Link ports of a GPU."""
         return len(self.sends)
+
+    def links(self) -> Iterator[tuple[int, int, int, int]]:
+        """Every link, one way: rank and port that it leads from, rank and port that it leads to."""
+        for rank in range(self.gpus):
+            yield from ((rank, port, (rank + end.shift) % self.gpus, end.port) for port, end in enumerate(self.sends))
 
     def port(self, rank: int, peer: int) -> int | None:
         """The port by which packets of `rank` for `peer` leave; None when no link leads there."""

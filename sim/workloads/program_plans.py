@@ -1,7 +1,7 @@
 """Plans of the kernels of any program (:mod:`sim.collectives`), of arrays that are kept as they are.
 
 A workgroup of a kernel stores one tile, once for each split of the depth; it reads rows of A and columns of B before.
-A kernel with gates reads its rows of A from the array that its gates wait for; the others, and all columns of B, come
+A kernel with gates reads its rows of A from the array that its gates wait for, and so its columns of B; the others come
 from plain memory whose content does not matter. The order of the tiles is free within what the program says.
 
 Of a machine (:mod:`sim.workloads.machines`) the workgroups go through the depth in steps, and the last-level cache
@@ -74,13 +74,7 @@ class Operands:
 
 def gates_of(program: Program, arrays: Mapping[str, Laid]) -> dict[tuple[Part, int], int]:
     """The gate of each tile row of each part that a kernel waits for, on any rank, numbered from 1."""
-    parts = {
-        part
-        for rank in range(program.gpus)
-        for kernel in program.kernels(rank)
-        for waited in kernel.gates.values()
-        for part in waited
-    }
+    parts = {part for rank in range(program.gpus) for kernel in program.kernels(rank) for part in kernel.waited}
     rows = [(part, row) for part in sorted(parts) for row in range(arrays[part.array].tiling.tiles_down)]
     if len(rows) >= GATES:
         raise ProgramError(f"{program.name} needs {len(rows)} gates, a GPU has {GATES - 1}")
@@ -141,6 +135,8 @@ def program_kernel(
     if kernel.does is Does.MULTIPLY:
         a_va, a_all = _rows_of_a(kernel, tiles, arrays, operands, rows, tiling.dtype_bytes)
         b_all = -(-depth * row_bytes // 32)
+        if kernel.column_gates:
+            b_va, b_all = _columns_of_b(kernel, tiles, arrays, row_bytes)
     else:
         a_va, a_all = _tiles_read(kernel, tiles, arrays, operands, rows, row_sectors)
         b_all = np.zeros_like(a_all)
@@ -161,6 +157,8 @@ def program_kernel(
         if not kernel.gates:
             row = np.array([part.chunk for part, _, _ in tiles]) * max(each.tiles_down for each in tilings) + down
             a_va = a_va + row * _apart(int(a_all.max()), operands.row_sectors)
+    if not kernel.column_gates:
+        b_va = operands.inputs + across * b_stride
     return KernelPlan(
         kernel={
             "slots": slots if shared else min(slots, len(tiles)),
@@ -178,7 +176,7 @@ def program_kernel(
         },
         workgroups={
             "a_va": a_va,
-            "b_va": operands.inputs + across * b_stride,
+            "b_va": b_va,
             "store_va": place,
             "lead_cycles": operands.lead_cycles if kernel.does is Does.MULTIPLY else 0,
             "step_cycles": _step_cycles(kernel, operands, steps, rows * row_sectors),
@@ -198,7 +196,7 @@ def program_kernel(
         waits=tuple(_waits(program, kernel, tiles, arrays, block_wfs, early)),
         steps=None if fetches is None else step_lines(fetches),
         reads=reads_a + reads_b,
-        gathered_reads=reads_a if kernel.gates else 0,
+        gathered_reads=(reads_a if kernel.gates else 0) + (reads_b if kernel.column_gates else 0),
     )
 
 
@@ -319,24 +317,47 @@ def _rows_of_a(
     rows: np.ndarray,
     element_bytes: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """First sector, and sectors, of the rows of A that each workgroup reads: all of a tile row of what it waits for."""
+    """First sector, and sectors, of the rows of A that each workgroup reads: all of a tile row of what it waits for,
+    chunk after chunk where that is several."""
     if not kernel.gates:
         plain = -(-(operands.depth // kernel.splits) * rows * element_bytes // 32)
         return np.full(len(tiles), operands.inputs + operands.input_sectors // 2), plain
     places, sectors = [], []
     for (part, tile, _), count in zip(tiles, rows, strict=True):
-        (waited,) = kernel.gates[part]
-        laid = arrays[waited.array]
-        row = tile // arrays[part.array].tiling.tiles_across
-        places.append(laid.chunk(waited.chunk) + row * laid.tiling.tile_rows * laid.tiling.pitch_sectors)
+        waited, tiling = kernel.gates[part], arrays[part.array].tiling
+        laid = arrays[waited[0].array]
+        row = tile // tiling.tiles_across
+        if [gate.chunk - waited[0].chunk for gate in waited] != list(range(len(waited))):
+            raise ProgramError(f"kernel {kernel.name} reads rows of chunks of {waited[0].array} that are not in a row")
+        places.append(laid.chunk(waited[0].chunk) + row * tiling.tile_rows * laid.tiling.pitch_sectors)
         sectors.append(count * laid.tiling.pitch_sectors)
+    return np.array(places), np.array(sectors)
+
+
+def _columns_of_b(
+    kernel: Kernel, tiles: Sequence[tuple[Part, int, int]], arrays: Mapping[str, Laid], row_bytes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of its columns of B, which are rows of what it waits for."""
+    places, sectors = [], []
+    for (part, tile, _), length in zip(tiles, row_bytes.tolist(), strict=True):
+        (waited,), tiling = kernel.column_gates[part], arrays[part.array].tiling
+        laid = arrays[waited.array]
+        first = tile % tiling.tiles_across * (tiling.body_bytes // tiling.dtype_bytes)
+        places.append(laid.chunk(waited.chunk) + first * laid.tiling.pitch_sectors)
+        sectors.append(length // tiling.dtype_bytes * laid.tiling.pitch_sectors)
     return np.array(places), np.array(sectors)
 
 
 def _tiles(
     kernel: Kernel, arrays: Mapping[str, Laid], order: str, rank: int, gpus: int
 ) -> Iterator[tuple[Part, int, int]]:
-    """Part, tile and split of each workgroup, in the order in which they begin."""
+    """Part, tile and split of each workgroup, in the order in which they begin: the kernel's own, if it has one."""
+    if kernel.order is not None:
+        for part in kernel.parts:
+            tiling = arrays[part.array].tiling
+            own = kernel.order(tiling.tiles_down, tiling.tiles_across)
+            yield from ((part, tile, split) for split in range(kernel.splits) for tile in own)
+        return
     if order == "across":
         across = arrays[kernel.parts[0].array].tiling.tiles_across
         each = ((part, tile) for part in kernel.parts for tile in range(arrays[part.array].tiling.workgroups))
@@ -379,10 +400,35 @@ def _waits(
     gates = gates_of(program, arrays)
     waited = set()
     for number, (part, tile, _) in enumerate(tiles):
-        row = tile // arrays[part.array].tiling.tiles_across
-        for gate in kernel.gates.get(part, ()):
-            tiling = arrays[gate.array].tiling
-            for down in [row] if kernel.fine else range(tiling.tiles_down):
-                if (gate, down) not in waited:
-                    waited.add((gate, down))
-                    yield number, gates[gate, down], launches_of(tiling, down, block_wfs) - early
+        for gate, down in _awaited(kernel, part, tile, arrays):
+            if (gate, down) not in waited:
+                waited.add((gate, down))
+                yield number, gates[gate, down], launches_of(arrays[gate.array].tiling, down, block_wfs) - early
+
+
+def _awaited(kernel: Kernel, part: Part, tile: int, arrays: Mapping[str, Laid]) -> Iterator[tuple[Part, int]]:
+    """Tile rows of parts for which the workgroup of a tile waits."""
+    tiling = arrays[part.array].tiling
+    row, column = divmod(tile, tiling.tiles_across)
+    sides = (
+        (kernel.gates, row, tiling.tile_rows),
+        (
+            kernel.column_gates,
+            column,
+            tiling.body_bytes // tiling.dtype_bytes,
+        ),
+    )
+    for side, number, length in sides:
+        gates = side.get(part, ())
+        for index, gate in enumerate(gates):
+            laid = arrays[gate.array].tiling
+            every = range(laid.tiles_down)
+            if not kernel.fine:
+                downs = every
+            elif side is kernel.column_gates or (len(gates) > 1 and kernel.does is Does.MULTIPLY):
+                # Rows of one part after another, from the first on.
+                first = number * length - index * laid.rows
+                downs = range(max(0, first // laid.tile_rows), min(len(every), -(-(first + length) // laid.tile_rows)))
+            else:
+                downs = range(number, number + 1)
+            yield from ((gate, down) for down in downs)

@@ -102,22 +102,20 @@ class NodeRing(wiring.Component):
         if isinstance(self._topology, Switch):
             self._switched(m, [only for (only,) in ports], stalls)
             return m
-        for rank in range(gpus):
-            for port, end in enumerate(self._topology.sends):
-                m.submodules[f"link_{rank}_{port}"] = link = LinkModel(config)
-                number = (rank + end.shift) % gpus
-                here, there = ports[rank][port], ports[number][end.port]
-                silent = self.silent[rank] | self.silent[number]
-                connect(m, here.tx, link.tx)
-                m.d.comb += [
-                    link.stall.eq(stalls.stop[rank * config.links + port]),
-                    there.arrived.valid.eq(link.rx.valid & ~silent),
-                    there.arrived.flit.eq(link.rx.payload),
-                    link.rx.ready.eq(1),
-                    link.rx_messages.eq(there.port.rx_messages),
-                    here.port.tx_messages.eq(link.tx_messages),
-                    here.port.tx_messages.valid.eq(link.tx_messages.valid & ~silent),
-                ]
+        for rank, port, number, end in self._topology.links():
+            m.submodules[f"link_{rank}_{port}"] = link = LinkModel(config)
+            here, there = ports[rank][port], ports[number][end]
+            silent = self.silent[rank] | self.silent[number]
+            connect(m, here.tx, link.tx)
+            m.d.comb += [
+                link.stall.eq(stalls.stop[rank * config.links + port]),
+                there.arrived.valid.eq(link.rx.valid & ~silent),
+                there.arrived.flit.eq(link.rx.payload),
+                link.rx.ready.eq(1),
+                link.rx_messages.eq(there.port.rx_messages),
+                here.port.tx_messages.eq(link.tx_messages),
+                here.port.tx_messages.valid.eq(link.tx_messages.valid & ~silent),
+            ]
         return m
 
     def _switched(self, m: Module, ports: list[_Port], stalls: Stalls) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hw.config import SECTOR_BYTES
 from sim.cli.main import command_line
 from sim.errors import UsageError
 from sim.experiments import program_check
@@ -174,6 +175,53 @@ def test_c_is_reduced_where_it_lies() -> None:
         for given in work.given
     )
     assert check(spec, replace(work, given=other), job_of(spec, work).build.config, outcome).mismatches
+
+
+def hosted(*rates: float, how: str = "", wiring: str = "hosted-ring") -> Spec:
+    """Two GPUs and a host, tiles ragged in both directions."""
+    fields: dict[str, Any] = {"shape": (2 * 40, 56, 40), "dtype": "fp32", "tile": (16, 24), "wfs": 4}
+    choices = {how: True} if how else {}
+    return collective("hosted-gemm", 3, wiring=wiring, choices=choices, host_bandwidth=rates, **fields)
+
+
+@pytest.mark.parametrize("how", ["", "spread", "straight"])
+def test_matrices_of_a_host_are_multiplied_into_it(how: str) -> None:
+    """A and B are compared where they are read, C where it lies; nothing of C is fetched."""
+    spec = hosted(9, 18, how=how, wiring="hosted-mesh" if how == "spread" else "hosted-ring")
+    work, outcome, checked = run(spec)
+    assert checked.errors == () and checked.mismatches == 0
+    assert all(form["matches"] for form in checked.closed_forms.values()), checked.closed_forms
+    c = work.tilings["c"].sectors
+    assert outcome.ranks[2]["registers"]["sectors_rs_update"] == 2 * c
+    # A workgroup reads its rows of A, 16 at the most, and its columns of B, 24: five tiles down, three across.
+    pitch = work.tilings["a"].pitch_sectors
+    for status in outcome.ranks[:2]:
+        assert sum(seen["reads"] for seen in status["gathered"]) == (80 * 3 + 56 * 5) * pitch
+    # Another C than the one that lay there is another result.
+    other = tuple(
+        replace(given, lies={part: piece ^ 1 if part.array == "c" else piece for part, piece in given.lies.items()})
+        for given in work.given
+    )
+    assert check(spec, replace(work, given=other), job_of(spec, work).build.config, outcome).mismatches
+
+
+def test_links_of_a_host_have_the_rate_that_they_are_given() -> None:
+    """What crosses them, in bytes over bytes a cycle, is the least that a run takes, and all else is little beside it;
+    other links of the same nodes are as fast as ever."""
+    spec = hosted(1.5, 6)
+    work, outcome, checked = run(spec)
+    assert checked.errors == ()
+    config = job_of(spec, work).build.config
+    slow = config.link_bytes_per_cycle * 1.5 / config.link_bandwidth
+    down = SECTOR_BYTES * (work.tilings["a"].sectors + work.tilings["b"].sectors) / slow
+    ends = [status["spans"]["end"][0] for status in outcome.ranks[:2]]
+    assert all(down < end < 1.05 * down for end in ends)
+    # The links of the ring carry a chunk of A, and are busy for that.
+    for status in outcome.ranks[:2]:
+        busy = SECTOR_BYTES * work.tilings["a"].sectors / config.link_bytes_per_cycle
+        assert 0.9 * busy < status["link_busy"][0] < 1.1 * busy
+    faster = run(hosted(3, 6))[1]
+    assert 0.95 < 2 * faster.ranks[0]["spans"]["end"][0] / ends[0] < 1.1
 
 
 def both_ways(dtype: str) -> Iterator[Spec]:

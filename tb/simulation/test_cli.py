@@ -282,7 +282,7 @@ def test_list(capsys):
     assert cli.command_line(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert set(listed["presets"]) == set(PRESETS)
-    assert listed["collectives"]["all-to-all"]["topologies"] == ["mesh", "ideal-switch", "switch"]
+    assert listed["collectives"]["all-to-all"]["topologies"] == ["mesh", "ideal-switch", "switch", "hosted-mesh"]
     assert list(listed["collectives"]) == list(PROGRAMS)
     assert list(listed["topologies"]) == list(TOPOLOGIES)
     assert listed["policies"] == ["round-robin", "compute-first", "mca", "paced"]

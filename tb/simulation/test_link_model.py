@@ -13,7 +13,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import Configuration, preset
 from hw.link.wire import FlitKind, flit_layout, message_layout
 from sim.errors import SimulationError
-from sim.models.link import FRACTION_BITS, LinkModel
+from sim.models.link import FRACTION_BITS, LinkModel, own_rate
 from tb.drivers.stream import StreamSource, stalls
 from tb.runner import simulate
 
@@ -29,10 +29,17 @@ SIZES = {
 }
 
 
+def slower(config: Configuration) -> int:
+    """The rate that the link is given: a share of its own, 0 for that."""
+    share = float(os.environ.get("SHARE", 0))
+    return max(1, round(share * own_rate(config))) if share else 0
+
+
 async def start(dut, config: Configuration, stall: float) -> tuple[StreamSource, list, list]:
     """Reset the model; returns the source and the lists of (cycle, payload) accepted and delivered, kept up to date."""
     cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
     dut.stall.value = 0
+    dut.rate.value = slower(config)
     dut.rx_messages.value = 0
     dut.rx__ready.value = 1
     source = StreamSource(dut, "tx", dut.clk, stalls(stall))
@@ -83,12 +90,13 @@ async def flits_arrive_in_time(dut):
     place = flit_layout(config)["kind"].offset
     headers = sum(flit >> place & 3 == FlitKind.HEADER.value for flit in flits)
     cost = (len(flits) - headers) * 32 + headers * config.link_header_bytes
-    rate = round(config.link_bytes_per_cycle * 2**FRACTION_BITS) / 2**FRACTION_BITS
+    own = own_rate(config) / 2**FRACTION_BITS
+    rate = (slower(config) or own_rate(config)) / 2**FRACTION_BITS
     span = accepted[-1][0] - accepted[0][0]
-    burst = max(32, config.link_header_bytes) + 2 * rate
+    burst = max(32, config.link_header_bytes) + own + rate
     assert cost <= span * rate + burst + 32, "faster than the link"
     if not stall:
-        slowest = max((cost - 32) / rate, len(flits)) if config.link_bytes_per_cycle < 32 else len(flits)
+        slowest = max((cost - 32) / rate, len(flits)) if rate < 32 else len(flits)
         assert span <= slowest + 2, f"{span} cycles, {slowest} expected"
         dut._log.info(f"{cost} bytes in {span} cycles: {cost / span:.3f} bytes a cycle of {rate:.3f}")
 
@@ -127,6 +135,28 @@ class OneCycleLate(LinkModel):
 def test_flits_arrive_in_time(size, stall):
     environment = {"SIZE": size, "STALL": str(stall)}
     simulate(link_model(SIZES[size]), "link_model", __name__, "flits_arrive_in_time", environment=environment)
+
+
+@pytest.mark.parametrize("size", ["paper", "fastest", "quad"])
+@pytest.mark.parametrize("share", ["1", "0.61", "0.04"])
+def test_flits_arrive_at_the_rate_of_a_slower_link(size, share):
+    environment = {"SIZE": size, "STALL": "0", "SHARE": share}
+    simulate(link_model(SIZES[size]), "link_model", __name__, "flits_arrive_in_time", environment=environment)
+
+
+class Faster(LinkModel):
+    """A wrong model that is twice as fast as it should be."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += m.submodules.rate.rate.eq(self.rate << 1)
+        return m
+
+
+def test_a_link_that_is_as_fast_as_others_is_caught():
+    environment = {"SIZE": "paper", "STALL": "0", "SHARE": "0.25"}
+    with pytest.raises(SimulationError):
+        simulate(Faster(SIZES["paper"]), "link_model", __name__, "flits_arrive_in_time", environment=environment)
 
 
 @pytest.mark.parametrize("size", ["paper", "short", "two"])

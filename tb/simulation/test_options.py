@@ -159,6 +159,14 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["run", "collective", "all-to-all", "--topology", "mesh", "--gpus", "3", "--copied", "--independent"],
         {"--sharing": ["priority"], "--alike": []},
     ),
+    "run collective, from a host": (
+        ["run", "collective", "hosted-gemm", "--topology", "hosted-ring", "--gpus", "3", "--shape", "64", "64", "32"],
+        {"--host-bandwidth": ["12.5"], "--straight": []},
+    ),
+    "run collective, from a host and on to all": (
+        ["run", "collective", "hosted-gemm", "--topology", "hosted-mesh", "--gpus", "4", "--shape", "96", "64", "32"],
+        {"--spread": []},
+    ),
     "run collective, from memory": (
         ["run", "collective", "direct-all-gather", "--topology", "mesh", "--gpus", "3"],
         {"--lying": []},

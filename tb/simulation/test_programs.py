@@ -42,6 +42,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("broadcast-chain", {"pieces": 4, "root": 1}),
     ("broadcast-chain", {"pieces": 3, "gemm": True}),
     ("broadcast-tree", {"pieces": 3, "root": 1}),
+    ("hosted-gemm", {"spread": True}),
+    ("hosted-gemm", {"straight": True}),
 ]
 REDUCING = [name for name, known in PROGRAMS.items() if "op" in known.options]
 
@@ -176,6 +178,10 @@ BY_HAND: list[tuple[str, int, dict[str, Any], tuple[int, ...]]] = [
     ("split-k-reduce-scatter", 2, {"splits": 2}, (0, 2, 2, 2, 0, 1)),
     ("broadcast-chain", 4, {}, (1, 0, 0, 1, 1, 1)),
     ("broadcast-tree", 4, {}, (1, 0, 0, 2, 1, 1)),
+    ("hosted-gemm", 2, {}, (1, 1, 2, 1, 1, 3)),
+    ("hosted-gemm", 5, {}, (4, 1, 5, 4, 4, 6)),
+    ("hosted-gemm", 5, {"spread": True}, (2, 1, 5, 4, 2, 6)),
+    ("hosted-gemm", 5, {"straight": True}, (1, 1, 2, 1, 1, 3)),
 ]
 
 
@@ -206,6 +212,13 @@ def test_ranks_of_a_broadcast_by_hand() -> None:
     assert [moved.egress for moved in chain] == [2, 2, 0, 2, 2]
     assert [moved.arriving_stores for moved in chain] == [2, 2, 2, 0, 2]
     assert {moved.triggers for moved in (*tree, *chain)} == {2}
+
+
+def test_a_host_by_hand() -> None:
+    """Of four GPUs: each chunk of A crosses one of its links, or all of A each of them; of B and C every chunk one."""
+    for straight, a in ((False, (4, 0, 0, 4, 4, 4)), (True, (1, 0, 0, 4, 1, 1))):
+        form = program("hosted-gemm", 5, straight=straight).closed_form(4)
+        assert [row(form[name]) for name in "abc"] == [a, (4, 0, 0, 4, 4, 4), (0, 0, 4, 0, 0, 4)]
 
 
 def test_sectors_of_a_ragged_chunk_by_hand() -> None:

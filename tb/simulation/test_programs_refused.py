@@ -162,10 +162,10 @@ def test_programs_that_are_not_there_are_refused(name: str, options: dict[str, A
 def test_links_that_a_topology_has_not_are_refused() -> None:
     runs = {name: list(known.topologies) for name, known in PROGRAMS.items()}
     assert runs["ring-reduce-scatter"] == list(TOPOLOGIES)
-    assert (
-        runs["ring-reduce-scatter-both"] == runs["ring-all-gather-both"] == ["ring", "mesh", "ideal-switch", "switch"]
-    )
-    assert runs["direct-all-gather"] == runs["broadcast-tree"] == ["mesh", "ideal-switch", "switch"]
+    meshes = ["mesh", "ideal-switch", "switch", "hosted-mesh"]
+    assert runs["ring-reduce-scatter-both"] == runs["ring-all-gather-both"] == ["ring", *meshes]
+    assert runs["direct-all-gather"] == runs["broadcast-tree"] == meshes
+    assert runs["hosted-gemm"] == [*meshes[:3], "hosted-ring", "hosted-mesh"]
     for name, wiring, gpus, options in (
         ("all-to-all", "ring", 4, {}),
         ("direct-reduce-scatter", "ring-one-way", 3, {}),

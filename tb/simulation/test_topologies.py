@@ -2,8 +2,10 @@
 
 import pytest
 
+from hw.config import preset
 from sim.errors import UsageError
-from sim.simulator.session import CROSSING, switch_latencies, switch_wires
+from sim.simulator.session import CROSSING, hosted_wires, session_text, switch_latencies, switch_wires
+from sim.topologies.hosted import Hosted
 from sim.topologies.known import TOPOLOGIES, topology
 from sim.topologies.mesh import ideal_switch, mesh
 from sim.topologies.ring import ring
@@ -79,13 +81,51 @@ def test_every_gpu_has_wires_to_the_switch_and_back() -> None:
     assert switch_latencies(1) == (1, 0)
 
 
+@pytest.mark.parametrize("mesh", [False, True])
+@pytest.mark.parametrize("gpus", [1, 2, 3, 8, 15])
+def test_a_host_has_a_link_to_every_gpu(gpus: int, mesh: bool) -> None:
+    wired = Hosted(gpus + 1, mesh)
+    links = list(wired.links())
+    # Nothing is joined twice, and of ports that are joined a peer is known both ways.
+    assert len({link[:2] for link in links}) == len({link[2:] for link in links}) == len(links)
+    for rank, port, peer, end in links:
+        assert wired.port(rank, peer) == port and wired.source(peer, end) == rank
+        assert max(port, end) < wired.ports
+    for rank in range(gpus):
+        assert wired.port(gpus, rank) == rank and wired.port(rank, gpus) is not None
+        reached = {peer for peer in range(gpus) if wired.port(rank, peer) is not None}
+        others = set(range(gpus)) - {rank}
+        assert reached == (others if mesh else others & {(rank + 1) % gpus})
+    wires = [line.split() for line in hosted_wires(wired, 7, lanes=2)]
+    assert len(wires) == 2 * 2 * len(links)
+    for rank, port, peer, end in links:
+        for lane in range(2):
+            here, there = [str(rank), str(2 * port + lane)], [str(peer), str(2 * end + lane)]
+            assert ["flits", *there, *here, "7"] in wires and ["messages", *here, *there, "7"] in wires
+
+
+def test_a_session_says_the_rate_of_every_slower_link() -> None:
+    """For each lane, in 65536ths of a byte a cycle."""
+    session = {"phases": {}, "link_rates": [(2, 0, 1.5), (0, 1, 0.25)]}
+    config = preset("quad", lanes=2)
+    lines = session_text(config, Hosted(3), session, threads=1).splitlines()
+    assert [line for line in lines if line.startswith("link_rate")] == ["link_rate 2 0 49152", "link_rate 0 1 8192"]
+    assert "link_rate" not in session_text(config, Hosted(3), {"phases": {}}, threads=1)
+
+
 @pytest.mark.parametrize(
     ("name", "gpus", "sentence"),
     [
         ("mesh", 17, "the mesh joins 2 to 16 GPUs, each with a port for every peer, not 17"),
         ("ideal-switch", 1, "the ideal-switch joins 2 to 16 GPUs"),
         ("switch", 65, "the switch joins 2 to 64 GPUs, not 65"),
-        ("star", 4, "topology must be one of ring, ring-one-way, mesh, ideal-switch, switch; got 'star'"),
+        ("hosted-ring", 17, "the hosted-ring joins 2 to 16 ranks, the last of them the host, not 17"),
+        (
+            "star",
+            4,
+            "topology must be one of ring, ring-one-way, mesh, ideal-switch, switch, hosted-ring, hosted-mesh; "
+            "got 'star'",
+        ),
     ],
 )
 def test_topologies_that_cannot_be_are_refused(name, gpus, sentence) -> None:

@@ -57,6 +57,8 @@ ARRAYS = ("run", "arrays", "--inputs", "x.npz", "--dtype", "fp16", "--out", "y.n
 SHAPE = ("run", "shape")
 LAYER = ("run", "t-nlg/op/tp8")
 TRACE = ("run", "trace", "t.npz:k", "--shape", "256", "128", "64", "--tp", "2")
+HOSTED = ("run", "collective", "hosted-gemm", "--topology", "hosted-ring")
+HOST = ("--host-bandwidth",)
 GRID = ("sweep", "--vary", "workload=t-nlg/op/tp8", "--vary")
 DRAM = ("dram-trace", "t.trace")
 GOOD = npz("x.npz", x=np.zeros((2, 64), np.uint16))
@@ -118,6 +120,19 @@ INPUTS: list[tuple[Callable[[Path], None], tuple[str, ...], str]] = [
     (nothing, ("explain", "ring-all-gather", "--gpus", BIG), "needs at least 2 GPUs, and at most 64"),
     (nothing, ("explain", "ring-all-gather", "--gpus", "0"), "needs at least 2 GPUs"),
     (nothing, ("explain", "ring-all-gather", "--rank", "9"), "rank must be from 0 to 3"),
+    # A host's links: where there is no host, faster than others, too many numbers, and none that is one.
+    (nothing, ("run", "collective", "ring-all-gather", *HOST, "9"), "host-bandwidth is of topology hosted-ring or"),
+    (
+        nothing,
+        (*HOSTED, *HOST, "76"),
+        "host-bandwidth must be above 0 and at most that of other links, 75 GB/s, got 76",
+    ),
+    (nothing, (*HOSTED, *HOST, "9", *HOST, "0"), "host-bandwidth must be above 0"),
+    (nothing, (*HOSTED, *HOST, "nan"), "host-bandwidth must be above 0"),
+    (nothing, (*HOSTED, *HOST, "9", *HOST, "9", *HOST, "9"), "host-bandwidth must be one or two numbers"),
+    (nothing, (*HOSTED, "--mode", "mirrored"), "the host is not like the other ranks"),
+    (nothing, (*HOSTED, "--gpus", "17"), "the hosted-ring joins 2 to 16 ranks"),
+    (nothing, ("run", "collective", "hosted-gemm"), "the ring has no link there"),
     # Names that there are not.
     (nothing, ("run", "t-nlg/fc-9/tp8"), "workload must be one of"),
     (nothing, (*LAYER, "--variant", "T3"), "variant must be one of"),
