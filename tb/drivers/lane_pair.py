@@ -37,7 +37,7 @@ IDS = 12
 class LanePair(wiring.Component):
     """Lanes `a` and `b`, each with a reset of its own; what the ports send and hear is in one vector per side."""
 
-    def __init__(self, parameters: LinkParameters, lane: type[LinkLane] = LinkLane):
+    def __init__(self, parameters: LinkParameters, lane: Callable[[LinkParameters], LinkLane] = LinkLane):
         self._parameters = parameters
         self._lane = lane
         messages = Messages(parameters)
@@ -52,6 +52,8 @@ class LanePair(wiring.Component):
                 f"{side}_peer": In(PeerCheck),
                 f"{side}_epoch": In(messages.epoch),
                 f"{side}_armed": In(1),
+                f"{side}_notice": In(messages.epoch),
+                f"{side}_heard": Out(data.ArrayLayout(messages.epoch, links)),
                 f"{side}_packets": In(data.ArrayLayout(packet_layout(parameters), 2)),
                 f"{side}_banks": In(range(parameters.slot_banks)).array(2),
                 f"{side}_close": In(2),
@@ -72,6 +74,7 @@ class LanePair(wiring.Component):
                 f"{side}_discarded": Out(1),
                 f"{side}_all_left": Out(1),
                 f"{side}_empty": Out(1),
+                f"{side}_idle": Out(1),
             }
         super().__init__(members)
 
@@ -85,9 +88,9 @@ class LanePair(wiring.Component):
 
             m.submodules[side] = ResetInserter(port("reset"))(lane)
             m.d.comb += lane.ranges.eq(self.ranges)
-            for name in ("sends", "timers", "rank", "epoch", "armed"):
+            for name in ("sends", "timers", "rank", "epoch", "armed", "notice"):
                 m.d.comb += getattr(lane, name).eq(port(name))
-            for name in ("block_sent", "discarded", "all_left", "empty"):
+            for name in ("block_sent", "discarded", "all_left", "empty", "idle"):
                 m.d.comb += port(name).eq(getattr(lane, name))
             m.d.comb += [
                 *(peer.eq(port("peer")) for peer in lane.peers),
@@ -110,6 +113,7 @@ class LanePair(wiring.Component):
                     lane.tx_messages[n].eq(port("tx_messages")[n]),
                     port("rx_messages")[n].eq(lane.rx_messages[n]),
                     port("events")[n].eq(lane.events[n]),
+                    port("heard")[n].eq(lane.heard[n]),
                 ]
             for channel, requests in enumerate(lane.requests):
                 connect(m, requests, flipped(port("requests")[channel]))
@@ -185,6 +189,10 @@ class LaneBench:
         self.events: Counter[str] = Counter()
         self.blocks: Counter[str] = Counter()
         self.discarded: Counter[str] = Counter()
+        self.delivered: Counter[str] = Counter()
+        """Packets that have arrived whole, by side and port of the receiver, as in `events`."""
+        self.heard: dict[tuple[str, int], set[int]] = {}
+        """Notices but 0 that ports have heard."""
         self.sent_log: list[tuple[int, str, int, int]] = []
         self.keep_log = False
         self.closings: list[tuple[int, str, int]] = []
@@ -231,6 +239,7 @@ class LaneBench:
                 "tx_ready",
                 "rx_valid",
                 "rx",
+                "notice",
             ):
                 self.signal(side, name).value = 0
             for n in range(2):
@@ -420,6 +429,10 @@ class LaneBench:
             for name, value in unpack(LinkEvents, bits).items():
                 self.events[f"{side}{port}.{name}"] += value
                 self.events[name] += value
+            heard = int(self.signal(side, "heard").value) >> 8 * port & 0xFF
+            self.heard.setdefault((side, port), set()).update({heard} - {0})
+        empty, idle = (int(self.signal(side, name).value) for name in ("empty", "idle"))
+        assert empty or not idle, f"{side} says that it is idle"
         self.blocks[side] += int(self.signal(side, "block_sent").value)
         self.discarded[side] += int(self.signal(side, "discarded").value)
         for sink in self.sinks[side]:
@@ -456,6 +469,7 @@ class LaneBench:
             due = self.order[key][self.done[key]]
             assert due == (number, send), f"{receiver}: {(number, send)} arrives in the place of {due}"
             self.done[key] += 1
+            self.delivered[f"{receiver}{entry.port}"] += 1
 
     async def _source(self, side: str, source: int) -> None:
         """Fill slots as the DMA engine does (data later, closed with the last read) or as merged stores."""
@@ -562,6 +576,27 @@ class LaneBench:
             await ReadOnly()
             await RisingEdge(self.dut.clk)
 
+    def now_of(self, side: str, port: int) -> dict[str, int]:
+        """What a port says in this cycle."""
+        happened = int(self.signal(side, "events").value) >> port * LinkEvents.size
+        return unpack(LinkEvents, happened & (1 << LinkEvents.size) - 1)
+
+    async def finish_and_count(self) -> None:
+        """Wait until everything has arrived, and all is idle; compare what was counted, of ports in their first session
+        of which no packet was refused."""
+        await self.finish()
+        start = self.now
+        while not all(int(self.signal(side, "idle").value) for side in SIDES):
+            assert self.now < start + 100, "not idle, though everything has arrived"
+            await RisingEdge(self.dut.clk)
+            await ReadOnly()
+            await RisingEdge(self.dut.clk)
+        for side, other in SIDES.items():
+            for port in range(self.parameters.links):
+                count = self.delivered[f"{other}{port}"]
+                assert self.events[f"{other}{port}.received_packets"] == self.events[f"{side}{port}.left"] == count
+                assert not self.now_of(other, port)["writing"]
+
     async def finish_sends(self, wanted: Callable[[Packet, int], bool], limit: int = 20000) -> None:
         """Wait until all sends that are `wanted` have arrived, whatever the others do."""
         start = self.now
@@ -631,15 +666,10 @@ class LaneBench:
     async def up(self, side: str, ports: list[int] | None = None, limit: int = 20000) -> int:
         """Wait until ports of `side` are in a session; returns the cycles it took."""
         start = self.now
-        size = LinkEvents.size
         while True:
             await ReadOnly()
-            happened = int(self.signal(side, "events").value)
+            states = [self.now_of(side, port)["up"] for port in ports or range(self.parameters.links)]
             await RisingEdge(self.dut.clk)
-            states = [
-                unpack(LinkEvents, happened >> p * size & (1 << size) - 1)["up"]
-                for p in ports or range(self.parameters.links)
-            ]
             if all(states):
                 return self.now - start
             assert self.now < start + limit, f"{side}: no session"

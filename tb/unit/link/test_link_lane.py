@@ -5,7 +5,7 @@ import json
 import os
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from unittest.mock import patch
 
 import cocotb
@@ -18,6 +18,7 @@ from hw.link.egress import DMA, STORES, Egress
 from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
 from hw.messages import Fault
+from hw.send_table import SendControl
 from sim.errors import SimulationError
 from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair, Packet
 from tb.drivers.lossy_wire import Weather
@@ -25,10 +26,20 @@ from tb.drivers.payload import unpack
 from tb.drivers.wrong_blocks import FreesEarly
 from tb.runner import simulate
 
+# Sequence numbers are as short as they may be where traffic is long enough for them to come around.
 SIZES = {
-    "two": LinkParameters(links=2, dma_packets=8, store_packets=8, link_output_flits=3, link_repeat=16),
+    "two": LinkParameters(
+        links=2, dma_packets=8, store_packets=8, link_output_flits=3, link_repeat=16, link_sequence_bits=7
+    ),
     "tiny": LinkParameters(
-        links=2, ranges=4, dma_packets=1, store_packets=1, link_receive_packets=1, link_output_flits=1, link_repeat=16
+        links=2,
+        ranges=4,
+        dma_packets=1,
+        store_packets=1,
+        link_receive_packets=1,
+        link_output_flits=1,
+        link_repeat=16,
+        link_sequence_bits=4,
     ),
     "one": LinkParameters(
         links=1,
@@ -37,7 +48,7 @@ SIZES = {
         store_packets=2,
         link_receive_packets=4,
         link_repeat=16,
-        link_sequence_bits=8,
+        link_sequence_bits=5,
     ),
     "seven": LinkParameters(
         links=7, ranges=8, dma_packets=24, store_packets=24, link_receive_packets=4, link_repeat=16
@@ -83,7 +94,7 @@ async def traffic(dut):
         for _ in range(packets):
             for side in SIDES:
                 bench.packet(side, random.choice([DMA, STORES]))
-        await bench.finish()
+        await bench.finish_and_count()
     marks = {side: sum(p.mark * len(p.sends) for p in bench.packets[side].values()) for side in SIDES}
     assert bench.blocks == marks
     assert not any(sink.received for sink in bench.faults.values())
@@ -369,6 +380,28 @@ async def nothing_is_sent_without_grant(dut):
 
 
 @cocotb.test()
+async def notices_are_heard(dut):
+    """What a node tells its peers is heard at every port of theirs while it is told, and nothing else is."""
+    bench = bench_of(dut)
+    await bench.reset()
+    for side in SIDES:
+        await bench.up(side)
+    for _ in range(12):
+        told = {side: random.choice([0, 1 << random.randrange(8), random.randrange(1, 256)]) for side in SIDES}
+        for side in SIDES:
+            bench.packet(side, random.choice([DMA, STORES]))
+            bench.signal(side, "notice").value = told[side]
+        # Until what was told before has been heard for the last time, and this for the first.
+        await ClockCycles(dut.clk, 2 * (bench.latency + bench.weather.late + bench.parameters.link_repeat))
+        bench.heard.clear()
+        await ClockCycles(dut.clk, bench.parameters.link_repeat * (20 if bench.weather.drop else 3))
+        for side, other in SIDES.items():
+            for port in range(bench.parameters.links):
+                assert bench.heard[other, port] == {told[side]} - {0}
+    await bench.finish()
+
+
+@cocotb.test()
 async def latency_and_rate(dut):
     """A whole packet's header is on the wire five cycles after its close; then a flit a cycle, through one port or
     all, packets of one sector among them."""
@@ -402,6 +435,13 @@ async def latency_and_rate(dut):
         assert times[run_length] - times[0] <= run_length + 1, "bubbles"
 
 
+def refusal(bench: LaneBench, packet: Packet, send: int) -> tuple[int, int, int, int]:
+    """What a fault says of a send of `packet` of `a`: wg, wf, va, access."""
+    entry = bench.sends["a"][send]
+    va = (packet.va + entry.offset) % (1 << bench.parameters.va_sector_bits)
+    return packet.number | send << IDS, packet.wf, va, unpack(SendControl, entry.control)["access"]
+
+
 def crossing(bench: LaneBench) -> Packet:
     """A packet of `a` whose last sectors, or all but the first, are in another range of `b` than its first."""
     length = random.randint(2, 8)
@@ -432,7 +472,7 @@ async def refused_packets_harm_nothing(dut):
         expected = []
         for _ in range(2 * bench.parameters.link_receive_packets // 3):
             packet = crossing(bench) if kind == "edge" else bench.packet("a", random.choice([DMA, STORES]))
-            expected += [(packet.number | send << IDS, packet.wf) for send in packet.sends]
+            expected += [refusal(bench, packet, send) for send in packet.sends]
         await ClockCycles(dut.clk, 10)
         while not bench.is_empty("a"):
             await RisingEdge(dut.clk)
@@ -443,7 +483,9 @@ async def refused_packets_harm_nothing(dut):
         bench.faults["b"].received.clear()
         fault = {"range": Fault.OUTSIDE, "edge": Fault.OUTSIDE, "rank": Fault.DESTINATION, "peer": Fault.SOURCE}[kind]
         assert all(record["fault"] == fault.value and record["link"] == 1 for record in faults)
-        assert sorted((record["wg"], record["wf"]) for record in faults) == sorted(expected)
+        assert sorted((record["wg"], record["wf"], record["va"], record["access"]) for record in faults) == sorted(
+            expected
+        )
         bench.forget("a")
         bench.knows("b", bench.ranks["a"])
         bench.signal("b", "rank").value = bench.ranks["b"]
@@ -478,6 +520,40 @@ def test_an_epoch_is_given_up(size, weather):
 @pytest.mark.parametrize("size", ["two", pytest.param("one", marks=pytest.mark.slow)])
 def test_a_dead_link_is_noticed_and_comes_back(size):
     run(size, "a_dead_link_is_noticed_and_comes_back")
+
+
+@pytest.mark.parametrize("weather", [CLEAR, STORM])
+def test_notices_are_heard(weather):
+    run("two", "notices_are_heard", weather)
+
+
+class SaysWrong(LinkLane):
+    """The wrong variants: what a lane says of itself at port 0, or of all, is a constant."""
+
+    def __init__(self, parameters: LinkParameters, output: str):
+        super().__init__(parameters)
+        self._output = output
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        own = {"idle": self.idle, "heard": self.heard[0]}
+        said = own[self._output] if self._output in own else self.events[0][self._output]
+        m.d.comb += said.eq(self._output == "idle")
+        return m
+
+
+@pytest.mark.parametrize(
+    ("output", "case", "complaint"),
+    [
+        ("idle", "traffic", "says that it is idle"),
+        ("received_packets", "traffic", "assert"),
+        ("left", "traffic", "assert"),
+        ("heard", "notices_are_heard", "assert set"),
+    ],
+)
+def test_a_lane_that_says_what_is_not_so_is_caught(output, case, complaint):
+    with pytest.raises(SimulationError, match=complaint):
+        run("two", case, component=LanePair(SIZES["two"], partial(SaysWrong, output=output)))
 
 
 @pytest.mark.parametrize("weather", [CLEAR, STORM])
