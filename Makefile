@@ -17,6 +17,7 @@ setup: $(STAMP) ## make .venv with the t3rtl command in it, all packages from Py
 	@echo "ready: $(BIN)/t3rtl"
 	@command -v iverilog >/dev/null || echo "without iverilog (Debian: apt-get install iverilog) make test skips the four-state simulator"
 	@command -v chromium >/dev/null || echo "without chromium (Debian: apt-get install chromium) make test looks at no page"
+	@echo '#include <lz4.h>' | g++ -x c++ -fsyntax-only - 2>/dev/null || echo "without lz4.h (Debian: apt-get install liblz4-dev) there are no waves"
 
 $(STAMP): pyproject.toml
 	@for tool in g++ make git; do command -v $$tool >/dev/null || \

@@ -3,16 +3,29 @@
 import re
 from pathlib import Path
 
+import pytest
 import pywellen
 
+from sim.errors import MachineError
 from sim.experiments.experiment import run_experiment
 from sim.experiments.scenarios import SCENARIOS
+from sim.simulator.prerequisites import require_waves
 
 START = "gpu0.gpu_shell.gpu.start"
 CYCLE = 1000
 """Picoseconds."""
 
 
+def missing() -> str:
+    """What waves lack on this machine."""
+    try:
+        require_waves()
+    except MachineError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.skipif(bool(LACKING := missing()), reason=LACKING)
 def test_waves_hold_what_the_view_shows_from_where_the_run_begins(tmp_path: Path) -> None:
     (spec,) = (item for item in SCENARIOS if item.name == "tiny-gpus-2")
     result = run_experiment(spec, waves=tmp_path / "waves.fst")
