@@ -390,7 +390,8 @@ def test_what_cannot_be_simulated_is_refused_with_what_can() -> None:
             "direct-all-gather",
             4,
             "torus",
-            "topology must be one of ring, ring-one-way, mesh, ideal-switch, switch; got 'torus'",
+            "topology must be one of ring, ring-one-way, mesh, ideal-switch, switch, hosted-ring, hosted-mesh; "
+            "got 'torus'",
         ),
         ("ring-all-gather", 1, "ring", "gpus must be a whole number from 2 to 32, got 1"),
     ):

@@ -214,6 +214,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
     ),
     "explain, a ring": (["explain", "ring-reduce-scatter"], {"--direction": ["ccw"], "--pieces": ["2"]}),
     "explain, a GEMM": (["explain", "ring-all-gather-gemm"], {"--gates": ["fine"], "--residual": []}),
+    "explain, a host": (["explain", "hosted-gemm"], {"--spread": [], "--straight": []}),
     "explain, a tree": (["explain", "broadcast-tree"], {"--root": ["1"], "--pieces": ["2"], "--splits": ["2"]}),
     "sweep": (["sweep", "--vary", "workload=t-nlg/op/tp8"], SWEPT | {"--vary": ["seed=1,2"]}),
     "report": (
@@ -468,6 +469,7 @@ def effect(
         replaced_engines(patch, calls)
         patch.setattr(sim.workloads.calibration, "TABLE", folder / "calibration.json")
         (folder / "calibration.json").write_text("{}")
+        sim.workloads.calibration.table.cache_clear()
         np.savez(folder / "x.npz", x=np.zeros((4, 64), np.uint16))
         np.savez(folder / "two.npz", x=np.zeros((2, 64), np.uint16))
         np.savez(folder / "trace.npz", x=np.zeros((2, 4), np.int64))
@@ -477,6 +479,7 @@ def effect(
             figures = {"cycles": cycles, "speedup": cycles, "triggers": 3}
             (folder / f"{name}.json").write_text(json.dumps([{"name": "a", **figures}]))
         code = main.command_line(arguments)
+    sim.workloads.calibration.table.cache_clear()
     printed = capsys.readouterr()
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     return code, printed.err if code == 2 else repr((code, printed, calls, files)).replace(str(folder), "")
