@@ -56,8 +56,8 @@ def explain(
         residual=residual,
         gates=gates,
         root=root,
-        spread=spread or None,
-        straight=straight or None,
+        spread=spread,
+        straight=straight,
     )
     _check_picture(picture)
     made = program(name, gpus, **said)
