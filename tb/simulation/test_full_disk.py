@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from atexit import register
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 import pytest
 
@@ -70,6 +73,42 @@ def test_full_while_running_is_no_result(tmp_path: Path, size: str, fits: bool) 
     assert result["broken"] == "machine"
     (error,) = result["errors"]
     assert "is full" in error or error.startswith("No space left on device")
+
+
+BENCHES = (["vectors", "v.txt"], ["dram-trace", "t.trace"])
+
+
+@cache
+def build_of_benches() -> Path:
+    """A folder in which the simulators of `vectors` and of a channel are built."""
+    folder = Path(mkdtemp())
+    register(rmtree, folder)
+    (folder / "v.txt").write_text("".join(f"{a:x} 0 {a:x} 0\n" for a in range(4096)))
+    (folder / "t.trace").write_text("".join(f"{32 * a:#x} READ 0\n" for a in range(4096)))
+    for arguments in BENCHES:
+        done = bench_on_a_disk("16m", folder, arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def bench_on_a_disk(size: str, folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """The command with `arguments`, a file of `folder` last; what it writes while it runs goes to a disk of `size`."""
+    command, file = arguments
+    paths = {"T3_BUILD": str(folder / "build"), "TMPDIR": str(folder / "disk")}
+    more = ["--out", str(folder / "results.json")] if command == "dram-trace" else []
+    return on_a_disk(size, folder / "disk", [command, str(folder / file), *more], **paths)
+
+
+@pytest.mark.parametrize("size", ["4k", "16k", "40k", "64k"])
+@pytest.mark.parametrize("arguments", BENCHES, ids=" ".join)
+def test_full_while_a_bench_runs_is_one_sentence(arguments: list[str], size: str) -> None:
+    folder = build_of_benches()
+    done = bench_on_a_disk(size, folder, arguments)
+    assert done.returncode == 3, done.stdout + done.stderr
+    said = done.stderr.splitlines()
+    assert "is full" in said[-1] or "No space left on device" in said[-1], done.stderr
+    assert all(line.startswith(("t3rtl: ", "dram-trace: playing")) for line in said), done.stderr
+    assert not list((folder / "disk").iterdir())
 
 
 def test_full_where_the_results_go_loses_none(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
-"""The commands that documents show: which `.ci/run` runs, and whether the others are such as their programs accept.
+"""The commands that documents show: which `.ci/run` runs, and whether those that are only named are such as their
+programs accept.
 
-A block with "sh ci" behind its backquotes is run as it stands; one with only "sh" takes too long, or needs what not
-everybody has: its commands are read by their own option parsers (:func:`error_of`).
+A block with "sh ci" behind its backquotes is run as it stands; one with only "sh" needs what not everybody has, and
+holds programs of others, which tests run (:data:`RUN_BY_TESTS`). What a sentence names is read by the option parser of
+its program (:func:`error_of`).
 `python -m tb.site.commands` prints all that is to be run, as one script.
 """
 
@@ -28,7 +30,7 @@ RUN_BY_TESTS = {
 }
 """Programs of others, and the test that runs them as the documents do."""
 _BLOCK = re.compile(r"^```sh( ci)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"`(t3rtl [^`]+)`")
+_INLINE = re.compile(r"`((?:t3rtl|make|python -m)\s[^`]+)`")
 _PLACEHOLDER = re.compile(r"\b(USE|NAME|BLOCK|PATTERN)\b")
 
 
@@ -62,7 +64,7 @@ def blocks(file: str, root: Path = ROOT) -> list[Block]:
 
 
 def inline(file: str, root: Path = ROOT) -> list[list[str]]:
-    """The words of each `t3rtl` command that stands in the text of `file`, unless it holds a placeholder."""
+    """The words of each command of the project in a sentence of `file`, unless it holds a placeholder."""
     text = re.sub(r"^```.*?^```$", "", (root / file).read_text(), flags=re.MULTILINE | re.DOTALL)
     found = (" ".join(command.split()) for command in _INLINE.findall(text))
     return [shlex.split(command) for command in found if not _PLACEHOLDER.search(command)]
@@ -125,7 +127,8 @@ def _python(arguments: list[str]) -> str:
         files = [word.partition("::")[0] for word in rest if "/" in word]
         return next((f"there is no file {file}" for file in files if not (ROOT / file).exists()), "")
     try:
-        main = importlib.import_module(f"{module}.__main__").main
+        package = getattr(importlib.import_module(module), "__path__", None)
+        main = importlib.import_module(f"{module}.__main__" if package else module).main
     except ImportError as error:
         return str(error)
     program = typer.Typer()

@@ -1,4 +1,5 @@
-"""Every command that README, tutorial and site show: run by `.ci/run`, or read by the option parser of its program."""
+"""Every command that README, tutorial and site show is run by `.ci/run`; what a sentence names is read by the option
+parser of its program."""
 
 import re
 import subprocess
@@ -16,9 +17,7 @@ UNSAID = ("Missing ", "requires an argument")
 
 
 @pytest.mark.parametrize("file", documents())
-def test_every_command_is_one_that_its_program_accepts(file: str) -> None:
-    shown = [words for block in blocks(file) for words in block.commands() if not block.run]
-    assert {" ".join(words): error_of(words) for words in shown if error_of(words)} == {}
+def test_what_a_sentence_names_is_a_command(file: str) -> None:
     named = {" ".join(words): error_of(words) for words in inline(file)}
     assert {text: error for text, error in named.items() if error and not any(map(error.__contains__, UNSAID))} == {}
 
@@ -30,6 +29,13 @@ def test_every_example_of_the_help_texts_is_accepted() -> None:
     for block in (Block("", line, False) for line in lines if line.startswith("t3rtl")):
         for words in block.commands():
             assert error_of(words) == "", words
+
+
+@pytest.mark.parametrize("file", documents())
+def test_every_block_is_run(file: str) -> None:
+    """By `.ci/run`, or for programs of others by a test."""
+    not_run = [words for block in blocks(file) for words in block.commands() if not block.run]
+    assert [words for words in not_run if words[0] not in {"cd", *RUN_BY_TESTS}] == []
 
 
 @pytest.mark.parametrize("file", documents())
@@ -81,6 +87,6 @@ def test_a_wrong_command_is_found(command: str, error: str) -> None:
 
 
 def test_a_command_in_the_text_is_found(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text("Say `t3rtl walk\n--far`, `t3rtl run USE`, or\n```sh\nt3rtl list\n```\n")
-    assert inline("page.md", tmp_path) == [["t3rtl", "walk", "--far"]]
+    (tmp_path / "page.md").write_text("Say `t3rtl walk\n--far`, `t3rtl run USE`, `make tea`, or\n```sh\nt3rtl list\n```\n")
+    assert inline("page.md", tmp_path) == [["t3rtl", "walk", "--far"], ["make", "tea"]]
     assert [list(block.commands()) for block in blocks("page.md", tmp_path)] == [[["t3rtl", "list"]]]
