@@ -87,6 +87,8 @@ def test_a_wrong_command_is_found(command: str, error: str) -> None:
 
 
 def test_a_command_in_the_text_is_found(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text("Say `t3rtl walk\n--far`, `t3rtl run USE`, `make tea`, or\n```sh\nt3rtl list\n```\n")
+    (tmp_path / "page.md").write_text(
+        "Say `t3rtl walk\n--far`, `t3rtl run USE`, `make tea`, or\n```sh\nt3rtl list\n```\n"
+    )
     assert inline("page.md", tmp_path) == [["t3rtl", "walk", "--far"], ["make", "tea"]]
     assert [list(block.commands()) for block in blocks("page.md", tmp_path)] == [[["t3rtl", "list"]]]
