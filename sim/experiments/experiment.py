@@ -9,8 +9,10 @@
 5. :mod:`sim.experiments.figures` computes what :mod:`sim.experiments.results` writes down.
 """
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -107,5 +109,18 @@ def run_with_output(
         progress("drawing the timeline")
         one_for_all = job.build.nodes == 1 and spec.gpus > 1
         arrivals = [mirrored_arrival(job.session["mirrored_arrays"], spec.gpus)] if one_for_all else []
-        record(timeline(outcome.recordings, job.nodes, spec.dma_block or spec.wfs, *arrivals), result)
+        with _uncollected():
+            record(timeline(outcome.recordings, job.nodes, spec.dma_block or spec.wfs, *arrivals), result)
     return result, outcome.reduced
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for cycles of references: a timeline is hundreds of thousands of objects, and has none."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

@@ -29,7 +29,7 @@ Tile = tuple[int, int, int]
 """Range, workgroup, wavefront."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Mark:
     """Something on `track` of GPU `rank` from `begin` to `end` (the same: a moment). `details` name what it concerns;
     `causes`, `effects`: numbers of the arrows that end and begin here."""
@@ -40,8 +40,8 @@ class Mark:
     begin: int
     end: int
     details: dict[str, int] = field(default_factory=dict)
-    causes: list[int] = field(default_factory=list)
-    effects: list[int] = field(default_factory=list)
+    causes: tuple[int, ...] = ()
+    effects: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Timeline:
     def link(self, cause: Mark, effect: Mark) -> None:
         """An arrow from `cause` to `effect`."""
         self.arrows += 1
-        cause.effects.append(self.arrows)
-        effect.causes.append(self.arrows)
+        cause.effects += (self.arrows,)
+        effect.causes += (self.arrows,)
 
 
 @dataclass
