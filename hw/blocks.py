@@ -134,7 +134,10 @@ BLOCKS = {
             exported=True,
         ),
         Block(
-            "register_file", _in("registers", "map", "protected_words", "register_file"), RegisterFile, exported=True
+            "register_file",
+            _in("registers", "map", "protected_words", "register_file", "tables"),
+            RegisterFile,
+            exported=True,
         ),
         Block("memory_clear", ("memory_clear.py",), MemoryClear, part_of="node"),
         Block(

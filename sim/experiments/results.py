@@ -93,7 +93,7 @@ FIGURES = {
     "occupancy_mean": Figure("requests", "in a channel's DRAM queue, over all cycles"),
     "occupancy_peak": Figure("requests", "the same, the most"),
     "totals.*": Figure("", "hardware counters summed over all GPUs: Tracker, cycles held back, DRAM sectors"),
-    "counters": Figure("", "every hardware counter of every GPU (hw.registers.map.counters)"),
+    "counters": Figure("", "every hardware counter of every GPU (hw.registers.counter_addresses.counters)"),
     "timeline.window": Figure(_CYCLES, "length of a window of rank 0's timeline"),
     "timeline.*": Figure(
         _SECTORS, "DRAM sectors of PHASE_ACCESS by window; occupancy: requests in a channel's DRAM queue, the mean"

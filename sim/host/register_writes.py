@@ -7,7 +7,8 @@ from math import ceil
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
 from hw.messages import Policy, Threshold
 from hw.range_table import ENTRY_WORDS, Word
-from hw.registers.map import PEERS_PER_REGISTER, SEND_BASE, WINDOW_BASE, Kind, find_register
+from hw.registers.fields import Kind
+from hw.registers.map import PEERS_PER_REGISTER, SEND_BASE, WINDOW_BASE, find_register
 from hw.send_table import SEND_ENTRY_WORDS, SendWord
 from sim.host.limits import DriverError, between
 
