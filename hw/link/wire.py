@@ -11,7 +11,7 @@ from amaranth.lib import data, enum
 
 from ..messages import Access, AluOperation, ChannelParameters, DataType, Messages, TrafficClass
 from ..range_table import Control
-from .flit_crc import CHECK_BITS
+from .flit_crc import CRC_BITS
 from .parameters import LinkParameters
 
 SESSION_BITS = 8
@@ -39,7 +39,7 @@ def flit_layout(parameters: LinkParameters) -> data.StructLayout:
             "session": unsigned(SESSION_BITS),
             "attempt": unsigned(ATTEMPT_BITS),
             "data": Messages(parameters).sector,
-            "crc": unsigned(CHECK_BITS),
+            "crc": unsigned(CRC_BITS),
         }
     )
 
@@ -58,7 +58,7 @@ def state_layout(parameters: LinkParameters) -> data.StructLayout:
             "epoch": Messages(parameters).epoch,
             "attempt": unsigned(ATTEMPT_BITS),
             "notice": Messages(parameters).epoch,
-            "crc": unsigned(CHECK_BITS),
+            "crc": unsigned(CRC_BITS),
         }
     )
 

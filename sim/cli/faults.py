@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from sim.cli import options
 from sim.cli.sweep import Scheduler
-from sim.cli.terminal import complain, counted_columns, errors, leave, refuse, stages
+from sim.cli.terminal import counted_columns, errors, leave, print_error, refuse, stages
 from sim.errors import UsageError, check_processes, chosen
 from sim.experiments.results import provenance
 from sim.files import check_folder, replaced
@@ -101,7 +101,7 @@ def faults(
         progress("injections whose outcome is known")
         if wrong := wrong_controls(asked, space):
             for sentence in wrong:
-                complain(sentence)
+                print_error(sentence)
             leave(1)
     counts = shared_out(space, names, injections)
     started = time.monotonic()
@@ -167,4 +167,4 @@ def _show(summary: Mapping[str, Any]) -> None:
             f"unprotected: {row['silent']} silent, {row['hang']} hung of {row['injections']} in {row['variable']}"
         )
     for item in summary["failures"][:SHOWN_FAILURES]:
-        complain(f"{item['class']}: {item['outcome']}: {item['command']}")
+        print_error(f"{item['class']}: {item['outcome']}: {item['command']}")

@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress, TextColumn
 
 from sim.cli import options
-from sim.cli.terminal import complain, counted_columns, errors, leave, refuse
+from sim.cli.terminal import counted_columns, errors, leave, print_error, refuse
 from sim.errors import check_processes
 from sim.experiments.results import broken_down, flat, write_results
 from sim.experiments.spec import label
@@ -97,9 +97,9 @@ def show_failures(outcomes: Sequence["Outcome"]) -> None:
     """Points that failed, or could not be kept, and why, on standard error."""
     for outcome in outcomes:
         if not outcome.passed:
-            complain(f"{label(outcome.spec)}: {'; '.join(outcome.errors)}")
+            print_error(f"{label(outcome.spec)}: {'; '.join(outcome.errors)}")
         if outcome.unsaved:
-            complain(f"{label(outcome.spec)}: {outcome.unsaved}")
+            print_error(f"{label(outcome.spec)}: {outcome.unsaved}")
 
 
 def table_beside(path: Path) -> Path:

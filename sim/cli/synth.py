@@ -11,7 +11,7 @@ import typer
 
 from hw.config import PRESETS
 from sim.cli import options
-from sim.cli.terminal import complain, finish, refuse, stages
+from sim.cli.terminal import finish, print_error, refuse, stages
 from sim.errors import MachineError, UsageError, check_processes, chosen
 from sim.files import check_folder
 
@@ -126,7 +126,7 @@ def synth(
                 results[key] = figures if key == first[design] else replace(figures, fpga=None)
             except (SynthesisError, LibertyError) as error:
                 pool.shutdown(cancel_futures=True)
-                complain(str(error))
+                print_error(str(error))
                 finish(False)
     summary = report.summarize(results)
     report.write_summary(summary, out / "summary.json")

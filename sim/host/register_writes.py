@@ -73,8 +73,8 @@ def slow_link_writes(config: Configuration, slowest: float) -> list[Write]:
     """Writes that give packets time on links of `slowest` bytes a cycle (0: there are none): a port sends again when it
     has got no acknowledgement in the time of two packets and a round trip, if that is longer than what reset gives."""
     lane = slowest / config.lanes
-    patience = ceil(2 * INTERLEAVE_SECTORS * SECTOR_BYTES / lane) + 4 * config.link_latency if lane else 0
-    return [register_write(config, "link_retry", link_retry=patience)] if patience > _retry(config) else []
+    timeout = ceil(2 * INTERLEAVE_SECTORS * SECTOR_BYTES / lane) + 4 * config.link_latency if lane else 0
+    return [register_write(config, "link_retry", link_retry=timeout)] if timeout > _retry(config) else []
 
 
 def _retry(config: Configuration) -> int:

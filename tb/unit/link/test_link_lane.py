@@ -543,7 +543,7 @@ class SaysWrong(LinkLane):
 
 
 @pytest.mark.parametrize(
-    ("output", "case", "complaint"),
+    ("output", "case", "error"),
     [
         ("idle", "traffic", "says that it is idle"),
         ("received_packets", "traffic", "assert"),
@@ -551,8 +551,8 @@ class SaysWrong(LinkLane):
         ("heard", "notices_are_heard", "assert set"),
     ],
 )
-def test_a_lane_that_says_what_is_not_so_is_caught(output, case, complaint):
-    with pytest.raises(SimulationError, match=complaint):
+def test_a_lane_that_says_what_is_not_so_is_caught(output, case, error):
+    with pytest.raises(SimulationError, match=error):
         run("two", case, component=LanePair(SIZES["two"], partial(SaysWrong, output=output)))
 
 
@@ -566,6 +566,6 @@ def test_latency_and_rate():
 
 
 def test_a_lossy_wire_without_protection_is_caught():
-    """The control: the same wires, flits without check and replay."""
+    """The control: the same wires, flits without CRC and replay."""
     with pytest.raises(SimulationError):
         run("unprotected", "traffic", STORM)
