@@ -153,6 +153,7 @@ BLOCKS = {
                 "drain_bound.py",
                 "memory_errors.py",
                 "memory_lane.py",
+                "memory_window.py",
                 "messages.py",
                 "node.py",
                 "node_monitor.py",

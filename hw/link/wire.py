@@ -9,7 +9,8 @@ only.
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
-from ..messages import Access, AluOperation, ChannelParameters, DataType, Messages, TrafficClass
+from ..message_parameters import ChannelParameters
+from ..messages import Access, AluOperation, DataType, Messages, TrafficClass
 from ..range_table import Control
 from .flit_crc import CRC_BITS
 from .parameters import LinkParameters
