@@ -77,8 +77,8 @@ def _check_picture(path: Path | None) -> None:
         return
     if path.suffix not in PICTURES:
         raise UsageError(f"a picture is a file that ends in {' or '.join(PICTURES)}, not {path}")
-    require_packages(REPORT, "matplotlib")
     check_writable(path)
+    require_packages(REPORT, "matplotlib")
 
 
 def _draw(path: Path, made: Program, wiring: str) -> None:

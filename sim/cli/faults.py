@@ -73,7 +73,6 @@ def faults(
         refuse(context, "one injection is run alone", "injections", "only", "seed", "processes", "scheduler", "out")
     if scheduler:
         refuse(context, "the scheduler's workers do it", "processes")
-        require_packages(REPORT, "distributed")
     from sim.experiments.catalogue import settings
     from sim.faults.campaign import Options, parse, run_now, shared_out, wrong_controls
     from sim.faults.injections import CLASSES
@@ -87,8 +86,10 @@ def faults(
     if PROTECTED in (only or ()) and not asked.config.protects_memories:
         raise UsageError(f"--class {PROTECTED} has no effect here: with these settings no memory is protected")
     wanted = parse(replay) if replay else None
-    require_simulator()
     check_folder(out)
+    if scheduler:
+        require_packages(REPORT, "distributed")
+    require_simulator()
     with stages("faults") as progress:
         setup = asked.setup()
         model = build(setup, progress)

@@ -19,7 +19,7 @@ from sim.files import check_folder, check_writable, keep, replaced
 from sim.simulator.prerequisites import REPORT, require_packages, require_simulator
 
 if TYPE_CHECKING:
-    from sim.experiments.sweep import Outcome
+    from sim.experiments.outcomes import Outcome
 
 MOST_PROCESSES = 256
 """Local processes of a sweep at the most."""
@@ -55,15 +55,16 @@ def sweep(
     from sim.experiments.grid import grid
 
     points = grid(vary)
-    require_packages(REPORT, "distributed")
-    require_simulator()
-    from sim.experiments.experiment import run_experiment, source_version
-    from sim.experiments.store import PointStore
-    from sim.experiments.sweep import exit_code, run_points
-
     check_writable(out)
     check_writable(table_beside(out))
     check_folder(store)
+    require_packages(REPORT, "distributed")
+    require_simulator()
+    from sim.experiments.experiment import run_experiment, source_version
+    from sim.experiments.outcomes import exit_code
+    from sim.experiments.store import PointStore
+    from sim.experiments.sweep import run_points
+
     started = time.monotonic()
     kept = PointStore(store, source_version())
     found: dict[Any, Outcome] = {}
