@@ -19,7 +19,9 @@ from hw.link.parameters import LinkParameters
 from hw.link.wire import FlitKind, flit_layout, header_layout, message_layout, state_layout
 from hw.messages import Fault
 from sim.errors import SimulationError
-from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair
+from tb.drivers.lane_bench import LaneBench
+from tb.drivers.lane_pair import SIDES, LanePair
+from tb.drivers.lane_tables import IDS
 from tb.drivers.lossy_wire import LossyWire, Weather
 from tb.drivers.payload import pack, unpack
 from tb.golden.flit_crc import flit_crc

@@ -20,7 +20,9 @@ from hw.link.parameters import LinkParameters
 from hw.messages import Fault
 from hw.send_table import SendControl
 from sim.errors import SimulationError
-from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair, Packet
+from tb.drivers.lane_bench import LaneBench, Packet
+from tb.drivers.lane_pair import SIDES, LanePair
+from tb.drivers.lane_tables import IDS
 from tb.drivers.lossy_wire import Weather
 from tb.drivers.payload import unpack
 from tb.drivers.wrong_blocks import FreesEarly
