@@ -10,7 +10,7 @@ from sim.collectives.explain import explain as lines_about
 from sim.collectives.known import PROGRAMS, program
 from sim.collectives.program import Program
 from sim.errors import UsageError
-from sim.experiments.spec import DIRECTIONS
+from sim.experiments.spec_values import DIRECTIONS
 from sim.files import check_writable, replaced
 from sim.simulator.prerequisites import REPORT, require_packages
 from sim.topologies.known import TOPOLOGIES, topology
