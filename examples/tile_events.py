@@ -33,28 +33,23 @@ class TileEvents(wiring.Component):
         m.submodules.tracker = tracker = Tracker(SIZE)
         write, read = sram.write_port(granularity=8), sram.read_port(domain="comb")
         store, commit, done = self.stores.payload, tracker.commits[0], tracker.launches
+
+        # After reset the range's entry, a word a cycle.
         entry = [RangeWrite.const({"valid": 1, "word": word, "data": value}) for word, value in TABLE.items()]
         step = Signal(range(len(entry) + 1))
         programmed = step == len(entry)
         m.d.sync += step.eq(Mux(programmed, step, step + 1))
-        m.d.comb += [
-            tracker.ranges.eq(Array([*entry, 0])[step]),
-            tracker.epoch.eq(1),
-            commit.valid.eq(self.stores.valid & programmed),
-            self.stores.ready.eq(commit.ready & programmed),
-            commit.payload.wg.eq(store.address // WORDS),
-            commit.payload.epoch.eq(1),
-            commit.payload.va.eq(store.address),
-            commit.payload.bytes.eq(sum(store.mask)),
-            write.addr.eq(store.address),
-            write.data.eq(store.data),
-            write.en.eq(store.mask & (self.stores.valid & self.stores.ready).replicate(32)),
-            read.addr.eq(self.address),
-            self.value.eq(read.data),
-            self.complete.valid.eq(done.valid),
-            self.complete.payload.eq(done.payload.wg),
-            done.ready.eq(self.complete.ready),
-            # Nothing is sent on, no counter is ever evicted, and no store refused.
-            *(port.ready.eq(1) for port in (tracker.blocks, tracker.spill_requests, tracker.faults)),
-        ]
+        m.d.comb += tracker.ranges.eq(Array([*entry, 0])[step])
+
+        # What is stored is committed in the same cycle, all of it in epoch 1.
+        m.d.comb += [commit.valid.eq(self.stores.valid & programmed), self.stores.ready.eq(commit.ready & programmed)]
+        m.d.comb += [write.addr.eq(store.address), write.data.eq(store.data)]
+        m.d.comb += write.en.eq(store.mask & (commit.valid & commit.ready).replicate(32))
+        m.d.comb += [commit.payload.wg.eq(store.address // WORDS), commit.payload.va.eq(store.address)]
+        m.d.comb += [commit.payload.bytes.eq(sum(store.mask)), commit.payload.epoch.eq(1), tracker.epoch.eq(1)]
+
+        # A launch event is a tile that is complete. Nothing is sent on, no counter is ever evicted, no store refused.
+        m.d.comb += [self.complete.payload.eq(done.payload.wg), self.complete.valid.eq(done.valid)]
+        m.d.comb += [done.ready.eq(self.complete.ready), read.addr.eq(self.address), self.value.eq(read.data)]
+        m.d.comb += [port.ready.eq(1) for port in (tracker.blocks, tracker.spill_requests, tracker.faults)]
         return m

@@ -14,7 +14,9 @@ from amaranth.lib.memory import Memory, ReadPort, WritePort
 from amaranth.lib.wiring import In, Out
 
 from .counters import total
-from .messages import Access, ChannelParameters, DataType, Fault, Mapping, Messages, Source, WindowCheck, with_parity
+from .memory_window import WindowCheck
+from .message_parameters import ChannelParameters
+from .messages import Access, DataType, Fault, Mapping, Messages, Source, with_parity
 from .range_table import Control, Grouping, RangeMatch, RangeTable, Word, range_write
 from .send_table import SendControls, send_write
 from .word_table import mask_of

@@ -134,7 +134,10 @@ BLOCKS = {
             exported=True,
         ),
         Block(
-            "register_file", _in("registers", "map", "protected_words", "register_file"), RegisterFile, exported=True
+            "register_file",
+            _in("registers", "map", "protected_words", "register_file", "tables"),
+            RegisterFile,
+            exported=True,
         ),
         Block("memory_clear", ("memory_clear.py",), MemoryClear, part_of="node"),
         Block(
@@ -150,6 +153,7 @@ BLOCKS = {
                 "drain_bound.py",
                 "memory_errors.py",
                 "memory_lane.py",
+                "memory_window.py",
                 "messages.py",
                 "node.py",
                 "node_monitor.py",

@@ -14,7 +14,8 @@ from amaranth.lib.wiring import In, Out
 
 from .link.parameters import LinkParameters
 from .link.wire import flit_layout, message_layout
-from .messages import MessageParameters, Messages
+from .message_parameters import MessageParameters
+from .messages import Messages
 
 
 class DramBus(wiring.Signature):

@@ -11,7 +11,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .geometry import INTERLEAVE_SECTORS, SECTOR_BYTES
-from .messages import Access, Mapping, Messages, TrafficClass, WindowCheck, in_window
+from .memory_window import WindowCheck, in_window
+from .messages import Access, Mapping, Messages, TrafficClass
 from .range_table import Control, RangeTable, Word, range_write
 from .tracker.parameters import TrackerParameters
 from .tracker.spill import RECORD_BYTES

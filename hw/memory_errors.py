@@ -6,7 +6,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .counters import total
-from .messages import Access, ChannelParameters, Fault, Messages
+from .message_parameters import ChannelParameters
+from .messages import Access, Fault, Messages
 from .protection import ADDRESS_BITS, MemoryReport, ProtectedMemory
 
 SCRUB_BITS = 16

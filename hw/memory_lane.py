@@ -23,7 +23,8 @@ from .link.packetizer import StorePacketizer
 from .link.port_sender import LinkTimers
 from .memory_controller.controller import MemoryController
 from .memory_controller.events import ControllerEvents
-from .messages import ArbiterControl, Messages, WindowCheck
+from .memory_window import WindowCheck
+from .messages import ArbiterControl, Messages
 from .next_word_upset import NextWordUpset
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter

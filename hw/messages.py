@@ -1,18 +1,16 @@
 """Payload types that travel between the blocks, in the order in which one sector meets them.
 
-The enums are fixed; layouts whose widths depend on :class:`MessageParameters` are attributes of :class:`Messages`.
-All addresses are in sectors (32 B): a `va` here is the byte address divided by 32.
+The enums are fixed; layouts whose widths depend on :class:`hw.message_parameters.MessageParameters` are attributes of
+:class:`Messages`. All addresses are in sectors (32 B): a `va` here is the byte address divided by 32.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth.hdl import Cat, Mux, Shape, Value, unsigned
+from amaranth.hdl import Cat, Shape, Value, unsigned
 from amaranth.lib import data, enum
 
-from .geometry import CHANNEL_SECTOR_BITS, COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS, SECTOR_BITS
-from .parameters import ConfigurationError, Parameters, between, one_of
-from .protection import ProtectionParameters
+from .geometry import COLUMN_BITS, INTERLEAVE_SECTORS, ROW_BITS
+from .message_parameters import MessageParameters
 
 BANK_SHAPE = unsigned(4)
 """Bank of a channel: bits 1:0 the bank group, bits 3:2 the bank in its group."""
@@ -144,132 +142,6 @@ no limit). `window`: cycles at the start of the kernel over which the detector c
 stream; the threshold is 5 at or above `boundary_10` requests, 10 at or above `boundary_30`, 30 at or above
 `boundary_none`, and no limit below that. `pace`: cycles per communication request that PACED keeps up with;
 `pace_lag`: cycles that communication may fall behind it before it goes first."""
-
-
-@dataclass(frozen=True)
-class MessageParameters(Parameters):
-    """What the payloads depend on: widths in bits of their fields (`va_bits` of a byte address), and how many ranges
-    and packet buffers of the DMA engine there are to be numbered."""
-
-    va_bits: int = between(48, 36, 57)
-    wg_bits: int = between(16, 9, 20)
-    wf_bits: int = one_of(3, 3)
-    count_bits: int = between(17, 8, 24)
-    epoch_bits: int = between(8, 4, 8)
-    ranges: int = one_of(16, 4, 8, 16, 32, 64)
-    dma_packets: int = between(48, 1, 512)
-
-    @property
-    def spill_tags(self) -> int:
-        """Counters that may be on their way back from the backing store at once; without a Tracker there are none,
-        and a tag has a bit."""
-        return 1
-
-    @property
-    def checks_sectors(self) -> bool:
-        """Whether a sector has a parity with it."""
-        return False
-
-    @property
-    def va_sector_bits(self) -> int:
-        """Width of a virtual address counted in sectors."""
-        return self.va_bits - SECTOR_BITS
-
-    @property
-    def range_bits(self) -> int:
-        """Width of a range-table index."""
-        return (self.ranges - 1).bit_length()
-
-    @property
-    def sends(self) -> int:
-        """Entries of the send table."""
-        return self.ranges
-
-    @property
-    def send_bits(self) -> int:
-        """Width of a send-table index."""
-        return (self.sends - 1).bit_length()
-
-
-@dataclass(frozen=True)
-class ChannelParameters(MessageParameters, ProtectionParameters):
-    """Of blocks that have a port per memory channel, or sort by channel, and may be protected. A node's channels stand
-    in `lanes`, each with a DMA walker, packet slots and a lane of every link of its own."""
-
-    channels: int = one_of(1, 1, 2, 4, 8, 16, 32)
-    lanes: int = one_of(1, 1, 2, 4, 8, 16, 32)
-
-    def check(self) -> None:
-        """Raises :class:`hw.parameters.ConfigurationError` when the lanes do not divide the channels."""
-        super().check()
-        if self.channels % self.lanes:
-            raise ConfigurationError(f"lanes must divide channels ({self.channels}); got {self.lanes}")
-
-    @property
-    def checks_sectors(self) -> bool:
-        """Whether a sector has a parity with it."""
-        return self.protects_memories
-
-    @property
-    def channel_bits(self) -> int:
-        """Address bits that select the channel (just above the 256 B interleave)."""
-        return (self.channels - 1).bit_length()
-
-    @property
-    def lane_channels(self) -> int:
-        """Channels of a lane: its number is the upper part of theirs."""
-        return self.channels // self.lanes
-
-    @property
-    def lane_channel_bits(self) -> int:
-        """Address bits that select the channel in its lane (just above the 256 B interleave)."""
-        return (self.lane_channels - 1).bit_length()
-
-    @property
-    def lane_bits(self) -> int:
-        """Address bits that select the lane (just above those of the channel)."""
-        return (self.lanes - 1).bit_length()
-
-    @property
-    def window_bits(self) -> int:
-        """Upper bits of a sector address that the DRAM does not tell apart."""
-        return self.va_sector_bits - CHANNEL_SECTOR_BITS - self.channel_bits
-
-    @property
-    def spill_sector_bits(self) -> int:
-        """Width of the number of sectors of the backing store: two records to a sector."""
-        return self.wg_bits + self.wf_bits
-
-
-@dataclass(frozen=True)
-class BackingStoreParameters(Parameters):
-    """Of blocks through which counters go to the backing store: `spill_queue_depth` requests may wait."""
-
-    spill_queue_depth: int = between(8, 1, 64)
-
-
-WindowCheck = data.StructLayout({"high": unsigned(31), "checked": unsigned(1)})
-"""Where in the address space the memory of a node lies: accesses whose address has other bits than `high` above those
-that the memory tells apart are refused, if `checked`."""
-
-
-def in_lane(parameters: ChannelParameters, lane: Value, va: Value) -> Value:
-    """Whether sector address `va` is in lane number `lane`, of several."""
-    low = (INTERLEAVE_SECTORS - 1).bit_length() + parameters.lane_channel_bits
-    return va[low : low + parameters.lane_bits] == lane
-
-
-def in_window(parameters: ChannelParameters, window: data.View, va: Value) -> Value:
-    """Whether sector address `va` is in the memory of the node."""
-    return ~window.checked | (va[-parameters.window_bits :] == window.high[: parameters.window_bits])
-
-
-def ends_in_window(parameters: ChannelParameters, window: data.View, end: Value) -> Value:
-    """Whether the sector before `end` is in the memory of the node."""
-    bits = parameters.window_bits
-    low, high = end[:-bits], end[-bits:]
-    following = (window.high[:bits] + 1)[:bits]
-    return ~window.checked | Mux(low == 0, high == following, high == window.high[:bits])
 
 
 SECTOR_WIDTH = 256

@@ -23,7 +23,8 @@ from .memory_clear import MemoryClear
 from .memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
 from .memory_errors import MEMORY_COUNTERS, MemoryErrors
 from .memory_lane import LANE_USERS, MemoryLane
-from .messages import Access, Messages, TrafficClass, WindowCheck
+from .memory_window import WindowCheck
+from .messages import Access, Messages, TrafficClass
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
 from .primitives.stream_arbiter import StreamArbiter

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .counters import Counter, Counting, peak
-from .messages import ChannelParameters
+from .message_parameters import ChannelParameters
 from .range_table import Control, Word, range_write
 from .word_table import is_wrong
 

@@ -10,15 +10,9 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from .messages import (
-    Access,
-    AluOperation,
-    ChannelParameters,
-    DataType,
-    Mapping,
-    WindowCheck,
-    in_window,
-)
+from .memory_window import WindowCheck, in_window
+from .message_parameters import ChannelParameters
+from .messages import Access, AluOperation, DataType, Mapping
 from .protection import ProtectionParameters
 from .word_table import WordTable, kept_parity, word_write
 

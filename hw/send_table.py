@@ -10,7 +10,8 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from .messages import Access, AluOperation, ChannelParameters, DataType, MessageParameters, Messages, TrafficClass
+from .message_parameters import ChannelParameters, MessageParameters
+from .messages import Access, AluOperation, DataType, Messages, TrafficClass
 from .protection import ProtectionParameters
 from .word_table import WordTable, mask_of, word_write
 

@@ -1,4 +1,4 @@
-"""`python -m tb.flit_crc_sweep`: enumerates which wrong bits of a flit and of a state message the check always finds.
+"""`python -m tb.flit_crc_sweep`: enumerates which wrong bits of a flit and of a state message the CRC always finds.
 
 A pattern of wrong bits is missed exactly when the syndromes of its bits add up to 0, whatever the flit says, since the
 code is linear. So all patterns of up to five bits are tried, as pairs against triples: with a table of all 2^24
@@ -13,9 +13,9 @@ import typer
 
 from hw.config import PRESETS
 from hw.link.wire import flit_layout, state_layout
-from tb.golden.flit_check import syndromes
+from tb.golden.flit_crc import syndromes
 
-CHECK_BITS = 24
+CRC_BITS = 24
 
 
 def missed_weight(effects: list[int]) -> int | None:
@@ -23,7 +23,7 @@ def missed_weight(effects: list[int]) -> int | None:
     single = np.array(effects, dtype=np.uint32)
     first, second = np.triu_indices(len(single), 1)
     pairs = single[first] ^ single[second]
-    seen = np.zeros(1 << CHECK_BITS, dtype=np.uint8)
+    seen = np.zeros(1 << CRC_BITS, dtype=np.uint8)
     if (single == 0).any():
         return 1
     seen[single] = 1
@@ -59,13 +59,13 @@ def finds_all_bursts(effects: list[int], length: int) -> bool:
 
 
 def finds_odd(effects: list[int]) -> bool:
-    """Whether every odd number of wrong bits is found: some sum of check bits is 1 for each syndrome."""
+    """Whether every odd number of wrong bits is found: some sum of CRC bits is 1 for each syndrome."""
     # x + 1 divides the polynomial: the sum of a syndrome's bits is then the same for all of them.
     return all(bin(effect).count("1") % 2 for effect in effects)
 
 
 def word_lengths() -> dict[str, int]:
-    """Bits of each word on the wire that carries the check, check included; the same for all presets' widths."""
+    """Bits of each word on the wire that carries the CRC, CRC included; the same for all presets' widths."""
     found: dict[str, int] = {}
     for config in PRESETS.values():
         found |= {"flit": flit_layout(config).size, "state message": state_layout(config).size}
@@ -79,7 +79,7 @@ def main(bits: Annotated[list[int] | None, typer.Option(help="Words of this many
     for name, length in word_lengths().items() if not bits else [(f"{n} bits", n) for n in bits]:
         effects = syndromes(length)
         weight = missed_weight(effects)
-        bursts = finds_all_bursts(effects, CHECK_BITS)
+        bursts = finds_all_bursts(effects, CRC_BITS)
         odd = finds_odd(effects)
         found = "none of 1 to 5 bits" if weight is None else f"a pattern of {weight} bits"
         print(f"{name} ({length} bits): {found} missed; every odd number found: {odd}; bursts to 24 found: {bursts}")

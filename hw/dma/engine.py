@@ -18,7 +18,8 @@ from ..geometry import SECTOR_BYTES
 from ..link.parameters import LinkParameters
 from ..link.slot_source import PacketSource
 from ..link.wire import arrival_layout
-from ..messages import Access, Fault, Messages, Source, WindowCheck, ends_in_window, in_window
+from ..memory_window import WindowCheck, ends_in_window, in_window
+from ..messages import Access, Fault, Messages, Source
 from ..parameters import between
 from ..primitives.queue import Queue
 from ..primitives.round_robin import next_in_turn

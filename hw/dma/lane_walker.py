@@ -9,7 +9,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import INTERLEAVE_SECTORS
-from ..messages import ChannelParameters, Messages
+from ..message_parameters import ChannelParameters
+from ..messages import Messages
 from .transfer import ROW_SECTORS_BITS, TILES_BITS, Geometry, label_layout, sector_layout, transfer_layout
 from .walker import to_first_row, to_next_row
 

@@ -7,7 +7,8 @@ first address is made. The same split as the N-D mid-end of iDMA (Benz et al., I
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from ..messages import MessageParameters, Messages, TrafficClass
+from ..message_parameters import MessageParameters
+from ..messages import Messages, TrafficClass
 from ..range_table import Control
 
 ROW_SECTORS_BITS = 12

@@ -5,7 +5,8 @@ from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..messages import MessageParameters, Messages
+from ..message_parameters import MessageParameters
+from ..messages import Messages
 from .transfer import ROW_SECTORS_BITS, TILES_BITS, Geometry, label_layout, sector_layout, transfer_layout
 
 

@@ -12,8 +12,9 @@ from amaranth.lib import data, wiring
 
 from ..blocks import BLOCKS as INVENTORY
 from ..config import Configuration
+from ..registers.counter_addresses import counters
 from ..registers.documents import c_header, markdown
-from ..registers.map import counters, register_map
+from ..registers.map import register_map
 from ..registers.systemrdl import systemrdl
 from ..release import LICENCE, marked, release
 from .files import fusesoc_core, lint_waivers, package_core

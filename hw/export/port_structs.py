@@ -18,7 +18,8 @@ from ..link.events import LinkEvents
 from ..link.packet_writer import PeerCheck
 from ..link.port_sender import LinkTimers
 from ..memory_controller.events import ControllerEvents
-from ..messages import ArbiterControl, Messages, WindowCheck
+from ..memory_window import WindowCheck
+from ..messages import ArbiterControl, Messages
 from ..near_bank.bank_group import ArrayRead, array_data_layout, array_write_layout
 from ..protection import MemoryReport, MemoryUpset
 from ..range_table import RangeWrite, range_write

@@ -54,7 +54,7 @@ class Egress(wiring.Component):
 
     Ports: `sends`: programming bus of the send table, quiet unless `empty`; `timers`; `rank`: source of all packets;
     `discard`: take out what was never sent; `give_up`: see :class:`hw.link.port_sender.PortSender`; `sources`: DMA
-    engine and stores, whose bank is always the last one; `arrivals`: sectors for each bank; `tx`: flits with check, per
+    engine and stores, whose bank is always the last one; `arrivals`: sectors for each bank; `tx`: flits with CRC, per
     port; `messages`: checked state messages, per port; `events`, per port; `heard`: numbers of epochs that the peers
     have aborted, 0: none; `port_of`: port of each send; `block_sent`: a send of a packet with `mark` goes to its wire,
     not again; `discarded`: a send of a packet was discarded; `all_left`: the wires have taken every closed packet once;

@@ -56,7 +56,7 @@ def recovery_counters(port: int) -> tuple[Counter, ...]:
     """Of the same, what went wrong on the wire."""
     name, place = f"link{port}_", f"on link port {port}"
     return (
-        total(f"{name}damaged", f"flits and state messages with a wrong check {place}", lambda event: event.damaged),
+        total(f"{name}damaged", f"flits and state messages with a wrong CRC {place}", lambda event: event.damaged),
         total(f"{name}replays", f"times that packets were sent again {place}", lambda event: event.again),
         total(f"{name}sessions_cut", f"sessions that ended {place}", lambda event: event.cut),
     )

@@ -4,7 +4,7 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .flit_crc import flit_check
+from .flit_crc import flit_crc
 from .parameters import LinkParameters
 from .wire import flit_layout
 
@@ -58,6 +58,6 @@ class FlitBuffer(wiring.Component):
             with m.Elif(taken & (place + 1 < depth)):
                 m.d.sync += flit.eq(held[min(place + 1, depth - 1)])
         message = held[0].as_value()[: layout["crc"].offset]
-        check = flit_check(message) if self._parameters.protects_links else 0
-        m.d.comb += self.tx.payload.eq(Cat(message, check))
+        crc = flit_crc(message) if self._parameters.protects_links else 0
+        m.d.comb += self.tx.payload.eq(Cat(message, crc))
         return m

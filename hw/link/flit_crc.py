@@ -14,15 +14,15 @@ from functools import cache
 
 from amaranth.hdl import Cat, Value
 
-CHECK_BITS = 24
+CRC_BITS = 24
 POLYNOMIAL = 0x5D6DCB
-_MASK = (1 << CHECK_BITS) - 1
+_MASK = (1 << CRC_BITS) - 1
 _INITIAL = _MASK
 
 
-def _shift(check: int, bit: int) -> int:
-    out = check >> (CHECK_BITS - 1) ^ bit
-    return (check << 1) & _MASK ^ (POLYNOMIAL if out else 0)
+def _shift(crc: int, bit: int) -> int:
+    out = crc >> (CRC_BITS - 1) ^ bit
+    return (crc << 1) & _MASK ^ (POLYNOMIAL if out else 0)
 
 
 @cache
@@ -32,11 +32,11 @@ def crc_taps(bits: int) -> tuple[int, tuple[int, ...]]:
     constant = _INITIAL
     for _ in range(bits):
         constant = _shift(constant, 0)
-    taps = [0] * CHECK_BITS
+    taps = [0] * CRC_BITS
     effect = POLYNOMIAL
     for position in reversed(range(bits)):
-        for output in range(CHECK_BITS):
-            taps[output] |= (effect >> (CHECK_BITS - 1 - output) & 1) << position
+        for output in range(CRC_BITS):
+            taps[output] |= (effect >> (CRC_BITS - 1 - output) & 1) << position
         effect = _shift(effect, 0)
     return int(f"{constant:024b}"[::-1], 2), tuple(taps)
 
@@ -47,7 +47,7 @@ def _parity(word: Value, tap: int) -> Value:
     return Cat(word[place] for place in range(len(word)) if tap >> place & 1).xor()
 
 
-def flit_check(message: Value) -> Value:
+def flit_crc(message: Value) -> Value:
     """The CRC of `message`, all bits of a flit below its CRC."""
     constant, taps = crc_taps(len(message))
     parities = [_parity(message, tap) for tap in taps]
@@ -56,11 +56,11 @@ def flit_check(message: Value) -> Value:
 
 def flit_is_clean(flit: Value) -> Value:
     """Whether the top bits of `flit` are the CRC of those below. Latency 0 cycles."""
-    bits = len(flit) - CHECK_BITS
+    bits = len(flit) - CRC_BITS
     constant, taps = crc_taps(bits)
     wrong = []
     for place, tap in enumerate(taps):
-        # One parity over message and check bit: the comparison costs no level of its own.
+        # One parity over message and CRC bit: the comparison costs no level of its own.
         parity = _parity(flit, tap | 1 << (bits + place))
         wrong.append(~parity if constant >> place & 1 else parity)
     return ~Cat(wrong).any()

@@ -4,7 +4,8 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..messages import Messages, WindowCheck
+from ..memory_window import WindowCheck
+from ..messages import Messages
 from ..primitives.stream_arbiter import StreamArbiter
 from ..range_table import range_write
 from ..send_table import send_write

@@ -10,7 +10,9 @@ from amaranth.lib.memory import Memory, ReadPort
 from amaranth.lib.wiring import In, Out
 
 from ..geometry import INTERLEAVE_SECTORS
-from ..messages import ChannelParameters, Fault, Messages, WindowCheck, in_lane
+from ..memory_window import WindowCheck, in_lane
+from ..message_parameters import ChannelParameters
+from ..messages import Fault, Messages
 from ..range_table import Control, RangeMatch, RangeTable, Word, range_write
 from ..word_table import mask_of
 from .parameters import LinkParameters

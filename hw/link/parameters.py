@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..messages import ChannelParameters
+from ..message_parameters import ChannelParameters
 from ..parameters import ConfigurationError, between, one_of
 
 MAX_LINKS = 15

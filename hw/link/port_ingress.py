@@ -1,12 +1,13 @@
-"""Arrivals of one link port: check of the wire, receiver, writer."""
+"""Arrivals of one link port: CRC of the wire's flits, receiver, writer."""
 
 from amaranth import Cat, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..messages import Messages, WindowCheck
+from ..memory_window import WindowCheck
+from ..messages import Messages
 from ..range_table import range_write
-from .flit_crc import flit_check, flit_is_clean
+from .flit_crc import flit_crc, flit_is_clean
 from .packet_writer import PacketWriter, PeerCheck
 from .parameters import LinkParameters
 from .port_receiver import PortReceiver
@@ -102,6 +103,6 @@ class PortIngress(wiring.Component):
         body = state.as_value()[: state.shape()["crc"].offset]
         m.d.comb += [
             self.message.valid.eq(receiver.message.valid),
-            self.message.state.eq(Cat(body, flit_check(body)) if protected else state),
+            self.message.state.eq(Cat(body, flit_crc(body)) if protected else state),
         ]
         return m

@@ -9,9 +9,10 @@ only.
 from amaranth.hdl import unsigned
 from amaranth.lib import data, enum
 
-from ..messages import Access, AluOperation, ChannelParameters, DataType, Messages, TrafficClass
+from ..message_parameters import ChannelParameters
+from ..messages import Access, AluOperation, DataType, Messages, TrafficClass
 from ..range_table import Control
-from .flit_crc import CHECK_BITS
+from .flit_crc import CRC_BITS
 from .parameters import LinkParameters
 
 SESSION_BITS = 8
@@ -39,7 +40,7 @@ def flit_layout(parameters: LinkParameters) -> data.StructLayout:
             "session": unsigned(SESSION_BITS),
             "attempt": unsigned(ATTEMPT_BITS),
             "data": Messages(parameters).sector,
-            "crc": unsigned(CHECK_BITS),
+            "crc": unsigned(CRC_BITS),
         }
     )
 
@@ -58,7 +59,7 @@ def state_layout(parameters: LinkParameters) -> data.StructLayout:
             "epoch": Messages(parameters).epoch,
             "attempt": unsigned(ATTEMPT_BITS),
             "notice": Messages(parameters).epoch,
-            "crc": unsigned(CHECK_BITS),
+            "crc": unsigned(CRC_BITS),
         }
     )
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..dram_timing import DramParameters
-from ..messages import BackingStoreParameters, ChannelParameters
+from ..message_parameters import BackingStoreParameters, ChannelParameters
 from ..parameters import between, one_of
 
 

@@ -29,7 +29,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..dram_timing import DramParameters
 from ..geometry import COLUMN_BITS, ROW_BITS
-from ..messages import AluOperation, ColumnCommand, DataType, MessageParameters, Messages
+from ..message_parameters import MessageParameters
+from ..messages import AluOperation, ColumnCommand, DataType, Messages
 from ..parameters import ConfigurationError
 from .alu import LATENCY, Alu, AluPort
 

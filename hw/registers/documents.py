@@ -3,7 +3,9 @@
 from amaranth.lib import data
 
 from ..messages import AluOperation, DataType, Mapping
-from .map import COUNTER_BITS, Field, Kind, Register, RegisterParameters, register_map, windows
+from .counter_addresses import COUNTER_BITS
+from .fields import Field, Kind, Register
+from .map import RegisterParameters, register_map, windows
 
 
 def _bits(field: Field) -> str:

@@ -2,66 +2,36 @@
 
 Addresses are byte offsets from the node's AXI4-Lite base; every register is 32 bits. The layout of addresses is the
 same in every configuration, only field widths differ. Units are cycles, sectors (32 B) or counts, as each description
-says.
+says. What a register is, is in `fields.py`; the counters are those of `counter_addresses.py`.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum, IntEnum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
-
-from amaranth.hdl import unsigned
 
 from ..abort import WATCHDOG_BITS
-from ..address_map import ADDRESS_MAP_COUNTERS
-from ..counters import Counter, Counting
-from ..dma.events import DMA_COUNTERS
 from ..dram_timing import DramParameters
-from ..link.events import LINK_COUNTERS, link_counters, recovery_counters
-from ..link.parameters import MAX_LINKS, LinkParameters
+from ..link.parameters import LinkParameters
 from ..link.port_sender import TIMER_BITS
-from ..memory_controller.events import CONTROLLER_COUNTERS
-from ..memory_errors import MEMORY_COUNTERS, SCRUB_BITS
+from ..memory_errors import SCRUB_BITS
 from ..messages import Access, Fault, Policy, Threshold
-from ..node_monitor import LATENCY_COUNTERS
 from ..parameters import between
 from ..protection import ADDRESS_BITS as MEMORY_ADDRESS_BITS
 from ..protection import ProtectedMemory
 from ..range_table import ENTRY_WORDS, WORDS, Word
 from ..send_table import SEND_ENTRY_WORDS, SEND_WORDS, SendWord
-from ..tracker.doorbell import DOORBELL_COUNTERS
-from ..tracker.events import TRACKER_COUNTERS
 from ..tracker.parameters import TrackerParameters
+from .counter_addresses import counter_registers
+from .fields import Field, Kind, Register, Window
 
 ADDRESS_BITS = 16
 WINDOW_BASE = 0x4000
 """First range-table entry; entry i, word w is at WINDOW_BASE + i * 0x80 + w * 4."""
 SEND_BASE = 0x6000
 """First send; send i, word w is at SEND_BASE + i * 0x10 + w * 4."""
-COUNTER_BASE = 0x1000
-COUNTER_BITS = 48
-FIRST_LINKS = 2
-"""Ports whose counters stand before the others'."""
 PEERS_PER_REGISTER = 4
-MEMORY_BASE = 0xD0
-"""First register of protected memories, which there are with protection of memories only."""
 IDENTIFICATION = 0x5433_0003
 """`T3` in ASCII and the version of this map."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """A table of words behind addresses of its own: entry i, word w is at `base` + 4 * (i * `entry_words` + w), of
-    which `words` exist; `layouts` has those with fields."""
-
-    name: str
-    base: int
-    entries: int
-    entry_words: int
-    words: type[IntEnum]
-    layouts: Mapping[Any, object]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,159 +42,96 @@ class RegisterParameters(DramParameters, TrackerParameters, LinkParameters):
     gpus: int = between(4, 2, 64)
 
 
-class Kind(Enum):
-    """What software may do with a field."""
-
-    CONSTANT = "constant"
-    READ_ONLY = "ro"
-    READ_WRITE = "rw"
-    SELF_CLEARING = "sc"
-    RW1C = "rw1c"
-    COUNTER = "counter"
-    WINDOW = "window"
-
-
-@dataclass(frozen=True)
-class Field:
-    """Bits `low` to `low + width - 1` of a register. `values` names the members of an enumerated field."""
-
-    name: str
-    low: int
-    width: int
-    kind: Kind
-    description: str
-    reset: int = 0
-    values: type[Enum] | None = None
-
-    @property
-    def mask(self) -> int:
-        """Bits of the register that belong to the field."""
-        return ((1 << self.width) - 1) << self.low
-
-    @property
-    def shape(self) -> object:
-        """Shape of the field's port on the register file."""
-        return self.values if self.values is not None else unsigned(self.width)
-
-
-@dataclass(frozen=True)
-class Register:
-    """A 32-bit register, or for a window the first of many."""
-
-    name: str
-    address: int
-    fields: tuple[Field, ...]
-    description: str
-    counting: Counting | None = None
-    locks: bool = False
-    """Writes are refused while an epoch is armed or called for, or something of the last one is left."""
-
-    @property
-    def reset(self) -> int:
-        """Value after reset, where hardware does not drive it."""
-        return sum(field.reset << field.low for field in self.fields)
-
-    @property
-    def writable(self) -> bool:
-        """Whether a write is accepted (otherwise it is answered with SLVERR)."""
-        return any(f.kind in (Kind.READ_WRITE, Kind.SELF_CLEARING, Kind.RW1C, Kind.WINDOW) for f in self.fields)
-
-    def member(self, field: Field) -> str:
-        """Name of the field's port on the register file."""
-        return self.name if field.name == self.name else f"{self.name}_{field.name}"
-
-    def field(self, name: str) -> Field:
-        """The field called `name`; raises KeyError."""
-        for item in self.fields:
-            if item.name == name:
-                return item
-        raise KeyError(f"register {self.name} has no field {name!r}; it has {', '.join(f.name for f in self.fields)}")
-
-
-@cache
-def counters(links: int = MAX_LINKS, memories: bool = True) -> tuple[Counter, ...]:
-    """The counters of the blocks of a node with `links` link ports, and with protection of `memories`, in address
-    order. Addresses are those of a node that has it all."""
-    return tuple(
-        counter
-        for counter, port in (
-            (Counter("cycles", 0, Counting.SUM, "cycles since the counters were cleared"), 0),
-            *_of_node(CONTROLLER_COUNTERS, TRACKER_COUNTERS, DMA_COUNTERS),
-            *((counter, port) for port in range(FIRST_LINKS) for counter in link_counters(port)),
-            *_of_node(ADDRESS_MAP_COUNTERS, LATENCY_COUNTERS, LINK_COUNTERS, DOORBELL_COUNTERS),
-            *((counter, port) for port in range(FIRST_LINKS, MAX_LINKS) for counter in link_counters(port)),
-            *((counter, port) for port in range(MAX_LINKS) for counter in recovery_counters(port)),
-            *((counter, 0 if memories else MAX_LINKS) for counter in MEMORY_COUNTERS),
-        )
-        if port < links
-    )
-
-
-def _of_node(*blocks: tuple[Counter, ...]) -> Iterator[tuple[Counter, int]]:
-    """Counters that there are whatever the ports."""
-    return ((counter, 0) for block in blocks for counter in block)
-
-
 @cache
 def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     """Every register of a node of `config`, in address order; the last two are the range table and the send table."""
-    registers: list[Register] = []
-    address = 0
+    return (
+        *_from(0x00, _build(config)),
+        *_from(0x20, [_single("rank", 6, Kind.READ_WRITE, "this GPU's number in the system", locks=True)]),
+        # 0x24 and 0x28 were registers of an older version.
+        *_from(0x2C, _epoch(config)),
+        *_from(0x38, _arbiter(config)),
+        *_from(0x50, _spill_base(config)),
+        *_from(0x58, _done(config)),
+        *_from(0x64, _pace()),
+        *_from(0x6C, _doorbell(config)),
+        *_from(0x80, _interrupts()),
+        *_from(0x88, _faults(config)),
+        *_from(0xA0, _links(config)),
+        *_from(0xC0, _aborts(config)),
+        *_from(0xC8, _memory(config)),
+        *_from(0xD0, _protected_memories() if config.protects_memories else ()),
+        *counter_registers(config.links, config.protects_memories),
+        *_windows(config),
+    )
 
-    def add(name: str, description: str, *fields: Field, locks: bool = False) -> None:
-        nonlocal address
-        registers.append(Register(name, address, fields, description, locks=locks))
-        address += 4
 
-    def single(name: str, width: int, kind: Kind, description: str, reset: int = 0, locks: bool = False) -> None:
-        add(name, description, Field(name, 0, width, kind, description, reset), locks=locks)
+def _from(address: int, registers: Iterable[Register]) -> Iterator[Register]:
+    """`registers` one after the other, the first at `address`."""
+    for number, register in enumerate(registers):
+        yield replace(register, address=address + 4 * number)
 
-    def constant(name: str, low: int, width: int, value: int, description: str) -> Field:
-        return Field(name, low, width, Kind.CONSTANT, description, value)
 
-    high_bits = max(config.va_sector_bits - 32, 1)
-    low_bits = min(config.va_sector_bits, 32)
-    single("identification", 32, Kind.CONSTANT, "`T3` in ASCII (31:16) and the version of this map", IDENTIFICATION)
-    add(
+def _register(name: str, description: str, *fields: Field, locks: bool = False) -> Register:
+    """A register, to be placed by :func:`_from`."""
+    return Register(name, 0, fields, description, locks=locks)
+
+
+def _single(name: str, width: int, kind: Kind, description: str, reset: int = 0, locks: bool = False) -> Register:
+    """One with a single field, of its own name."""
+    return _register(name, description, Field(name, 0, width, kind, description, reset), locks=locks)
+
+
+def _constant(name: str, low: int, width: int, value: int, description: str) -> Field:
+    return Field(name, low, width, Kind.CONSTANT, description, value)
+
+
+def _build(config: RegisterParameters) -> Iterator[Register]:
+    """What this build is."""
+    yield _single(
+        "identification", 32, Kind.CONSTANT, "`T3` in ASCII (31:16) and the version of this map", IDENTIFICATION
+    )
+    yield _register(
         "system_parameters",
         "sizes of this build",
-        constant("channels", 0, 6, config.channels, "memory channels"),
-        constant("ranges", 8, 7, config.ranges, "entries of the range table"),
-        constant("links", 16, 4, config.links, "link ports"),
-        constant("gpus", 24, 7, config.gpus, "GPUs the configuration was made for"),
+        _constant("channels", 0, 6, config.channels, "memory channels"),
+        _constant("ranges", 8, 7, config.ranges, "entries of the range table"),
+        _constant("links", 16, 4, config.links, "link ports"),
+        _constant("gpus", 24, 7, config.gpus, "GPUs the configuration was made for"),
     )
-    add(
+    yield _register(
         "tracker_parameters",
         "sizes of the Tracker",
-        constant("sets", 0, 11, config.tracker_sets if config.tracker_tags else 0, "sets"),
-        constant("ways", 12, 5, config.tracker_ways, "ways"),
-        constant("banks", 20, 4, config.tracker_banks, "banks"),
-        *(() if config.tracker_tags else (constant("wg", 24, 4, config.set_bits, "without tags: log2 of the WGs"),)),
+        _constant("sets", 0, 11, config.tracker_sets if config.tracker_tags else 0, "sets"),
+        _constant("ways", 12, 5, config.tracker_ways, "ways"),
+        _constant("banks", 20, 4, config.tracker_banks, "banks"),
+        *(() if config.tracker_tags else (_constant("wg", 24, 4, config.set_bits, "without tags: log2 of the WGs"),)),
     )
-    add(
+    yield _register(
         "trigger_parameters",
         "size of the DMA trigger table",
-        constant("blocks", 0, 17, config.trigger_blocks, "entries, over all banks"),
+        _constant("blocks", 0, 17, config.trigger_blocks, "entries, over all banks"),
     )
-    add(
+    yield _register(
         "width_parameters",
         "widths in bits",
-        constant("va", 0, 6, config.va_bits, "virtual address in bytes"),
-        constant("wg", 8, 5, config.wg_bits, "workgroup number"),
-        constant("wf", 16, 3, config.wf_bits, "wavefront number"),
-        constant("epoch", 20, 4, config.epoch_bits, "epoch number"),
-        constant("count", 24, 5, config.count_bits, "Tracker byte count"),
+        _constant("va", 0, 6, config.va_bits, "virtual address in bytes"),
+        _constant("wg", 8, 5, config.wg_bits, "workgroup number"),
+        _constant("wf", 16, 3, config.wf_bits, "wavefront number"),
+        _constant("epoch", 20, 4, config.epoch_bits, "epoch number"),
+        _constant("count", 24, 5, config.count_bits, "Tracker byte count"),
     )
-    address = 0x20
-    single("rank", 6, Kind.READ_WRITE, "this GPU's number in the system", locks=True)
-    address += 8  # Two registers of an older version.
-    single(
+
+
+def _epoch(config: RegisterParameters) -> Iterator[Register]:
+    """The epoch: what starts and ends it, and how it stands."""
+    yield _single(
         "epoch",
         config.epoch_bits,
         Kind.READ_WRITE,
         "number of the collective to arm, taken with `control.arm`; 0 is never armed, nor the last number again",
     )
-    add(
+    yield _register(
         "control",
         "commands; reads as 0",
         Field(
@@ -260,7 +167,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             "as `disarm`, and the peers are told: each that is in the same epoch, or arms it later, aborts it too",
         ),
     )
-    add(
+    yield _register(
         "status",
         "state of the node",
         Field("armed", 0, 1, Kind.READ_ONLY, "an epoch is armed"),
@@ -279,54 +186,85 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         Field("doorbell", 7, 1, Kind.READ_ONLY, "the doorbell's tiles are being completed"),
         Field("aborted", 8, 1, Kind.READ_ONLY, "the last epoch was aborted; until `control.arm`"),
     )
-    add(
+
+
+def _arbiter(config: RegisterParameters) -> Iterator[Register]:
+    """Choice between the streams, and the detector that chooses the threshold."""
+    yield _register(
         "arbiter",
         "choice between the compute and the communication stream",
         Field("policy", 0, 2, Kind.READ_WRITE, "arbitration policy", Policy.MCA.value, Policy),
         Field("threshold", 4, 3, Kind.READ_WRITE, "occupancy limit of MCA", Threshold.AUTO.value, Threshold),
         Field("refresh", 8, 1, Kind.READ_WRITE, "refresh the DRAM", int(config.timing.refresh)),
     )
-    single(
+    yield _single(
         "starvation_limit", 16, Kind.READ_WRITE, "cycles communication may wait before it is forced; 0: no limit", 2000
     )
-    single("detector_window", 16, Kind.READ_WRITE, "cycles over which the detector counts compute requests", 4096)
-    single("detector_boundary_10", 16, Kind.READ_WRITE, "threshold 5 at or above this many requests", 3840)
-    single("detector_boundary_30", 16, Kind.READ_WRITE, "threshold 10 at or above this many requests", 3584)
-    single("detector_boundary_none", 16, Kind.READ_WRITE, "threshold 30 at or above this many requests", 256)
-    single(
+    yield _single(
+        "detector_window", 16, Kind.READ_WRITE, "cycles over which the detector counts compute requests", 4096
+    )
+    yield _single("detector_boundary_10", 16, Kind.READ_WRITE, "threshold 5 at or above this many requests", 3840)
+    yield _single("detector_boundary_30", 16, Kind.READ_WRITE, "threshold 10 at or above this many requests", 3584)
+    yield _single("detector_boundary_none", 16, Kind.READ_WRITE, "threshold 30 at or above this many requests", 256)
+
+
+def _spill_base(config: RegisterParameters) -> Iterator[Register]:
+    """Where the backing store lies."""
+    yield _single(
         "spill_base_low",
-        low_bits,
+        min(config.va_sector_bits, 32),
         Kind.READ_WRITE,
         "sector address of the Tracker's backing store, bits 31:0; one at 0 is not cleared when an epoch is armed",
         locks=True,
     )
-    single(
+    yield _single(
         "spill_base_high",
-        high_bits,
+        max(config.va_sector_bits - 32, 1),
         Kind.READ_WRITE,
         "sector address of the Tracker's backing store, from bit 32",
         locks=True,
     )
-    single("expected_blocks", 20, Kind.READ_WRITE, "DMA blocks this node sends in the epoch", locks=True)
-    single("done_ranges_low", min(config.ranges, 32), Kind.READ_ONLY, "bit i: range i is complete, ranges 0 to 31")
-    single("done_ranges_high", max(config.ranges - 32, 1), Kind.READ_ONLY, "bit i - 32: range i is complete, from 32")
-    single("pace", 8, Kind.READ_WRITE, "PACED: cycles per communication request it keeps up with", 4)
-    single("pace_lag", 16, Kind.READ_WRITE, "PACED: cycles communication may fall behind before it catches up", 64)
-    add(
+
+
+def _done(config: RegisterParameters) -> Iterator[Register]:
+    """How much there is to do in an epoch, and what of it is complete."""
+    yield _single("expected_blocks", 20, Kind.READ_WRITE, "DMA blocks this node sends in the epoch", locks=True)
+    yield _single(
+        "done_ranges_low", min(config.ranges, 32), Kind.READ_ONLY, "bit i: range i is complete, ranges 0 to 31"
+    )
+    yield _single(
+        "done_ranges_high", max(config.ranges - 32, 1), Kind.READ_ONLY, "bit i - 32: range i is complete, from 32"
+    )
+
+
+def _pace() -> Iterator[Register]:
+    """What the policy PACED keeps up with."""
+    yield _single("pace", 8, Kind.READ_WRITE, "PACED: cycles per communication request it keeps up with", 4)
+    yield _single(
+        "pace_lag", 16, Kind.READ_WRITE, "PACED: cycles communication may fall behind before it catches up", 64
+    )
+
+
+def _doorbell(config: RegisterParameters) -> Iterator[Register]:
+    """Tiles whose data lies in memory already."""
+    yield _register(
         "doorbell_workgroups",
         "whose WF tiles `doorbell.ring` completes",
         Field("first", 0, 16, Kind.READ_WRITE, "number of the first workgroup"),
         Field("count", 16, 16, Kind.READ_WRITE, "workgroups, of consecutive numbers"),
     )
-    add(
+    yield _register(
         "doorbell",
         "completes WF tiles without accesses: their data lies in memory already; not to be rung again while "
         "`status.doorbell`",
         Field("range", 0, config.range_bits, Kind.READ_WRITE, "range that has the workgroups"),
         Field("ring", 31, 1, Kind.SELF_CLEARING, "complete all of their tiles once"),
     )
-    address = 0x80
-    add(
+
+
+def _interrupts() -> Iterator[Register]:
+    """Causes of the interrupt."""
+    yield _register(
         "interrupt_status",
         "causes of the interrupt; write 1 to clear",
         Field("fault", 0, 1, Kind.RW1C, "an access was refused; clearing frees the fault record"),
@@ -334,7 +272,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         Field("aborted", 2, 1, Kind.RW1C, "the epoch was aborted: `abort_cause` says why"),
         Field("memory", 3, 1, Kind.RW1C, "a word of a protected memory had a wrong bit, or more"),
     )
-    add(
+    yield _register(
         "interrupt_enable",
         "causes that raise the interrupt",
         Field("fault", 0, 1, Kind.READ_WRITE, "raise on fault"),
@@ -342,7 +280,11 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         Field("aborted", 2, 1, Kind.READ_WRITE, "raise on aborted"),
         Field("memory", 3, 1, Kind.READ_WRITE, "raise on memory"),
     )
-    add(
+
+
+def _faults(config: RegisterParameters) -> Iterator[Register]:
+    """The first access that was refused."""
+    yield _register(
         "fault_record",
         "first refused access since `interrupt_status.fault` was cleared",
         Field(
@@ -353,11 +295,15 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         Field("wf", 8, config.wf_bits, Kind.READ_ONLY, "wavefront"),
         Field("wg", 12, config.wg_bits, Kind.READ_ONLY, "workgroup"),
     )
-    single("fault_va_low", low_bits, Kind.READ_ONLY, "its sector address, bits 31:0")
-    single("fault_va_high", high_bits, Kind.READ_ONLY, "its sector address, from bit 32")
-    single("fault_count", 32, Kind.READ_ONLY, "records that arrived since `interrupt_status.fault` was cleared")
+    yield _single("fault_va_low", min(config.va_sector_bits, 32), Kind.READ_ONLY, "its sector address, bits 31:0")
+    yield _single(
+        "fault_va_high", max(config.va_sector_bits - 32, 1), Kind.READ_ONLY, "its sector address, from bit 32"
+    )
+    yield _single("fault_count", 32, Kind.READ_ONLY, "records that arrived since `interrupt_status.fault` was cleared")
 
-    address = 0xA0
+
+def _links(config: RegisterParameters) -> Iterator[Register]:
+    """The link ports: timeouts, state, peers."""
     for name, reset, description in (
         (
             "link_silence",
@@ -367,8 +313,8 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         ("link_retry", 4095, "without an acknowledgement for so long, send again; longer than a round trip"),
         ("link_dead", 1 << 20, "without a message for so long, the link is dead and its session over"),
     ):
-        single(name, TIMER_BITS, Kind.READ_WRITE, f"cycles; {description}", reset)
-    add(
+        yield _single(name, TIMER_BITS, Kind.READ_WRITE, f"cycles; {description}", reset)
+    yield _register(
         "link_status",
         "state of the link ports",
         Field("up", 0, config.links, Kind.READ_ONLY, "bit p: port p is in a session"),
@@ -376,7 +322,7 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
     )
     for first in range(0, config.links, PEERS_PER_REGISTER):
         last = min(first + PEERS_PER_REGISTER, config.links) - 1
-        add(
+        yield _register(
             f"link_peers_{first // PEERS_PER_REGISTER}",
             f"whose packets the ports {first} to {last} take",
             *(
@@ -390,15 +336,17 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
             locks=True,
         )
 
-    address = 0xC0
-    single(
+
+def _aborts(config: RegisterParameters) -> Iterator[Register]:
+    """What ends an epoch early."""
+    yield _single(
         "watchdog",
         WATCHDOG_BITS,
         Kind.READ_WRITE,
         "cycles in which nothing of an epoch that is not done moves (accesses, packets, commits), after which it is "
         "aborted; 0: never",
     )
-    add(
+    yield _register(
         "abort_cause",
         "who aborted the last epoch; until `control.arm`",
         Field("host", 0, 1, Kind.READ_ONLY, "`control.abort`"),
@@ -407,14 +355,18 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         Field("memory", 3, 1, Kind.READ_ONLY, "a word in a protected memory was lost"),
         Field("epoch", 8, config.epoch_bits, Kind.READ_ONLY, "number of the epoch that was aborted last"),
     )
-    single(
+
+
+def _memory(config: RegisterParameters) -> Iterator[Register]:
+    """How large the backing store is, and where in the address space the node's memory lies."""
+    yield _single(
         "spill_sectors",
         config.spill_sector_bits,
         Kind.READ_WRITE,
         "sectors of the Tracker's backing store; what lies beyond is neither read, written nor cleared",
         locks=True,
     )
-    add(
+    yield _register(
         "memory_window",
         "which addresses are in the memory of this node",
         Field(
@@ -428,80 +380,44 @@ def register_map(config: RegisterParameters) -> tuple[Register, ...]:
         locks=True,
     )
 
-    if config.protects_memories:
-        for memory_register in _memory_registers():
-            registers.append(memory_register)
 
-    address = COUNTER_BASE
-    present = {counter.name for counter in counters(config.links, config.protects_memories)}
-    for counter in counters():
-        if counter.name not in present:
-            address += 8
-            continue
-        for half, low, width in (("low", 0, 32), ("high", 32, COUNTER_BITS - 32)):
-            name = f"{counter.name}_{half}"
-            text = f"{counter.description}, bits {low + width - 1}:{low}"
-            note = "" if half == "low" else "; latched when a low half is read"
-            field = Field(name, 0, width, Kind.COUNTER, text + note)
-            registers.append(Register(name, address, (field,), text + note, counter.counting))
-            address += 4
-    for window in windows(config):
-        name, words = window.name, window.entry_words
-        field = Field(name, 0, 32, Kind.WINDOW, f"one of {window.entries * words} words; cleared by reset")
-        text = f"{name.replace('_', ' ')}: entry i, word w at {window.base:#x} + i * {4 * words:#x} + w * 4"
-        registers.append(Register(name, window.base, (field,), text, locks=True))
-    return tuple(registers)
-
-
-def _memory_registers() -> Iterator[Register]:
+def _protected_memories() -> Iterator[Register]:
     """Of protected memories."""
     known = "; ".join(f"{memory.value}: {memory.name}" for memory in ProtectedMemory)
     address = Field("address", 8, MEMORY_ADDRESS_BITS, Kind.READ_ONLY, "word in that memory")
-    yield Register(
+    yield _register(
         "memory_error",
-        MEMORY_BASE,
-        (
-            Field("memory", 0, 4, Kind.READ_ONLY, f"which memory; {known}", 0, ProtectedMemory),
-            Field("lost", 4, 1, Kind.READ_ONLY, "more than one bit was wrong"),
-            Field("corrected", 5, 1, Kind.READ_ONLY, "one bit was wrong, and is right again"),
-            address,
-        ),
         "the last error in a protected memory since `control.arm`; one of a lost word stays for another such",
+        Field("memory", 0, 4, Kind.READ_ONLY, f"which memory; {known}", 0, ProtectedMemory),
+        Field("lost", 4, 1, Kind.READ_ONLY, "more than one bit was wrong"),
+        Field("corrected", 5, 1, Kind.READ_ONLY, "one bit was wrong, and is right again"),
+        address,
     )
-    yield Register(
+    yield _register(
         "memory_scrub",
-        MEMORY_BASE + 4,
-        (
-            Field(
-                "memory_scrub",
-                0,
-                SCRUB_BITS,
-                Kind.READ_WRITE,
-                "cycles after which the next word of each protected memory is looked at; 0: none is",
-                256,
-            ),
-        ),
         "search for errors in words that nobody reads",
+        Field(
+            "memory_scrub",
+            0,
+            SCRUB_BITS,
+            Kind.READ_WRITE,
+            "cycles after which the next word of each protected memory is looked at; 0: none is",
+            256,
+        ),
     )
-    yield Register(
+    yield _register(
         "memory_upset_bits",
-        MEMORY_BASE + 8,
-        (
-            Field("first", 0, 7, Kind.READ_WRITE, "bit that `memory_upset` turns; check bits are behind their word"),
-            Field("second", 8, 7, Kind.READ_WRITE, "another one"),
-            Field("two", 16, 1, Kind.READ_WRITE, "both are turned"),
-        ),
         "what a self test does to a word",
+        Field("first", 0, 7, Kind.READ_WRITE, "bit that `memory_upset` turns; check bits are behind their word"),
+        Field("second", 8, 7, Kind.READ_WRITE, "another one"),
+        Field("two", 16, 1, Kind.READ_WRITE, "both are turned"),
     )
-    yield Register(
+    yield _register(
         "memory_upset",
-        MEMORY_BASE + 12,
-        (
-            Field("memory", 0, 4, Kind.READ_WRITE, f"which memory; {known}", 0, ProtectedMemory),
-            Field("address", 8, MEMORY_ADDRESS_BITS, Kind.READ_WRITE, "word in that memory"),
-            Field("turn", 31, 1, Kind.SELF_CLEARING, "turn bits of it, as soon as nobody else reads"),
-        ),
         "self test of a protected memory; what it was told before and has not done yet it forgets",
+        Field("memory", 0, 4, Kind.READ_WRITE, f"which memory; {known}", 0, ProtectedMemory),
+        Field("address", 8, MEMORY_ADDRESS_BITS, Kind.READ_WRITE, "word in that memory"),
+        Field("turn", 31, 1, Kind.SELF_CLEARING, "turn bits of it, as soon as nobody else reads"),
     )
 
 
@@ -511,6 +427,15 @@ def windows(config: RegisterParameters) -> tuple[Window, Window]:
         Window("range_table", WINDOW_BASE, config.ranges, ENTRY_WORDS, Word, WORDS, "Write CONTROL last. "),
         Window("send_table", SEND_BASE, config.sends, SEND_ENTRY_WORDS, SendWord, SEND_WORDS),
     )
+
+
+def _windows(config: RegisterParameters) -> Iterator[Register]:
+    """The first register of each window."""
+    for window in windows(config):
+        name, words = window.name, window.entry_words
+        field = Field(name, 0, 32, Kind.WINDOW, f"one of {window.entries * words} words; cleared by reset")
+        text = f"{name.replace('_', ' ')}: entry i, word w at {window.base:#x} + i * {4 * words:#x} + w * 4"
+        yield Register(name, window.base, (field,), text, locks=True)
 
 
 def find_register(config: RegisterParameters, name: str) -> Register:

@@ -5,10 +5,10 @@ Source of the bus: AMBA AXI4-Lite (ARM IHI 0022), 32-bit data. Protection bits a
 
 from dataclasses import dataclass
 
-from amaranth import Cat, Const, Module, Mux, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory, WritePort
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..counters import Counting
@@ -18,19 +18,11 @@ from ..primitives.secded import wrong_bits
 from ..protection import MemoryReport, MemoryUpset
 from ..range_table import RangeWrite, Word, range_write
 from ..send_table import send_write
-from .map import (
-    ADDRESS_BITS,
-    COUNTER_BITS,
-    WINDOW_BASE,
-    Field,
-    Kind,
-    Register,
-    RegisterParameters,
-    counters,
-    register_map,
-    windows,
-)
+from .counter_addresses import COUNTER_BITS, counters
+from .fields import Field, Kind, Register
+from .map import ADDRESS_BITS, WINDOW_BASE, RegisterParameters, register_map, windows
 from .protected_words import CHECK_BITS, ProtectedWords, TablePlace
+from .tables import CheckedTable, PlainTable, Table
 
 OKAY = 0
 SLVERR = 2
@@ -40,95 +32,16 @@ KEPT_HERE = ("fault_record", "fault_va_low", "fault_va_high", "fault_count")
 
 
 @dataclass(frozen=True)
-class _Table:
-    """Words of a table: entries of 2**`entry_bits` words, of which `words` are used, from byte address `base` on. They
-    are kept in a memory, and broadcast; `address`: the one that is read, `word` in the next cycle."""
+class _Held:
+    """Accesses of which all or a part has come and that were not answered yet."""
 
-    base: int
-    words: int
-    entry_bits: int
-    index_bits: int
-    address: Value
-    word: Value
-
-    def holds(self, address: Signal) -> Value:
-        """Whether byte address `address` is a word of an entry."""
-        beyond = address[2 + self.index_bits :] != self.base >> (2 + self.index_bits)
-        return ~beyond & (address[2 : 2 + self.entry_bits] < self.words)
-
-    def clear(self, m: Module, address: Value) -> None:
-        """Write and broadcast 0 at word address `address` of the window."""
-        raise NotImplementedError
-
-    def put(self, m: Module, address: Value, value: Value, strobe: Value) -> None:
-        """Write and broadcast the word at word address `address` of the window: of what is read there in this cycle the
-        bytes of `strobe` become those of `value`. All three stay for a cycle more."""
-        raise NotImplementedError
-
-    def answer(self, m: Module, read_data: Signal) -> None:
-        """Read what is read in this cycle into `read_data`."""
-        m.d.sync += read_data.eq(self.word)
-
-    def offer(self, m: Module, entry: data.View, offered: data.View) -> None:
-        """What is read in a cycle with `entry` is its data, `offered`."""
-        m.d.comb += offered.eq(entry)
-        with m.If(entry.valid):
-            m.d.comb += offered.data.eq(self.word)
-
-    def rest(self, m: Module) -> None:
-        """Nothing is put, unless what comes behind this says so."""
-
-
-@dataclass(frozen=True)
-class _PlainTable(_Table):
-    """A memory with port `write`, which is written as `bus` is."""
-
-    write: WritePort
-    bus: data.View
-
-    def clear(self, m: Module, address: Value) -> None:
-        self._write(m, address, Const(0, 32))
-
-    def put(self, m: Module, address: Value, value: Value, strobe: Value) -> None:
-        mask = Cat(bit.replicate(8) for bit in strobe)
-        self._write(m, address, (self.word & ~mask) | (value & mask))
-
-    def _write(self, m: Module, address: Value, merged: Value) -> None:
-        m.d.comb += [self.write.addr.eq(address), self.write.data.eq(merged), self.write.en.eq(1)]
-        m.d.sync += [
-            self.bus.valid.eq(1),
-            self.bus.word.eq(address[: self.entry_bits]),
-            self.bus.index.eq(address[self.entry_bits : self.index_bits]),
-            self.bus.data.eq(merged),
-        ]
-
-    def rest(self, m: Module) -> None:
-        m.d.sync += self.bus.valid.eq(0)
-
-
-@dataclass(frozen=True)
-class _CheckedTable(_Table):
-    """A memory with check bits; the syndrome of what the bus is answered is `answer_found`."""
-
-    checked: ProtectedWords
-    answer_found: Signal
-
-    def clear(self, m: Module, address: Value) -> None:
-        m.d.comb += [self.checked.clear.eq(1), self.checked.place.eq(address)]
-
-    def put(self, m: Module, address: Value, value: Value, strobe: Value) -> None:
-        m.d.comb += [self.checked.put.eq(1), self.checked.used.eq(~strobe.all())]
-
-    def answer(self, m: Module, read_data: Signal) -> None:
-        m.d.comb += self.checked.used.eq(1)
-        m.d.sync += [read_data.eq(self.word), self.answer_found.eq(self.checked.found)]
-
-    def offer(self, m: Module, entry: data.View, offered: data.View) -> None:
-        later = Signal.like(entry)
-        m.d.sync += later.eq(entry)
-        m.d.comb += [offered.eq(later), offered.data.eq(self.checked.corrected)]
-        with m.If(entry.valid):
-            m.d.comb += self.checked.used.eq(1)
+    write_address: Signal
+    write_data: Signal
+    write_strobe: Signal
+    read_address: Signal
+    address_held: Signal
+    data_held: Signal
+    read_held: Signal
 
 
 class RegisterFile(wiring.Component):
@@ -285,31 +198,9 @@ class RegisterFile(wiring.Component):
         self._count(m)
         clears = Signal.like(self._status)
         self._keep_faults(m, clears)
-
-        # Each channel of the bus has one holding register, so that its ready depends on nothing outside.
-        write_address = Signal(ADDRESS_BITS)
-        write_data = Signal(32)
-        write_strobe = Signal(4)
-        read_address = Signal(ADDRESS_BITS)
-        address_held = Signal()
-        data_held = Signal()
-        read_held = Signal()
         clearing = Signal(init=1)
-        m.d.comb += [
-            self.axi_awready.eq(~address_held & ~clearing),
-            self.axi_wready.eq(~data_held & ~clearing),
-            self.axi_arready.eq(~read_held & ~clearing),
-        ]
-        with m.If(self.axi_awvalid & self.axi_awready):
-            m.d.sync += [address_held.eq(1), write_address.eq(self.axi_awaddr)]
-        with m.If(self.axi_wvalid & self.axi_wready):
-            m.d.sync += [data_held.eq(1), write_data.eq(self.axi_wdata), write_strobe.eq(self.axi_wstrb)]
-        with m.If(self.axi_arvalid & self.axi_arready):
-            m.d.sync += [read_held.eq(1), read_address.eq(self.axi_araddr)]
-        with m.If(self.axi_bready):
-            m.d.sync += self.axi_bvalid.eq(0)
-        with m.If(self.axi_rready):
-            m.d.sync += self.axi_rvalid.eq(0)
+        """The tables are being cleared: no access is taken."""
+        held = self._hold_accesses(m, clearing)
 
         free = Signal()
         """The tables are not asked for anything."""
@@ -319,11 +210,11 @@ class RegisterFile(wiring.Component):
             # What is answered is corrected on its way out.
             answer = Signal(32)
             m.d.comb += self.axi_rdata.eq(answer ^ wrong_bits(answer_found, 32))
-        tables = self._tables(m, free, write_address, write_data, write_strobe, answer_found)
-        ranges, sends = tables
+        tables = self._tables(m, free, held, answer_found)
+        ranges = tables[0]
         clear_index = Signal(max(table.index_bits for table in tables))
         write_mask = Signal(32)
-        m.d.comb += write_mask.eq(Cat(bit.replicate(8) for bit in write_strobe))
+        m.d.comb += write_mask.eq(Cat(bit.replicate(8) for bit in held.write_strobe))
 
         # Default of every cycle; a write below overrides.
         for table in tables:
@@ -344,85 +235,130 @@ class RegisterFile(wiring.Component):
                     m.d.sync += clearing.eq(0)
                     m.next = "CHOOSE"
             with m.State("CHOOSE"):
-                can_write = Signal()
-                can_read = Signal()
-                m.d.comb += [
-                    can_write.eq(address_held & data_held & ~self.axi_bvalid),
-                    can_read.eq(read_held & ~self.axi_rvalid),
-                    *(table.address.eq(write_address[2:]) for table in tables),
-                ]
-                # The answer to the access before is still on the bus: the other kind comes first if it waits.
-                with m.If(self.doorbell_ring):
-                    m.d.comb += ranges.address.eq(self.doorbell_range << ranges.entry_bits)
-                    m.next = "ENTRY"
-                with m.Elif(can_write):
-                    m.next = "WRITE"
-                with m.Elif(can_read):
-                    m.d.comb += [table.address.eq(read_address[2:]) for table in tables]
-                    m.next = "READ"
-                with m.Else():
-                    m.d.comb += free.eq(1)
+                self._choose(m, held, tables, free)
             with m.State("ENTRY"):
-                word = Signal(range(len(Word)))
-                m.d.comb += [
-                    ranges.address.eq((self.doorbell_range << ranges.entry_bits) + word + 1),
-                    entry.valid.eq(1),
-                    entry.index.eq(self.doorbell_range),
-                    entry.word.eq(word),
-                ]
-                m.d.sync += word.eq(word + 1)
-                with m.If(word == len(Word) - 1):
-                    m.d.sync += word.eq(0)
-                    m.next = "CHOOSE"
+                self._read_entry(m, ranges, entry)
             with m.State("WRITE"):
-                m.d.sync += [
-                    address_held.eq(0),
-                    data_held.eq(0),
-                    self.axi_bvalid.eq(1),
-                    self.axi_bresp.eq(OKAY),
-                ]
-                in_table = ranges.holds(write_address) | sends.holds(write_address)
-                with m.If(self.locked & (in_table | self._locks(write_address))):
-                    m.d.sync += [
-                        self.axi_bresp.eq(SLVERR),
-                        self._refused.eq(1),
-                        self._refused_address.eq(write_address),
-                    ]
-                with m.Elif(ranges.holds(write_address)):
-                    ranges.put(m, write_address[2 : 2 + ranges.index_bits], write_data, write_strobe)
-                with m.Elif(sends.holds(write_address)):
-                    sends.put(m, write_address[2 : 2 + sends.index_bits], write_data, write_strobe)
-                with m.Else():
-                    self._write(m, write_address, write_data, write_mask, clears)
+                self._answer_write(m, held, tables, write_mask, clears)
                 m.next = "CHOOSE"
             with m.State("READ"):
-                m.d.sync += [
-                    read_held.eq(0),
-                    self.axi_rvalid.eq(1),
-                    self.axi_rresp.eq(OKAY),
-                ]
-                with m.If(ranges.holds(read_address)):
-                    ranges.answer(m, answer)
-                with m.Elif(sends.holds(read_address)):
-                    sends.answer(m, answer)
-                with m.Else():
-                    if self._config.protects_memories:
-                        m.d.sync += answer_found.eq(0)
-                    self._read(m, read_address, answer)
+                self._answer_read(m, held, tables, answer, answer_found)
                 m.next = "CHOOSE"
         return m
+
+    def _hold_accesses(self, m: Module, clearing: Signal) -> _Held:
+        """One holding register for each channel of the bus, so that its ready depends on nothing outside."""
+        write_address = Signal(ADDRESS_BITS)
+        write_data = Signal(32)
+        write_strobe = Signal(4)
+        read_address = Signal(ADDRESS_BITS)
+        address_held = Signal()
+        data_held = Signal()
+        read_held = Signal()
+        m.d.comb += [
+            self.axi_awready.eq(~address_held & ~clearing),
+            self.axi_wready.eq(~data_held & ~clearing),
+            self.axi_arready.eq(~read_held & ~clearing),
+        ]
+        with m.If(self.axi_awvalid & self.axi_awready):
+            m.d.sync += [address_held.eq(1), write_address.eq(self.axi_awaddr)]
+        with m.If(self.axi_wvalid & self.axi_wready):
+            m.d.sync += [data_held.eq(1), write_data.eq(self.axi_wdata), write_strobe.eq(self.axi_wstrb)]
+        with m.If(self.axi_arvalid & self.axi_arready):
+            m.d.sync += [read_held.eq(1), read_address.eq(self.axi_araddr)]
+        with m.If(self.axi_bready):
+            m.d.sync += self.axi_bvalid.eq(0)
+        with m.If(self.axi_rready):
+            m.d.sync += self.axi_rvalid.eq(0)
+        return _Held(write_address, write_data, write_strobe, read_address, address_held, data_held, read_held)
+
+    def _choose(self, m: Module, held: _Held, tables: list[Table], free: Signal) -> None:
+        """What is done next. A read that comes next has its word of a table read in this cycle."""
+        ranges = tables[0]
+        can_write = Signal()
+        can_read = Signal()
+        m.d.comb += [
+            can_write.eq(held.address_held & held.data_held & ~self.axi_bvalid),
+            can_read.eq(held.read_held & ~self.axi_rvalid),
+            *(table.address.eq(held.write_address[2:]) for table in tables),
+        ]
+        # The answer to the access before is still on the bus: the other kind comes first if it waits.
+        with m.If(self.doorbell_ring):
+            m.d.comb += ranges.address.eq(self.doorbell_range << ranges.entry_bits)
+            m.next = "ENTRY"
+        with m.Elif(can_write):
+            m.next = "WRITE"
+        with m.Elif(can_read):
+            m.d.comb += [table.address.eq(held.read_address[2:]) for table in tables]
+            m.next = "READ"
+        with m.Else():
+            m.d.comb += free.eq(1)
+
+    def _read_entry(self, m: Module, ranges: Table, entry: data.View) -> None:
+        """The words of the doorbell's range, one a cycle; each was asked for in the cycle before."""
+        word = Signal(range(len(Word)))
+        m.d.comb += [
+            ranges.address.eq((self.doorbell_range << ranges.entry_bits) + word + 1),
+            entry.valid.eq(1),
+            entry.index.eq(self.doorbell_range),
+            entry.word.eq(word),
+        ]
+        m.d.sync += word.eq(word + 1)
+        with m.If(word == len(Word) - 1):
+            m.d.sync += word.eq(0)
+            m.next = "CHOOSE"
+
+    def _answer_write(self, m: Module, held: _Held, tables: list[Table], mask: Signal, clears: data.View) -> None:
+        """The write that is held goes to a table or a register, or is refused."""
+        ranges, sends = tables
+        address, value, strobe = held.write_address, held.write_data, held.write_strobe
+        m.d.sync += [
+            held.address_held.eq(0),
+            held.data_held.eq(0),
+            self.axi_bvalid.eq(1),
+            self.axi_bresp.eq(OKAY),
+        ]
+        in_table = ranges.holds(address) | sends.holds(address)
+        with m.If(self.locked & (in_table | self._locks(address))):
+            m.d.sync += [
+                self.axi_bresp.eq(SLVERR),
+                self._refused.eq(1),
+                self._refused_address.eq(address),
+            ]
+        with m.Elif(ranges.holds(address)):
+            ranges.put(m, address[2 : 2 + ranges.index_bits], value, strobe)
+        with m.Elif(sends.holds(address)):
+            sends.put(m, address[2 : 2 + sends.index_bits], value, strobe)
+        with m.Else():
+            self._write(m, address, value, mask, clears)
+
+    def _answer_read(self, m: Module, held: _Held, tables: list[Table], answer: Signal, answer_found: Signal) -> None:
+        """The read that is held is answered out of a table or a register."""
+        ranges, sends = tables
+        address = held.read_address
+        m.d.sync += [
+            held.read_held.eq(0),
+            self.axi_rvalid.eq(1),
+            self.axi_rresp.eq(OKAY),
+        ]
+        with m.If(ranges.holds(address)):
+            ranges.answer(m, answer)
+        with m.Elif(sends.holds(address)):
+            sends.answer(m, answer)
+        with m.Else():
+            if self._config.protects_memories:
+                m.d.sync += answer_found.eq(0)
+            self._read(m, address, answer)
 
     def _locks(self, address: Signal) -> Value:
         """Whether `address` is that of a register outside the windows which locks."""
         plain = (item for item in self._registers if item.locks and item.fields[0].kind is not Kind.WINDOW)
         return Cat(address[2:] == item.address // 4 for item in plain).any()
 
-    def _tables(
-        self, m: Module, free: Signal, written: Signal, value: Signal, strobe: Signal, answer_found: Signal
-    ) -> list[_Table]:
-        """The words of all windows, in memories, of which nobody asks anything in a cycle with `free`; `value` is for
-        the bytes of `strobe` of byte address `written`; `answer_found`: syndrome of what the bus is answered."""
-        tables: list[_Table] = []
+    def _tables(self, m: Module, free: Signal, held: _Held, answer_found: Signal) -> list[Table]:
+        """The words of all windows, in memories, of which nobody asks anything in a cycle with `free`; what is written
+        is `held`; `answer_found`: syndrome of what the bus is answered."""
+        tables: list[Table] = []
         buses = (self.range_write, self.send_write)
         for number, (window, bus) in enumerate(zip(windows(self._config), buses, strict=True)):
             place = TablePlace(
@@ -436,21 +372,21 @@ class RegisterFile(wiring.Component):
                 memory = Memory(shape=32, depth=1 << place.index_bits, init=[])
                 m.submodules[window.name] = memory
                 write, read = memory.write_port(), memory.read_port()
-                tables.append(_PlainTable(*shape, read.addr, read.data, write, bus))
+                tables.append(PlainTable(*shape, read.addr, read.data, write, bus))
                 continue
             m.submodules[window.name] = checked = ProtectedWords(bus.shape(), place)
             m.d.comb += [
                 bus.eq(checked.bus),
-                checked.place.eq(written[2:]),
-                checked.value.eq(value),
-                checked.strobe.eq(strobe),
+                checked.place.eq(held.write_address[2:]),
+                checked.value.eq(held.write_data),
+                checked.strobe.eq(held.write_strobe),
                 checked.free.eq(free),
                 checked.scrub.eq(self.scrub),
                 checked.renew.eq(self.renew),
                 checked.upset.eq(self.upset),
                 self.memory_reports[number].eq(checked.report),
             ]
-            tables.append(_CheckedTable(*shape, checked.address, checked.word, checked, answer_found))
+            tables.append(CheckedTable(*shape, checked.address, checked.word, checked, answer_found))
         return tables
 
     def _write(self, m: Module, address: Signal, value: Signal, mask: Signal, clears: data.View) -> None:

@@ -1,6 +1,7 @@
 """The register map as SystemRDL 2.0, from which tools make IP-XACT, UVM models and documentation."""
 
-from .map import Field, Kind, Register, RegisterParameters, register_map, windows
+from .fields import Field, Kind, Register
+from .map import RegisterParameters, register_map, windows
 
 _ACCESS = {
     Kind.CONSTANT: "sw = r; hw = na;",

@@ -23,6 +23,8 @@ Without tags (`tracker_tags`) every {wg, wf} below `tracker_sets` WGs has a plac
 (hw/DECISIONS.md 36): no overflow, nothing to reserve. Source: T3 section 4.2.1, Fig 9.
 """
 
+from dataclasses import dataclass
+
 from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, stream, wiring
@@ -73,6 +75,39 @@ def bank_protection() -> dict[str, wiring.Member]:
     }
 
 
+@dataclass(frozen=True)
+class _Pipeline:
+    """The parts of a bank in the order in which an operation meets them, and what is on its way through them.
+
+    `stage_valid`: bit n, an operation is in stage n; `operations`, by stage; `found`: what stage 4 found, for stage 5.
+    `running`: messages may come. With protection of memories `again`: what is in stage 5 met a set that is wrong, it
+    goes around once more; `holds`: nothing new may come while a set is mended; `reads_itself`: the storage is read for
+    no operation.
+    """
+
+    geometry: TileGeometry
+    storage: CounterStorage
+    buffers: MshrFile
+    triggers: TriggerTable
+    select: WaySelect | DirectSelect
+    count: CountStage
+    stage_valid: Signal
+    operations: list[data.View]
+    found: data.View
+    running: Signal
+    again: Signal
+    holds: Signal
+    reads_itself: Signal
+
+
+@dataclass(frozen=True)
+class _Room:
+    """Places left: for requests to the backing store, and in the MSHRs."""
+
+    spills: Value
+    mshrs: Value
+
+
 class TrackerBank(wiring.Component):
     """Bank number `bank`: every wg whose low bits equal it.
 
@@ -114,38 +149,92 @@ class TrackerBank(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        ways, fetches = config.tracker_ways, config.tracker_mshrs
-        low, high = bank_bits(config), config.set_bits
+        pipeline = self._pipeline(m)
+        room = self._room()
+        accepts, accepts_message = self._accept(m, pipeline, room)
+        self._advance(m, pipeline, accepts)
+        self._look_up(m, pipeline)
+        self._select(m, pipeline)
+        self._count(m, pipeline)
+        self._tell(m, pipeline)
+
+        # It moves with `begin_clear` and not with `clear`: what is finished in between belongs to the old epoch.
+        clears = Signal(GENERATION_BITS, init=FIRST_GENERATION)
+        if config.tracker_tags:
+            spilled = self._connect_backing_store(m, pipeline.count, pipeline.buffers, clears)
+            # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
+            m.d.sync += [
+                room.spills.eq(room.spills - accepts + (pipeline.stage_valid[5] & ~pipeline.count.spill) + spilled),
+                room.mshrs.eq(room.mshrs - accepts_message + (pipeline.stage_valid[5] & ~pipeline.count.fetch)),
+            ]
+        mending = Signal()
+        if config.protects_memories:
+            self._protect(m, pipeline, mending)
+        busy = Signal()
+        m.d.comb += busy.eq(pipeline.stage_valid[1:].any() | pipeline.again | mending | pipeline.buffers.busy)
+        live, away = self._measure(m, pipeline, accepts_message)
+        self._clear(m, pipeline, busy, live, away, clears)
+        return m
+
+    def _pipeline(self, m: Module) -> _Pipeline:
+        config = self._config
         m.submodules.geometry = geometry = TileGeometry(config)
         m.submodules.storage = storage = CounterStorage(config)
         m.submodules.mshrs = buffers = MshrFile(config)
         m.submodules.triggers = triggers = TriggerTable(config)
         wiring.connect(m, triggers.blocks, wiring.flipped(self.blocks))
         wiring.connect(m, triggers.launches, wiring.flipped(self.launches))
-
+        m.submodules.count = count = CountStage(config, self._bank)
+        m.submodules.ways = select = WaySelect(config) if config.tracker_tags else DirectSelect(config)
         stage_valid = Signal(6)
-        """Bit n: an operation is in stage n."""
+        incoming = Signal(operation(config))
+        operations = [incoming, *(Signal(operation(config), name=f"stage_{number}") for number in range(1, 6))]
+        found = Signal(selection(config))
         running = Signal()
-
-        # Stage 0: a fill goes before a message; both need a place for the spill request they may make.
-        if config.tracker_tags:
-            spill_room = Signal(range(config.spill_queue_depth + 1), init=config.spill_queue_depth)
-            mshr_room = Signal(range(fetches + 1), init=fetches)
-        else:
-            spill_room = mshr_room = Const(1)
         again = Signal()
-        """What is in stage 5 met a set that is wrong; it goes around once more."""
         holds = Signal()
-        """Nothing new may come while a set is mended."""
+        reads_itself = Signal()
+        return _Pipeline(
+            geometry,
+            storage,
+            buffers,
+            triggers,
+            select,
+            count,
+            stage_valid,
+            operations,
+            found,
+            running,
+            again,
+            holds,
+            reads_itself,
+        )
+
+    def _room(self) -> _Room:
+        config = self._config
+        if not config.tracker_tags:
+            return _Room(Const(1), Const(1))
+        spill_room = Signal(range(config.spill_queue_depth + 1), init=config.spill_queue_depth)
+        mshr_room = Signal(range(config.tracker_mshrs + 1), init=config.tracker_mshrs)
+        return _Room(spill_room, mshr_room)
+
+    def _accept(self, m: Module, pipeline: _Pipeline, room: _Room) -> tuple[Signal, Signal]:
+        """Stage 0: a fill goes before a message; both need a place for the spill request they may make. Returns whether
+        one enters, and whether it is a message."""
+        buffers, again, incoming = pipeline.buffers, pipeline.again, pipeline.operations[0]
         accept = Signal()
         accept_fill = Signal()
         accept_message = Signal()
-        incoming = Signal(operation(config))
         message = self.messages.payload
         m.d.comb += [
-            buffers.fills.ready.eq((spill_room != 0) & ~again & ~holds),
+            buffers.fills.ready.eq((room.spills != 0) & ~again & ~pipeline.holds),
             self.messages.ready.eq(
-                running & (spill_room != 0) & (mshr_room != 0) & ~buffers.fills.valid & ~again & ~holds
+                pipeline.running
+                & (room.spills != 0)
+                & (room.mshrs != 0)
+                & ~buffers.fills.valid
+                & ~again
+                & ~pipeline.holds
             ),
             accept_fill.eq(buffers.fills.valid & buffers.fills.ready),
             accept_message.eq(self.messages.valid & self.messages.ready),
@@ -169,34 +258,42 @@ class TrackerBank(wiring.Component):
                 incoming.amount.va.eq(message.va),
                 incoming.stale.eq(message.epoch != self.epoch),
             ]
+        return accept, accept_message
 
-        # Stages 1 to 3: the range's words, the set's address, the set out of the memory.
-        operations = [incoming, *(Signal(operation(config), name=f"stage_{number}") for number in range(1, 6))]
+    def _advance(self, m: Module, pipeline: _Pipeline, accept: Signal) -> None:
+        """Each operation goes on by a stage; one that met a wrong set goes back to stage 0."""
+        stage_valid, operations = pipeline.stage_valid, pipeline.operations
         m.d.sync += stage_valid[1:].eq(stage_valid)
-        m.d.comb += stage_valid[0].eq(accept | again)
+        m.d.comb += stage_valid[0].eq(accept | pipeline.again)
         for number in range(5):
             with m.If(stage_valid[number]):
                 m.d.sync += operations[number + 1].eq(operations[number])
-        _, stage_1, stage_2, stage_3, stage_4, stage_5 = operations
-        with m.If(again):
-            m.d.comb += incoming.eq(stage_5)
-        reads_itself = Signal()
+        with m.If(pipeline.again):
+            m.d.comb += operations[0].eq(operations[5])
+
+    def _look_up(self, m: Module, pipeline: _Pipeline) -> None:
+        """Stages 1 to 3: the range's words, the set's address, the set out of the memory."""
+        geometry, storage, triggers = pipeline.geometry, pipeline.storage, pipeline.triggers
+        stage_valid = pipeline.stage_valid
+        _, stage_1, stage_2, stage_3, *_ = pipeline.operations
         m.d.comb += [
             geometry.ranges.eq(self.ranges),
             geometry.range.eq(stage_1.key.range),
             geometry.wg.eq(stage_1.key.wg),
             geometry.wf.eq(stage_1.key.wf),
             geometry.bytes.eq(stage_3.amount.count),
-            storage.read_enable.eq(stage_valid[2] | reads_itself),
-            storage.read_set.eq(stage_2.key.wg[low:high]),
+            storage.read_enable.eq(stage_valid[2] | pipeline.reads_itself),
+            storage.read_set.eq(self._set_of(stage_2)),
             triggers.lookup.eq(stage_valid[3]),
             triggers.lookup_index.eq(geometry.index),
         ]
 
-        # Stages 4 and 5: way select; count, write back.
-        found = Signal(selection(config))
-        m.submodules.count = count = CountStage(config, self._bank)
-        m.submodules.ways = select = WaySelect(config) if config.tracker_tags else DirectSelect(config)
+    def _select(self, m: Module, pipeline: _Pipeline) -> None:
+        """Stage 4: way select."""
+        geometry, storage, buffers = pipeline.geometry, pipeline.storage, pipeline.buffers
+        select, count, found = pipeline.select, pipeline.count, pipeline.found
+        stage_valid = pipeline.stage_valid
+        *_, stage_3, stage_4, _ = pipeline.operations
         m.d.comb += [
             buffers.lookup.eq(stage_4.key),
             buffers.same_tile.eq(select.same_tile),
@@ -220,8 +317,8 @@ class TrackerBank(wiring.Component):
             select.spilled_written.eq(count.spilled_value),
         ]
         missing: Value = geometry.missing
-        if not config.tracker_tags:
-            missing = missing | stage_4.key.wg[high:].any()
+        if not self._config.tracker_tags:
+            missing = missing | stage_4.key.wg[self._config.set_bits :].any()
         with m.If(stage_valid[4]):
             m.d.sync += [
                 found.place.eq(geometry.place),
@@ -235,14 +332,20 @@ class TrackerBank(wiring.Component):
                     for name in ("hit", "full", "way", "before", "victim", "spilled")
                 ),
             ]
+
+    def _count(self, m: Module, pipeline: _Pipeline) -> None:
+        """Stage 5: count, write back, mark."""
+        storage, buffers, triggers = pipeline.storage, pipeline.buffers, pipeline.triggers
+        count, found = pipeline.count, pipeline.found
+        stage_5 = pipeline.operations[5]
         m.d.comb += [
-            count.valid.eq(stage_valid[5]),
+            count.valid.eq(pipeline.stage_valid[5]),
             count.operation.eq(stage_5),
             count.selection.eq(found),
             count.done.eq(triggers.done),
             count.epoch.eq(self.epoch),
             count.allocated.eq(buffers.allocated),
-            storage.write_set.eq(stage_5.key.wg[low:high]),
+            storage.write_set.eq(self._set_of(stage_5)),
             storage.write_ways.eq(count.write_ways),
             storage.write_entry.eq(count.write_entry),
             storage.write_spilled.eq(count.write_spilled),
@@ -260,6 +363,10 @@ class TrackerBank(wiring.Component):
             triggers.completion.va.eq(count.value.va),
             triggers.completion.right.eq(found.right),
         ]
+
+    def _tell(self, m: Module, pipeline: _Pipeline) -> None:
+        """What stage 5 found is told: a tile is complete, an access was refused."""
+        count, stage_5 = pipeline.count, pipeline.operations[5]
         m.d.sync += self.completed.eq(count.complete)
         m.d.sync += self.completed_range.eq(stage_5.key.range)
         with m.If(~self.faults.valid | self.faults.ready):
@@ -274,45 +381,44 @@ class TrackerBank(wiring.Component):
                 record.wf.eq(stage_5.key.wf),
             ]
 
-        # It moves with `begin_clear` and not with `clear`: what is finished in between belongs to the old epoch.
-        clears = Signal(GENERATION_BITS, init=FIRST_GENERATION)
-        if config.tracker_tags:
-            spilled = self._connect_backing_store(m, count, buffers, clears)
-            # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
-            m.d.sync += [
-                spill_room.eq(spill_room - accept + (stage_valid[5] & ~count.spill) + spilled),
-                mshr_room.eq(mshr_room - accept_message + (stage_valid[5] & ~count.fetch)),
-            ]
+    def _set_of(self, operation: data.View) -> Value:
+        """The set of this bank in which the counter of `operation` is."""
+        return operation.key.wg[bank_bits(self._config) : self._config.set_bits]
 
-        mending = Signal()
-        if config.protects_memories:
-            mender = self._mender(m, storage, stage_valid, stage_4.key.wg[low:high], again)
-            m.d.comb += [
-                geometry.used.eq(stage_valid[1]),
-                self.tables_wrong.eq(geometry.wrong),
-                mender.running.eq(running),
-                reads_itself.eq(mender.reads),
-                holds.eq(mender.holds),
-                mending.eq(mender.busy),
-                self.memory_reports[0].eq(mender.report),
-                triggers.scrub.eq(self.scrub),
-                triggers.upset.eq(self.upset),
-                triggers.upset.memory.eq(self._upset_memory()),
-                triggers.upset.address.eq(self.upset.address[low:]),
-                self.memory_reports[1].eq(triggers.report),
-                self.memory_reports[1].address.eq(Cat(Const(self._bank, low), triggers.report.address)),
-            ]
-            for place, report in ((2, triggers.block_report), (3, triggers.launch_report)):
-                m.d.comb += [self.memory_reports[place].eq(report), self.memory_reports[place].address.eq(self._bank)]
-            with m.If(mender.reads):
-                m.d.comb += storage.read_set.eq(mender.read_set)
+    def _protect(self, m: Module, pipeline: _Pipeline, mending: Signal) -> None:
+        """Protection of the bank's memories, but for what goes to the backing store; `mending`: a set is looked at or
+        put right."""
+        geometry, storage, triggers = pipeline.geometry, pipeline.storage, pipeline.triggers
+        low = bank_bits(self._config)
+        mender = self._mender(m, pipeline)
+        m.d.comb += [
+            geometry.used.eq(pipeline.stage_valid[1]),
+            self.tables_wrong.eq(geometry.wrong),
+            mender.running.eq(pipeline.running),
+            pipeline.reads_itself.eq(mender.reads),
+            pipeline.holds.eq(mender.holds),
+            mending.eq(mender.busy),
+            self.memory_reports[0].eq(mender.report),
+            triggers.scrub.eq(self.scrub),
+            triggers.upset.eq(self.upset),
+            triggers.upset.memory.eq(self._upset_memory()),
+            triggers.upset.address.eq(self.upset.address[low:]),
+            self.memory_reports[1].eq(triggers.report),
+            self.memory_reports[1].address.eq(Cat(Const(self._bank, low), triggers.report.address)),
+        ]
+        for place, report in ((2, triggers.block_report), (3, triggers.launch_report)):
+            m.d.comb += [self.memory_reports[place].eq(report), self.memory_reports[place].address.eq(self._bank)]
+        with m.If(mender.reads):
+            m.d.comb += storage.read_set.eq(mender.read_set)
 
-        busy = Signal()
-        live = Signal(range(config.tracker_sets // config.tracker_banks * ways + 1))
+    def _measure(self, m: Module, pipeline: _Pipeline, accept_message: Signal) -> tuple[Signal, Signal]:
+        """Events; returns how many counters are in the storage, and how many are away in the backing store."""
+        config = self._config
+        count, stage_5 = pipeline.count, pipeline.operations[5]
+        live = Signal(range(config.tracker_sets // config.tracker_banks * config.tracker_ways + 1))
         appeared = Signal()
         vanished = Signal()
         m.d.comb += [
-            busy.eq(stage_valid[1:].any() | again | mending | buffers.busy),
             appeared.eq(count.allocation & ~count.eviction),
             vanished.eq(count.complete & count.hit),
         ]
@@ -331,34 +437,36 @@ class TrackerBank(wiring.Component):
             self.events.stall.eq(self.messages.valid & ~self.messages.ready),
             self.events.live.eq(live),
         ]
+        return live, away
 
+    def _clear(self, m: Module, pipeline: _Pipeline, busy: Signal, live: Signal, away: Signal, clears: Signal) -> None:
+        """Clears tables and counts after reset, and when asked to, once the bank is not `busy` any more."""
         emptied = Signal()
         begin_clear = Signal()
         m.d.comb += [
-            emptied.eq(storage.cleared & triggers.cleared),
-            storage.clear.eq(begin_clear),
-            triggers.clear.eq(begin_clear),
-            self.cleared.eq(running),
+            emptied.eq(pipeline.storage.cleared & pipeline.triggers.cleared),
+            pipeline.storage.clear.eq(begin_clear),
+            pipeline.triggers.clear.eq(begin_clear),
+            self.cleared.eq(pipeline.running),
         ]
         with m.FSM(name="clear"):
             with m.State("CLEAR"):
                 with m.If(emptied):
                     m.next = "RUN"
             with m.State("RUN"):
-                m.d.comb += running.eq(1)
+                m.d.comb += pipeline.running.eq(1)
                 with m.If(self.clear):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 with m.If(~busy):
                     m.d.comb += [
                         begin_clear.eq(1),
-                        self.left_over.eq((live != 0) | (away != 0) | triggers.waiting),
+                        self.left_over.eq((live != 0) | (away != 0) | pipeline.triggers.waiting),
                     ]
                     m.d.sync += [live.eq(0), away.eq(0), clears.eq(clears + 1)]
                     m.next = "START"
             with m.State("START"):
                 m.next = "CLEAR"
-        return m
 
     def _upset_memory(self) -> Value:
         """The memory of this bank in which bits are to be turned; COUNTERS, which the mender turns, if it is another
@@ -366,10 +474,9 @@ class TrackerBank(wiring.Component):
         mine = self.upset.address[: bank_bits(self._config)] == self._bank
         return Mux(mine, self.upset.memory, ProtectedMemory.COUNTERS)
 
-    def _mender(
-        self, m: Module, storage: CounterStorage, stage_valid: Signal, looked_at: Value, again: Signal
-    ) -> SetMender:
-        """What mends the sets; an operation that meets a wrong one in stage 4 is not in stage 5, and `again` is set."""
+    def _mender(self, m: Module, pipeline: _Pipeline) -> SetMender:
+        """What mends the sets; an operation that meets a wrong one in stage 4 goes around again, not to stage 5."""
+        storage, stage_valid = pipeline.storage, pipeline.stage_valid
         m.submodules.mender = mender = SetMender(self._config, self._bank)
         meets_error = Signal()
         m.d.comb += [
@@ -378,7 +485,7 @@ class TrackerBank(wiring.Component):
             mender.upset.eq(self.upset),
             mender.idle.eq(~stage_valid[2]),
             mender.looked_at.eq(stage_valid[4]),
-            mender.set.eq(looked_at),
+            mender.set.eq(self._set_of(pipeline.operations[4])),
             mender.wrong.eq(storage.wrong),
             mender.held.eq(storage.held),
             mender.spilled_held.eq(storage.spilled_held),
@@ -388,7 +495,7 @@ class TrackerBank(wiring.Component):
             mender.counting.eq(stage_valid[5]),
             storage.mend.eq(mender.mend),
         ]
-        m.d.sync += again.eq(meets_error)
+        m.d.sync += pipeline.again.eq(meets_error)
         with m.If(meets_error):
             m.d.sync += stage_valid[5].eq(0)
         return mender

@@ -7,7 +7,8 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..messages import MessageParameters, Messages
+from ..message_parameters import MessageParameters
+from ..messages import Messages
 
 
 class Coalescer(wiring.Component):

@@ -17,7 +17,7 @@ from .parameters import TrackerParameters
 from .storage import entry_layout, mend_layout
 from .tile_geometry import bank_bits
 
-PATIENCE = 15
+TIMEOUT = 15
 """Cycles after which a suspicion is dropped: an operation comes around in 5, so the error was not in the memory."""
 
 
@@ -70,7 +70,7 @@ class SetMender(wiring.Component):
 
         # What is suspected: the set, and its words that were wrong, of which the first is mended.
         suspected = Signal()
-        age = Signal(range(PATIENCE + 1))
+        age = Signal(range(TIMEOUT + 1))
         suspect_set = Signal.like(self.set)
         suspect_words = Signal(ways + 1)
         found = Signal()
@@ -118,7 +118,7 @@ class SetMender(wiring.Component):
             m.d.sync += [due.eq(0), next_set.eq(next_set + 1)]
         with m.If(~suspected & found):
             m.d.sync += [suspected.eq(1), suspect_set.eq(here), suspect_words.eq(wrong), age.eq(0)]
-        with m.Elif(taken | (age == PATIENCE)):
+        with m.Elif(taken | (age == TIMEOUT)):
             m.d.sync += suspected.eq(0)
         with m.Else():
             m.d.sync += age.eq(age + 1)

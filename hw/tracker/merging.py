@@ -9,7 +9,8 @@ from amaranth.hdl import Value, ValueLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from ..messages import MessageParameters, Messages
+from ..message_parameters import MessageParameters
+from ..messages import Messages
 from .parameters import TrackerParameters
 
 KEY = ("range", "wg", "wf", "epoch")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..messages import BackingStoreParameters, ChannelParameters
+from ..message_parameters import BackingStoreParameters, ChannelParameters
 from ..parameters import POWERS_OF_TWO, ConfigurationError, one_of
 
 MAX_TAGGED_SETS = 1024

@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out, connect
 
 from ..geometry import INTERLEAVE_SECTORS, TOTAL_CHANNELS
 from ..interfaces import BackingStorePort
-from ..messages import SECTOR_WIDTH, Access, Fault, Messages, Source, TrafficClass, WindowCheck, in_window
+from ..memory_window import WindowCheck, in_window
+from ..messages import SECTOR_WIDTH, Access, Fault, Messages, Source, TrafficClass
 from ..primitives.queue import Queue
 from ..primitives.stream_arbiter import StreamArbiter
 from .parameters import SpillParameters

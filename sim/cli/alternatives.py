@@ -17,7 +17,7 @@ from hw.config import SECTOR_BYTES
 from hw.synthesis.alternatives import COUNTER_BITS, PAPER, VARIANTS, configurations, measure_variant
 from sim.cli import options
 from sim.cli.sweep import STORE
-from sim.cli.terminal import complain, finish, refuse, stages
+from sim.cli.terminal import finish, print_error, refuse, stages
 from sim.errors import check_processes, chosen
 from sim.experiments.catalogue import layer
 from sim.files import check_folder, replaced
@@ -232,7 +232,7 @@ def alternatives(
                 measured.keep(future.result(), *work[future])
             except SynthesisError as error:
                 pool.shutdown(cancel_futures=True)
-                complain(str(error))
+                print_error(str(error))
                 finish(False)
             progress(f"{number} of {len(work)} measured, the last: {' on '.join(work[future][1:])}")
     figures = {name: found for name in VARIANTS if (found := measured.get("area", name))}
@@ -248,7 +248,7 @@ def alternatives(
         typer.echo(line)
     wrong = [f"{' on '.join(key)}: {text}" for key, run in losses.items() for text in run["errors"]]
     for text in wrong:
-        complain(text)
+        print_error(text)
     if record and not wrong:
         record_tables(lines)
     finish(not wrong)

@@ -7,7 +7,8 @@ from pathlib import Path
 from sim.errors import UsageError
 from sim.experiments.results import Result
 from sim.experiments.run import Progress
-from sim.experiments.spec import ARRAY, PROGRAM, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import ARRAY, PROGRAM
 from sim.experiments.variants import VARIANTS
 from sim.report.metrics import BASELINE, ideal_speedup, percent_of_ideal
 

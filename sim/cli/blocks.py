@@ -15,7 +15,7 @@ from sim.collectives.known import PROGRAMS
 from sim.errors import UsageError
 from sim.experiments.catalogue import recorded
 from sim.experiments.hardware import configuration, parse_settings
-from sim.experiments.spec import DTYPES, OPERATIONS
+from sim.experiments.spec_values import DTYPES, OPERATIONS
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS
 from sim.files import cannot_write, check_folder
 from sim.simulator.prerequisites import require_simulator

@@ -10,7 +10,7 @@ from sim.collectives.explain import explain as lines_about
 from sim.collectives.known import PROGRAMS, program
 from sim.collectives.program import Program
 from sim.errors import UsageError
-from sim.experiments.spec import DIRECTIONS
+from sim.experiments.spec_values import DIRECTIONS
 from sim.files import check_writable, replaced
 from sim.simulator.prerequisites import REPORT, require_packages
 from sim.topologies.known import TOPOLOGIES, topology
@@ -77,8 +77,8 @@ def _check_picture(path: Path | None) -> None:
         return
     if path.suffix not in PICTURES:
         raise UsageError(f"a picture is a file that ends in {' or '.join(PICTURES)}, not {path}")
-    require_packages(REPORT, "matplotlib")
     check_writable(path)
+    require_packages(REPORT, "matplotlib")
 
 
 def _draw(path: Path, made: Program, wiring: str) -> None:

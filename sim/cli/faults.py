@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from sim.cli import options
 from sim.cli.sweep import Scheduler
-from sim.cli.terminal import complain, counted_columns, errors, leave, refuse, stages
+from sim.cli.terminal import counted_columns, errors, leave, print_error, refuse, stages
 from sim.errors import UsageError, check_processes, chosen
 from sim.experiments.results import provenance
 from sim.files import check_folder, replaced
@@ -73,7 +73,6 @@ def faults(
         refuse(context, "one injection is run alone", "injections", "only", "seed", "processes", "scheduler", "out")
     if scheduler:
         refuse(context, "the scheduler's workers do it", "processes")
-        require_packages(REPORT, "distributed")
     from sim.experiments.catalogue import settings
     from sim.faults.campaign import Options, parse, run_now, shared_out, wrong_controls
     from sim.faults.injections import CLASSES
@@ -87,8 +86,10 @@ def faults(
     if PROTECTED in (only or ()) and not asked.config.protects_memories:
         raise UsageError(f"--class {PROTECTED} has no effect here: with these settings no memory is protected")
     wanted = parse(replay) if replay else None
-    require_simulator()
     check_folder(out)
+    if scheduler:
+        require_packages(REPORT, "distributed")
+    require_simulator()
     with stages("faults") as progress:
         setup = asked.setup()
         model = build(setup, progress)
@@ -101,7 +102,7 @@ def faults(
         progress("injections whose outcome is known")
         if wrong := wrong_controls(asked, space):
             for sentence in wrong:
-                complain(sentence)
+                print_error(sentence)
             leave(1)
     counts = shared_out(space, names, injections)
     started = time.monotonic()
@@ -167,4 +168,4 @@ def _show(summary: Mapping[str, Any]) -> None:
             f"unprotected: {row['silent']} silent, {row['hang']} hung of {row['injections']} in {row['variable']}"
         )
     for item in summary["failures"][:SHOWN_FAILURES]:
-        complain(f"{item['class']}: {item['outcome']}: {item['command']}")
+        print_error(f"{item['class']}: {item['outcome']}: {item['command']}")

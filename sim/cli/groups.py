@@ -13,7 +13,7 @@ import typer
 
 from sim.cli import options
 from sim.experiments import catalogue
-from sim.experiments.spec import SHARING
+from sim.experiments.spec_values import SHARING
 
 OUT = Path("build/run/results.json")
 

@@ -28,7 +28,7 @@ from sim.cli.report import report
 from sim.cli.run import run
 from sim.cli.sweep import sweep
 from sim.cli.synth import synth
-from sim.cli.terminal import complain, silence_broken_pipe
+from sim.cli.terminal import print_error, silence_broken_pipe
 from sim.errors import MachineError, SimulationError, UsageError, sentence_of
 from sim.simulator.checkout import commit
 
@@ -106,7 +106,7 @@ def command_line(arguments: Sequence[str]) -> int:
     except MachineError as error:
         return _failed(str(error))
     except SimulationError as error:
-        complain(f"t3rtl: {error}")
+        print_error(f"t3rtl: {error}")
         return WRONG
     except MemoryError:
         return _failed("out of memory")
@@ -128,7 +128,7 @@ def _interrupted() -> int:
 
 def _failed(text: str) -> int:
     """Print the first line of `text`, which is a sentence, and what follows of a tool's output; 3."""
-    complain(f"t3rtl: {text}")
+    print_error(f"t3rtl: {text}")
     return MACHINE_FAILED
 
 

@@ -8,7 +8,7 @@ import typer
 
 from hw.config import PRESETS
 from sim.experiments.hardware import BUGS
-from sim.experiments.spec import DIRECTIONS, DTYPES, INITIALS, MODES, OPERATIONS, SCHEDULES, TILE_ORDERS
+from sim.experiments.spec_values import DIRECTIONS, DTYPES, INITIALS, MODES, OPERATIONS, SCHEDULES, TILE_ORDERS
 from sim.experiments.variants import POLICIES, THRESHOLDS, VARIANTS
 
 

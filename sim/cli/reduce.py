@@ -10,7 +10,7 @@ from sim.cli.groups import Outputs, use
 from sim.cli.run import execute
 from sim.cli.terminal import leave
 from sim.experiments import catalogue
-from sim.experiments.spec import TOPOLOGIES
+from sim.experiments.spec_values import TOPOLOGIES
 from sim.experiments.tensors import CALLS, load_tensors
 from sim.experiments.user_arrays import save_output
 from sim.files import keep

@@ -9,7 +9,7 @@ from rich.progress import Progress
 
 from sim.cli import options
 from sim.cli.rows import format_row, header, summary
-from sim.cli.terminal import complain, counted_columns, errors, keep_results, leave, refuse, say, show_errors, stages
+from sim.cli.terminal import counted_columns, errors, keep_results, leave, print_error, refuse, say, show_errors, stages
 from sim.errors import UsageError, check_processes, check_threads
 from sim.experiments.catalogue import shape as experiment
 from sim.experiments.results import Result, exit_code
@@ -109,7 +109,7 @@ def bench(
         f"(best of {repeat}, {cycles:,} cycles)"
     )
     if speed < minimum:
-        complain(f"slower than {minimum:g} kcycles/s")
+        print_error(f"slower than {minimum:g} kcycles/s")
     keep_results(out, [best])
     leave(exit_code(results) or int(speed < minimum))
 

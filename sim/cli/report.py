@@ -53,17 +53,19 @@ def report(
         refuse(context, "nothing is run", "processes", "scheduler")
     if scheduler:
         refuse(context, "the scheduler's workers do it", "processes")
-    require_packages(REPORT, "matplotlib", "jinja2", "distributed")
-    from sim.experiments.experiment import run_experiment, source_version
-    from sim.experiments.store import PointStore
-    from sim.experiments.sweep import Outcome, exit_code, run_points
-    from sim.report.evaluation import Evaluation
-    from sim.report.page import Run, write_report
     from sim.report.plan import SECTIONS, needed_points
 
     points = needed_points(section or SECTIONS, only or ())
     check_folder(out)
     check_folder(store)
+    require_packages(REPORT, "matplotlib", "jinja2", "distributed")
+    from sim.experiments.experiment import run_experiment, source_version
+    from sim.experiments.outcomes import Outcome, exit_code
+    from sim.experiments.store import PointStore
+    from sim.experiments.sweep import run_points
+    from sim.report.evaluation import Evaluation
+    from sim.report.page import Run, write_report
+
     kept = PointStore(store, source_version())
     started = time.monotonic()
     if run:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS
 from sim.experiments.results import Result
-from sim.experiments.spec import KERNELS, TRACE, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import KERNELS, TRACE
 from sim.simulator.read_latencies import latency_text
 
 COLUMNS = (

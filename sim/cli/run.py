@@ -15,7 +15,8 @@ from sim.cli.sweep import STORE
 from sim.cli.terminal import keep_results, leave, refuse, said_on_command_line, show_errors, stages
 from sim.errors import UsageError, check_threads
 from sim.experiments import catalogue
-from sim.experiments.spec import ARRAY, PROGRAM, TOPOLOGIES, Spec, label
+from sim.experiments.spec import Spec, label
+from sim.experiments.spec_values import ARRAY, PROGRAM, TOPOLOGIES
 from sim.experiments.user_arrays import chunk_elements, load_inputs, save_output
 from sim.files import check_writable, keep
 from sim.models import ONE_MODEL_CHANNELS

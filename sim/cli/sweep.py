@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress, TextColumn
 
 from sim.cli import options
-from sim.cli.terminal import complain, counted_columns, errors, leave, refuse
+from sim.cli.terminal import counted_columns, errors, leave, print_error, refuse
 from sim.errors import check_processes
 from sim.experiments.results import broken_down, flat, write_results
 from sim.experiments.spec import label
@@ -19,7 +19,7 @@ from sim.files import check_folder, check_writable, keep, replaced
 from sim.simulator.prerequisites import REPORT, require_packages, require_simulator
 
 if TYPE_CHECKING:
-    from sim.experiments.sweep import Outcome
+    from sim.experiments.outcomes import Outcome
 
 MOST_PROCESSES = 256
 """Local processes of a sweep at the most."""
@@ -55,15 +55,16 @@ def sweep(
     from sim.experiments.grid import grid
 
     points = grid(vary)
-    require_packages(REPORT, "distributed")
-    require_simulator()
-    from sim.experiments.experiment import run_experiment, source_version
-    from sim.experiments.store import PointStore
-    from sim.experiments.sweep import exit_code, run_points
-
     check_writable(out)
     check_writable(table_beside(out))
     check_folder(store)
+    require_packages(REPORT, "distributed")
+    require_simulator()
+    from sim.experiments.experiment import run_experiment, source_version
+    from sim.experiments.outcomes import exit_code
+    from sim.experiments.store import PointStore
+    from sim.experiments.sweep import run_points
+
     started = time.monotonic()
     kept = PointStore(store, source_version())
     found: dict[Any, Outcome] = {}
@@ -97,9 +98,9 @@ def show_failures(outcomes: Sequence["Outcome"]) -> None:
     """Points that failed, or could not be kept, and why, on standard error."""
     for outcome in outcomes:
         if not outcome.passed:
-            complain(f"{label(outcome.spec)}: {'; '.join(outcome.errors)}")
+            print_error(f"{label(outcome.spec)}: {'; '.join(outcome.errors)}")
         if outcome.unsaved:
-            complain(f"{label(outcome.spec)}: {outcome.unsaved}")
+            print_error(f"{label(outcome.spec)}: {outcome.unsaved}")
 
 
 def table_beside(path: Path) -> Path:

@@ -2,18 +2,22 @@
 
 import hashlib
 import os
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hw.config import PRESETS
+from hw.config import PRESETS, Configuration
 from sim.cli import options
-from sim.cli.terminal import complain, finish, refuse, stages
+from sim.cli.terminal import finish, print_error, refuse, stages
 from sim.errors import MachineError, UsageError, check_processes, chosen
 from sim.files import check_folder
+
+if TYPE_CHECKING:
+    from hw.synthesis.measure import Figures
 
 DEFAULT_PRESETS = ("paper", "quad")
 TABLE = Path(__file__).resolve().parents[2] / "hw/synthesis/AREA.md"
@@ -65,8 +69,7 @@ def synth(
     from hw.synthesis.blocks import BLOCKS, PARTS
     from hw.synthesis.fpga import available
     from hw.synthesis.liberty import LibertyError, Library
-    from hw.synthesis.mapping import SynthesisError
-    from hw.synthesis.measure import Figures, default_library, measure_design, write_block
+    from hw.synthesis.measure import default_library
 
     # abc restructures a node's 200,000 cells in one piece, for longer than all blocks take one by one.
     if protection:
@@ -102,13 +105,34 @@ def synth(
     # Placing a part once more by itself takes two minutes for the ALU alone.
     parts_too = bool(block) and not record
     placed = [] if not fpga else [name for name in blocks if name != "node" and (parts_too or name not in PARTS)]
+    summary = report.summarize(_measured(blocks, configurations, placed, files, processes, out))
+    report.write_summary(summary, out / "summary.json")
+    for line in _protection(summary, record) if protection else _blocks(summary, record):
+        typer.echo(line)
+    typer.echo(f"summary: {out / 'summary.json'}; the longest paths are in {out}/PRESET/BLOCK.paths.txt")
+
+
+def _measured(
+    blocks: Sequence[str],
+    configurations: Mapping[str, Configuration],
+    placed: Collection[str],
+    files: list[Path],
+    processes: int,
+    out: Path,
+) -> "dict[tuple[str, str], Figures]":
+    """Figures of every block, by preset and name; of those that are `placed` in preset paper also the FPGA's. Ends the
+    command where one cannot be measured."""
+    from hw.synthesis.liberty import LibertyError
+    from hw.synthesis.mapping import SynthesisError
+    from hw.synthesis.measure import measure_design, write_block
+
     results: dict[tuple[str, str], Figures] = {}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with stages("synth") as progress, ProcessPoolExecutor(processes) as pool:
         progress("designs")
         written = {
             (name, item): pool.submit(write_block, item, configurations[name], out / name)
-            for name in presets
+            for name in configurations
             for item in blocks
         }
         sources = {key: future.result() for key, future in written.items()}
@@ -126,24 +150,31 @@ def synth(
                 results[key] = figures if key == first[design] else replace(figures, fpga=None)
             except (SynthesisError, LibertyError) as error:
                 pool.shutdown(cancel_futures=True)
-                complain(str(error))
+                print_error(str(error))
                 finish(False)
-    summary = report.summarize(results)
-    report.write_summary(summary, out / "summary.json")
-    if protection:
-        lines = costs.table(summary)
-        if record:
-            report.write_table(lines, costs.TABLE)
-        for line in lines:
-            typer.echo(line)
-        typer.echo(f"summary: {out / 'summary.json'}; the longest paths are in {out}/PRESET/BLOCK.paths.txt")
-        return
-    lines = report.table(summary)
+    return results
+
+
+def _protection(summary: dict[str, Any], record: bool) -> list[str]:
+    """The table of what protection costs, also written down if it is to be recorded."""
+    from hw.synthesis import protection as costs
+    from hw.synthesis import report
+
+    lines = costs.table(summary)
+    if record:
+        report.write_table(lines, costs.TABLE)
+    return lines
+
+
+def _blocks(summary: dict[str, Any], record: bool) -> list[str]:
+    """The table of blocks and what has changed in it, also written down if it is to be recorded."""
+    from hw.synthesis import report
+    from hw.synthesis.blocks import BLOCKS
+
     committed = report.read_summary(report.COMMITTED)
-    for line in (*lines, *report.changes(summary, committed)):
-        typer.echo(line)
+    lines = [*report.table(summary), *report.changes(summary, committed)]
     if record:
         kept = report.merge(summary, committed, tuple(BLOCKS))
         report.write_summary(kept, report.COMMITTED)
         report.write_table(report.table(kept), TABLE)
-    typer.echo(f"summary: {out / 'summary.json'}; the longest paths are in {out}/PRESET/BLOCK.paths.txt")
+    return lines

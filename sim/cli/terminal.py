@@ -50,7 +50,7 @@ def say(text: str) -> None:
     errors.print(text, style="dim", markup=False, soft_wrap=True)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """What is wrong, on standard error."""
     errors.print(text, style="red", markup=False, soft_wrap=True)
 
@@ -59,7 +59,7 @@ def show_errors(results: Sequence[Result]) -> None:
     """What is wrong with `results`, on standard error."""
     for result in results:
         for text in result["errors"]:
-            complain(f"{result['spec']['name']}: {text}")
+            print_error(f"{result['spec']['name']}: {text}")
 
 
 def refuse(context: typer.Context, reason: str, *names: str) -> None:

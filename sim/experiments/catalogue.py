@@ -14,7 +14,8 @@ from sim.collectives.program import ProgramError
 from sim.errors import UsageError
 from sim.experiments.hardware import parse_settings
 from sim.experiments.job import program_of
-from sim.experiments.spec import KERNELS, PROGRAM, TOPOLOGIES, TRACE, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import KERNELS, PROGRAM, TOPOLOGIES, TRACE
 from sim.experiments.tensors import load_tensors
 from sim.experiments.user_arrays import RANKS, load_inputs, padding
 from sim.experiments.variants import VARIANTS, Variant, generated

@@ -16,7 +16,8 @@ from sim.experiments.job import program_of
 from sim.experiments.kernel_model import KernelWork
 from sim.experiments.program_model import ProgramWork
 from sim.experiments.run import Outcome
-from sim.experiments.spec import ARRAY_COLLECTIVES, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import ARRAY_COLLECTIVES
 from sim.experiments.variants import ALL_GATHER, GEMM, REDUCE_SCATTER
 from sim.golden.operands import operand_elements
 from sim.workloads.sublayer import SubLayer

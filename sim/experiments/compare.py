@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.errors import UsageError
-from sim.experiments.spec import MACHINE
+from sim.experiments.spec_values import MACHINE
 
 WALL_TIME = ("seconds", "simulate_seconds", "total_seconds", "kilocycles_per_second", "kilocycles_per_processor_second")
 """Figures that no two runs share, whole groups of them too."""

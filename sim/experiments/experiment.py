@@ -26,7 +26,8 @@ from sim.experiments.program_job import program_job
 from sim.experiments.program_model import ProgramWork, program_work
 from sim.experiments.results import Result
 from sim.experiments.run import Outcome, Progress, run_job
-from sim.experiments.spec import ARRAY, PROGRAM, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import ARRAY, PROGRAM
 from sim.experiments.timeline import Timeline, mirrored_arrival, timeline
 from sim.simulator.build_folder import silent
 from sim.simulator.sources import digest_of

@@ -13,7 +13,8 @@ from sim.experiments.job import Job, program_of
 from sim.experiments.kernel_model import KernelWork
 from sim.experiments.program_model import ProgramWork
 from sim.experiments.run import Outcome, Seconds
-from sim.experiments.spec import ARRAY, PROGRAM, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import ARRAY, PROGRAM
 from sim.experiments.variants import PHASES, THRESHOLDS
 from sim.simulator.read_latencies import latency_figures
 from sim.simulator.samples import THRESHOLD, mean_occupancy

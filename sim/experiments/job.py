@@ -13,7 +13,8 @@ from sim.collectives.independent_gemm import beside_independent_gemm
 from sim.collectives.known import PROGRAMS, program
 from sim.collectives.program import Program
 from sim.experiments.hardware import WRONG_ORDER
-from sim.experiments.spec import DIRECTIONS, SHARING, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import DIRECTIONS, SHARING
 from sim.host.address_space import ARRAY_BASE
 from sim.host.register_writes import Write, register_write
 from sim.host.tiling import Tiling

@@ -9,7 +9,8 @@ from sim.collectives.independent_gemm import NAME as INDEPENDENT
 from sim.collectives.program import Kernel, Program
 from sim.experiments.array_model import INPUT_SECTORS, arming_cycles
 from sim.experiments.hardware import EARLY_GATE
-from sim.experiments.spec import ELEMENT_BYTES, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import ELEMENT_BYTES
 from sim.host.address_space import ARRAY_BASE
 from sim.topologies.known import topology
 from sim.workloads.calibration import COMPUTE_UNITS, gemm_cycles

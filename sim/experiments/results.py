@@ -65,7 +65,7 @@ FIGURES = {
     "link_utilisation": Figure("", "share of rs_cycles in which the outgoing link moves bytes, mean of the GPUs"),
     "link_utilisation_by_gpu": Figure("", "share of each GPU's cycles in which its busiest link moves flits"),
     "link_errors.flipped_bits": Figure("bits", "bits that arrived wrong on all links"),
-    "link_errors.damaged": Figure("", "flits and state messages that were thrown away for a wrong check"),
+    "link_errors.damaged": Figure("", "flits and state messages that were thrown away for a wrong CRC"),
     "link_errors.replays": Figure("", "times that a port sent again what was not acknowledged"),
     "tracker.accesses": Figure(_SECTORS, "updates that the Tracker counted; of this and the next, the worst GPU's"),
     "tracker.hits": Figure("", "accesses that found their counter, the fewest"),
@@ -93,7 +93,7 @@ FIGURES = {
     "occupancy_mean": Figure("requests", "in a channel's DRAM queue, over all cycles"),
     "occupancy_peak": Figure("requests", "the same, the most"),
     "totals.*": Figure("", "hardware counters summed over all GPUs: Tracker, cycles held back, DRAM sectors"),
-    "counters": Figure("", "every hardware counter of every GPU (hw.registers.map.counters)"),
+    "counters": Figure("", "every hardware counter of every GPU (hw.registers.counter_addresses.counters)"),
     "timeline.window": Figure(_CYCLES, "length of a window of rank 0's timeline"),
     "timeline.*": Figure(
         _SECTORS, "DRAM sectors of PHASE_ACCESS by window; occupancy: requests in a channel's DRAM queue, the mean"

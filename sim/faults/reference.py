@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hw.config import INTERLEAVE_SECTORS, Configuration
-from hw.registers.map import Counting, Kind, counters, find_register, register_map
+from hw.counters import Counting
+from hw.registers.counter_addresses import counters
+from hw.registers.fields import Kind
+from hw.registers.map import find_register, register_map
 from sim.collectives.compiler import backing_sectors
 from sim.experiments.array_model import ArrayWork, array_work
 from sim.experiments.catalogue import shape

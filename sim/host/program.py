@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Sequence
 
 from hw.config import Configuration
-from hw.registers.map import counters, find_register
+from hw.registers.counter_addresses import counters
+from hw.registers.map import find_register
 from sim.errors import SimulationError
 from sim.host.register_writes import Write, arm_writes, register_write
 

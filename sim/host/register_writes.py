@@ -7,7 +7,8 @@ from math import ceil
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
 from hw.messages import Policy, Threshold
 from hw.range_table import ENTRY_WORDS, Word
-from hw.registers.map import PEERS_PER_REGISTER, SEND_BASE, WINDOW_BASE, Kind, find_register
+from hw.registers.fields import Kind
+from hw.registers.map import PEERS_PER_REGISTER, SEND_BASE, WINDOW_BASE, find_register
 from hw.send_table import SEND_ENTRY_WORDS, SendWord
 from sim.host.limits import DriverError, between
 
@@ -72,8 +73,8 @@ def slow_link_writes(config: Configuration, slowest: float) -> list[Write]:
     """Writes that give packets time on links of `slowest` bytes a cycle (0: there are none): a port sends again when it
     has got no acknowledgement in the time of two packets and a round trip, if that is longer than what reset gives."""
     lane = slowest / config.lanes
-    patience = ceil(2 * INTERLEAVE_SECTORS * SECTOR_BYTES / lane) + 4 * config.link_latency if lane else 0
-    return [register_write(config, "link_retry", link_retry=patience)] if patience > _retry(config) else []
+    timeout = ceil(2 * INTERLEAVE_SECTORS * SECTOR_BYTES / lane) + 4 * config.link_latency if lane else 0
+    return [register_write(config, "link_retry", link_retry=timeout)] if timeout > _retry(config) else []
 
 
 def _retry(config: Configuration) -> int:

@@ -7,10 +7,11 @@ slots as a chunk has workgroups, every WF tile of the chunk is begun before the 
 Tracker's overflow test wants.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth import Cat, Const, Instance, Module, Mux, Signal
-from amaranth.hdl import ClockSignal, unsigned
+from amaranth.hdl import ClockSignal, Value, unsigned
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -58,6 +59,66 @@ SimulationWrite = data.StructLayout({"valid": unsigned(1), "index": unsigned(5),
 """One parameter of a simulation model being set."""
 
 
+class _Position:
+    """Position in the loop nest: chunk, stage, row of the WF tile, slot, wf, sector; with tile coordinates and offsets
+    in the array that go with them, kept by additions."""
+
+    def __init__(self) -> None:
+        self.chunk = Signal(6)
+        self.chunks_done = Signal(7)
+        self.stage_wg = Signal(16)
+        self.row = Signal(16)
+        self.slot = Signal(16)
+        self.wf = Signal(4)
+        self.sector = Signal(16)
+        self.chunk_offset = Signal(32)
+        self.wg_base = Signal(20)
+        tile = data.StructLayout({"row": 16, "column": 16, "row_offset": 32, "offset": 32})
+        self.stage_tile = Signal(tile)
+        self.tile = Signal(tile)
+        self.row_offset = Signal(32)
+        self.wf_offset = Signal(32)
+        self.wf_row = Signal(16)
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What a position is the last of; the chunk and the tile that come behind it; workgroups left in the chunk."""
+
+    wrapped_chunk: Value
+    right: Value
+    has_row: Value
+    last_sector: Value
+    last_wf: Value
+    stage_wgs_left: Value
+    last_slot: Value
+    last_row: Value
+    after_tile: data.View
+
+
+class _Draft:
+    """The next request: `stored`, its data is what is at `source` in the source memory; it goes on with `advance`."""
+
+    def __init__(self, messages: Messages) -> None:
+        self.request = Signal(messages.compute_request, name="draft")
+        self.valid = Signal(name="draft_valid")
+        self.source = Signal(32, name="draft_source")
+        self.stored = Signal(name="draft_stored")
+        self.advance = Signal(name="advance")
+
+
+class _Progress:
+    """How far a stage is: reads sent and back, cycles computed; `fills`: sectors of a chunk that are filled."""
+
+    def __init__(self) -> None:
+        self.reads_sent = Signal(32)
+        self.reads_back = Signal(32)
+        self.input_offset = Signal(32)
+        self.wait = Signal(32)
+        self.fills = Signal(32)
+        self.fresh = Signal(init=1)
+
+
 class GemmEngine(wiring.Component):
     """Generator of one GPU's compute stream.
 
@@ -74,6 +135,7 @@ class GemmEngine(wiring.Component):
         self._messages = Messages(config)
         self._source_sectors = source_sectors
         self.told_apart = config.compute_queue_depth + config.response_depth + PIPELINE <= 1 << TAG_BITS
+        self._word = {item: Signal(32, name=item.name.lower()) for item in GemmWord}
         self.recorded = recorded_workgroups()
         """Events for a timeline, no ports: twice nothing, and a stage goes on."""
         super().__init__(
@@ -92,85 +154,106 @@ class GemmEngine(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        word = {item: Signal(32, name=item.name.lower()) for item in GemmWord}
         with m.If(self.write.valid):
             with m.Switch(self.write.index):
-                for item, signal in word.items():
+                for item, signal in self._word.items():
                     with m.Case(item.value):
                         m.d.sync += signal.eq(self.write.data)
-
         m.submodules.stalls = stalls = Stalls(ports=2)
-        m.d.comb += [stalls.probability.eq(word[GemmWord.STALL]), stalls.seed.eq(self.rank)]
+        m.d.comb += [stalls.probability.eq(self._word[GemmWord.STALL]), stalls.seed.eq(self.rank)]
 
-        # Position in the loop nest: chunk, stage, row of the WF tile, slot, wf, sector.
-        chunk = Signal(6)
-        chunks_done = Signal(7)
-        stage_wg = Signal(16)
-        row = Signal(16)
-        slot = Signal(16)
-        wf = Signal(4)
-        sector = Signal(16)
-        # Tile coordinates and offsets in the array that go with them, kept by additions.
-        chunk_offset = Signal(32)
-        wg_base = Signal(20)
-        stage_tile = Signal(data.StructLayout({"row": 16, "column": 16, "row_offset": 32, "offset": 32}))
-        tile = Signal.like(stage_tile)
-        row_offset = Signal(32)
-        wf_offset = Signal(32)
-        wf_row = Signal(16)
+        at = _Position()
+        ends = self._ends(m, at)
+        draft = _Draft(self._messages)
+        request_valid, responses = self._send(m, draft, stalls)
+        progress = _Progress()
+        m.d.sync += progress.reads_back.eq(progress.reads_back + sum(responses))
+        self._record(m, at, ends)
+        m.d.comb += self.busy.eq(1)
+        with m.If(draft.advance):
+            m.d.sync += draft.valid.eq(0)
+        with m.FSM(name="gemm"):
+            with m.State("IDLE"):
+                self._idle(m, at, progress)
+            with m.State("FILL CHUNK"):
+                self._begin_fill(m, at, ends, progress)
+            with m.State("FILL"):
+                self._fill(m, at, draft, progress)
+            with m.State("CHUNK"):
+                self._begin_chunk(m, at, progress)
+            with m.State("READ"):
+                self._read(m, draft, progress)
+            with m.State("COMPUTE"):
+                self._compute(m, at, progress)
+            with m.State("STORE"):
+                self._store(m, at, ends, draft, progress)
+            with m.State("NEXT CHUNK"):
+                m.d.sync += [at.chunk.eq(ends.wrapped_chunk), at.chunks_done.eq(at.chunks_done + 1)]
+                m.next = "CHUNK"
+                with m.If(at.chunks_done == self._word[GemmWord.CHUNKS] - 1):
+                    m.next = "DRAIN"
+            with m.State("DRAIN"):
+                with m.If(~draft.valid & ~request_valid):
+                    m.d.sync += self.active.eq(0)
+                    m.next = "IDLE"
+        return m
 
+    def _ends(self, m: Module, at: _Position) -> _Ends:
+        """What `at` is the last of, and what comes behind it."""
+        word = self._word
         next_chunk = Signal(7)
-        m.d.comb += next_chunk.eq(chunk + word[GemmWord.CHUNK_STEP])
+        m.d.comb += next_chunk.eq(at.chunk + word[GemmWord.CHUNK_STEP])
         wrapped_chunk = Mux(next_chunk >= word[GemmWord.CHUNKS], next_chunk - word[GemmWord.CHUNKS], next_chunk)
 
-        right = tile.column == word[GemmWord.TILE_COLUMNS] - 1
-        bottom = tile.row == word[GemmWord.TILE_ROWS] - 1
+        right = at.tile.column == word[GemmWord.TILE_COLUMNS] - 1
+        bottom = at.tile.row == word[GemmWord.TILE_ROWS] - 1
         sectors = Mux(right, word[GemmWord.RIGHT_SECTORS], word[GemmWord.BODY_SECTORS])
-        has_row = ~bottom | (wf_row < word[GemmWord.LAST_TILE_ROWS])
-        last_sector = ~has_row | (sector == sectors - 1)
-        last_wf = wf == word[GemmWord.WFS] - 1
-        stage_wgs_left = word[GemmWord.WGS_PER_CHUNK] - stage_wg
-        last_slot = (slot == word[GemmWord.SLOTS] - 1) | (slot == stage_wgs_left - 1)
-        last_row = row == word[GemmWord.WF_ROWS] - 1
+        has_row = ~bottom | (at.wf_row < word[GemmWord.LAST_TILE_ROWS])
+        last_sector = ~has_row | (at.sector == sectors - 1)
+        last_wf = at.wf == word[GemmWord.WFS] - 1
+        stage_wgs_left = word[GemmWord.WGS_PER_CHUNK] - at.stage_wg
+        last_slot = (at.slot == word[GemmWord.SLOTS] - 1) | (at.slot == stage_wgs_left - 1)
+        last_row = at.row == word[GemmWord.WF_ROWS] - 1
 
-        after_tile = Signal.like(stage_tile)
+        after_tile = Signal.like(at.stage_tile)
         with m.If(right):
             m.d.comb += [
-                after_tile.row.eq(tile.row + 1),
+                after_tile.row.eq(at.tile.row + 1),
                 after_tile.column.eq(0),
-                after_tile.row_offset.eq(tile.row_offset + word[GemmWord.TILE_ROW_STRIDE]),
-                after_tile.offset.eq(tile.row_offset + word[GemmWord.TILE_ROW_STRIDE]),
+                after_tile.row_offset.eq(at.tile.row_offset + word[GemmWord.TILE_ROW_STRIDE]),
+                after_tile.offset.eq(at.tile.row_offset + word[GemmWord.TILE_ROW_STRIDE]),
             ]
         with m.Else():
             m.d.comb += [
-                after_tile.eq(tile),
-                after_tile.column.eq(tile.column + 1),
-                after_tile.offset.eq(tile.offset + word[GemmWord.BODY_SECTORS]),
+                after_tile.eq(at.tile),
+                after_tile.column.eq(at.tile.column + 1),
+                after_tile.offset.eq(at.tile.offset + word[GemmWord.BODY_SECTORS]),
             ]
 
-        # One request register in front of the source memory, one behind it.
-        draft = Signal(self._messages.compute_request)
-        draft_valid = Signal()
-        draft_source = Signal(32)
-        draft_stored = Signal()
+        return _Ends(
+            wrapped_chunk, right, has_row, last_sector, last_wf, stage_wgs_left, last_slot, last_row, after_tile
+        )
+
+    def _send(self, m: Module, draft: _Draft, stalls: Stalls) -> tuple[Signal, list[Signal]]:
+        """One request register in front of the source memory, one behind it, which the ports of the channels empty.
+        Returns whether the latter holds a request, and for each channel whether a response came."""
         request = Signal(self._messages.compute_request)
         request_valid = Signal()
         request_stored = Signal()
         taken = Signal()
-        advance = Signal()
         source_data = Signal(256)
         m.submodules.source = Instance(
             "source_array",
             p_SECTORS=self._source_sectors,
             i_clk=ClockSignal(),
             i_id=Cat(self.rank, Const(0, 26)),
-            i_enable=advance & draft_valid,
-            i_address=draft_source[: (self._source_sectors - 1).bit_length()],
+            i_enable=draft.advance & draft.valid,
+            i_address=draft.source[: (self._source_sectors - 1).bit_length()],
             o_data=source_data,
         )
-        m.d.comb += advance.eq(~request_valid | taken)
-        with m.If(advance):
-            m.d.sync += [request.eq(draft), request_valid.eq(draft_valid), request_stored.eq(draft_stored)]
+        m.d.comb += draft.advance.eq(~request_valid | taken)
+        with m.If(draft.advance):
+            m.d.sync += [request.eq(draft.request), request_valid.eq(draft.valid), request_stored.eq(draft.stored)]
 
         outgoing = Signal(self._messages.compute_request)
         m.d.comb += outgoing.eq(request)
@@ -199,172 +282,171 @@ class GemmEngine(wiring.Component):
             with m.If(got & response.payload.error):
                 m.d.sync += self.error.eq(1)
             responses.append(got)
+        return request_valid, responses
 
-        reads_sent = Signal(32)
-        reads_back = Signal(32)
-        input_offset = Signal(32)
-        m.d.sync += reads_back.eq(reads_back + sum(responses))
-        wait = Signal(32)
-        fills = Signal(32)
+    def _record(self, m: Module, at: _Position, ends: _Ends) -> None:
+        """Which workgroups the events of the stage are of."""
         *_, stage = self.recorded
         slots_now = Signal(16)
-        fresh = Signal(init=1)
         m.d.comb += [
-            slots_now.eq(Mux(stage_wgs_left < word[GemmWord.SLOTS], stage_wgs_left, word[GemmWord.SLOTS])),
+            slots_now.eq(
+                Mux(ends.stage_wgs_left < self._word[GemmWord.SLOTS], ends.stage_wgs_left, self._word[GemmWord.SLOTS])
+            ),
             stage.payload.slot.eq(slots_now),
-            stage.payload.workgroup.eq(wg_base + stage_wg),
+            stage.payload.workgroup.eq(at.wg_base + at.stage_wg),
         ]
 
-        def goes_on(step: str) -> list[Any]:
-            """The stage begins to do `step`."""
-            return [stage.valid.eq(1), stage.payload.kernel.eq(STAGES.index(step))]
+    def _goes_on(self, step: str) -> list[Any]:
+        """The stage begins to do `step`."""
+        *_, stage = self.recorded
+        return [stage.valid.eq(1), stage.payload.kernel.eq(STAGES.index(step))]
 
-        m.d.comb += self.busy.eq(1)
-        with m.If(advance):
-            m.d.sync += draft_valid.eq(0)
-        with m.FSM(name="gemm"):
-            with m.State("IDLE"):
-                m.d.comb += self.busy.eq(0)
+    def _idle(self, m: Module, at: _Position, progress: _Progress) -> None:
+        m.d.comb += self.busy.eq(0)
+        m.d.sync += [
+            at.chunk.eq(self._word[GemmWord.FIRST_CHUNK]),
+            at.chunks_done.eq(0),
+            progress.fills.eq(0),
+            progress.reads_sent.eq(0),
+            progress.reads_back.eq(0),
+        ]
+        with m.If(self.start):
+            m.d.sync += self.active.eq(1)
+            m.next = "CHUNK"
+        with m.Elif(self.fill):
+            m.next = "FILL CHUNK"
+
+    def _begin_fill(self, m: Module, at: _Position, ends: _Ends, progress: _Progress) -> None:
+        m.d.sync += [
+            at.chunk.eq(ends.wrapped_chunk),
+            at.chunks_done.eq(at.chunks_done + 1),
+            at.chunk_offset.eq(ends.wrapped_chunk * self._word[GemmWord.CHUNK_SECTORS]),
+            progress.fills.eq(0),
+        ]
+        with m.If(at.chunks_done == self._word[GemmWord.CHUNKS] - 1):
+            m.next = "DRAIN"
+        with m.Else():
+            m.next = "FILL"
+
+    def _fill(self, m: Module, at: _Position, draft: _Draft, progress: _Progress) -> None:
+        """Store the word FILL over the chunk."""
+        with m.If(draft.advance):
+            m.d.sync += [
+                draft.valid.eq(1),
+                draft.stored.eq(0),
+                draft.request.access.eq(Access.STORE),
+                draft.request.traffic_class.eq(TrafficClass.RS),
+                draft.request.va.eq(self._word[GemmWord.ARRAY_BASE] + at.chunk_offset + progress.fills),
+                draft.request.mask.eq(~0),
+                draft.request.data.eq(self._word[GemmWord.FILL].replicate(8)),
+                progress.fills.eq(progress.fills + 1),
+            ]
+            with m.If(progress.fills == self._word[GemmWord.CHUNK_SECTORS] - 1):
+                m.next = "FILL CHUNK"
+
+    def _begin_chunk(self, m: Module, at: _Position, progress: _Progress) -> None:
+        m.d.sync += [
+            at.chunk_offset.eq(at.chunk * self._word[GemmWord.CHUNK_SECTORS]),
+            at.wg_base.eq(at.chunk * self._word[GemmWord.WG_STRIDE]),
+            at.stage_wg.eq(0),
+            at.stage_tile.eq(0),
+            progress.wait.eq(0),
+            progress.reads_sent.eq(0),
+        ]
+        m.next = "READ"
+
+    def _read(self, m: Module, draft: _Draft, progress: _Progress) -> None:
+        """Read the inputs of a stage, until all are back."""
+        with m.If(progress.fresh):
+            m.d.comb += self._goes_on("read")
+            m.d.sync += progress.fresh.eq(0)
+        with m.If(progress.reads_sent == self._word[GemmWord.STAGE_READS]):
+            with m.If(progress.reads_back == self._word[GemmWord.STAGE_READS]):
+                m.d.comb += self._goes_on("compute")
+                m.d.sync += progress.fresh.eq(1)
+                m.next = "COMPUTE"
+        with m.Elif(draft.advance):
+            m.d.sync += [
+                draft.valid.eq(1),
+                draft.stored.eq(0),
+                draft.request.access.eq(Access.READ),
+                draft.request.traffic_class.eq(TrafficClass.GEMM),
+                draft.request.va.eq(
+                    self._word[GemmWord.INPUT_BASE] + (progress.input_offset & self._word[GemmWord.INPUT_MASK])
+                ),
+                progress.reads_sent.eq(progress.reads_sent + 1),
+                progress.input_offset.eq(progress.input_offset + 1),
+            ]
+
+    def _compute(self, m: Module, at: _Position, progress: _Progress) -> None:
+        m.d.sync += [
+            progress.wait.eq(progress.wait + 1),
+            at.tile.eq(at.stage_tile),
+            at.row.eq(0),
+            at.row_offset.eq(0),
+            at.slot.eq(0),
+            at.wf.eq(0),
+            at.wf_row.eq(0),
+            at.wf_offset.eq(0),
+            at.sector.eq(0),
+        ]
+        with m.If(progress.wait >= self._word[GemmWord.COMPUTE_CYCLES]):
+            m.d.comb += self._goes_on("store")
+            m.next = "STORE"
+
+    def _store(self, m: Module, at: _Position, ends: _Ends, draft: _Draft, progress: _Progress) -> None:
+        """Store the tiles of a stage: the sectors of a row of a WF tile, the wavefronts of a workgroup, all slots, the
+        next row."""
+        offset = Signal(32)
+        m.d.comb += offset.eq(at.chunk_offset + at.tile.offset + at.row_offset + at.wf_offset + at.sector)
+        with m.If(draft.advance):
+            m.d.sync += [
+                draft.valid.eq(ends.has_row),
+                draft.stored.eq(1),
+                draft.source.eq(offset),
+                draft.request.access.eq(Access.STORE),
+                draft.request.traffic_class.eq(TrafficClass.GEMM),
+                draft.request.va.eq(self._word[GemmWord.ARRAY_BASE] + offset),
+                draft.request.wg.eq(at.wg_base + at.stage_wg + at.slot),
+                draft.request.wf.eq(at.wf),
+                draft.request.mask.eq(~0),
+                at.sector.eq(at.sector + 1),
+            ]
+            with m.If(ends.last_sector):
                 m.d.sync += [
-                    chunk.eq(word[GemmWord.FIRST_CHUNK]),
-                    chunks_done.eq(0),
-                    fills.eq(0),
-                    reads_sent.eq(0),
-                    reads_back.eq(0),
+                    draft.request.mask.eq(
+                        Mux(ends.right, self._word[GemmWord.RIGHT_MASK], self._word[GemmWord.BODY_MASK])
+                    ),
+                    at.sector.eq(0),
+                    at.wf.eq(at.wf + 1),
+                    at.wf_row.eq(at.wf_row + self._word[GemmWord.WF_ROWS]),
+                    at.wf_offset.eq(at.wf_offset + self._word[GemmWord.WF_STRIDE]),
                 ]
-                with m.If(self.start):
-                    m.d.sync += self.active.eq(1)
-                    m.next = "CHUNK"
-                with m.Elif(self.fill):
-                    m.next = "FILL CHUNK"
-            with m.State("FILL CHUNK"):
-                m.d.sync += [
-                    chunk.eq(wrapped_chunk),
-                    chunks_done.eq(chunks_done + 1),
-                    chunk_offset.eq(wrapped_chunk * word[GemmWord.CHUNK_SECTORS]),
-                    fills.eq(0),
-                ]
-                with m.If(chunks_done == word[GemmWord.CHUNKS] - 1):
-                    m.next = "DRAIN"
-                with m.Else():
-                    m.next = "FILL"
-            with m.State("FILL"):
-                with m.If(advance):
+                with m.If(ends.last_wf):
                     m.d.sync += [
-                        draft_valid.eq(1),
-                        draft_stored.eq(0),
-                        draft.access.eq(Access.STORE),
-                        draft.traffic_class.eq(TrafficClass.RS),
-                        draft.va.eq(word[GemmWord.ARRAY_BASE] + chunk_offset + fills),
-                        draft.mask.eq(~0),
-                        draft.data.eq(word[GemmWord.FILL].replicate(8)),
-                        fills.eq(fills + 1),
+                        at.wf.eq(0),
+                        at.wf_row.eq(at.row),
+                        at.wf_offset.eq(0),
+                        at.slot.eq(at.slot + 1),
+                        at.tile.eq(ends.after_tile),
                     ]
-                    with m.If(fills == word[GemmWord.CHUNK_SECTORS] - 1):
-                        m.next = "FILL CHUNK"
-            with m.State("CHUNK"):
-                m.d.sync += [
-                    chunk_offset.eq(chunk * word[GemmWord.CHUNK_SECTORS]),
-                    wg_base.eq(chunk * word[GemmWord.WG_STRIDE]),
-                    stage_wg.eq(0),
-                    stage_tile.eq(0),
-                    wait.eq(0),
-                    reads_sent.eq(0),
-                ]
-                m.next = "READ"
-            with m.State("READ"):
-                with m.If(fresh):
-                    m.d.comb += goes_on("read")
-                    m.d.sync += fresh.eq(0)
-                with m.If(reads_sent == word[GemmWord.STAGE_READS]):
-                    with m.If(reads_back == word[GemmWord.STAGE_READS]):
-                        m.d.comb += goes_on("compute")
-                        m.d.sync += fresh.eq(1)
-                        m.next = "COMPUTE"
-                with m.Elif(advance):
-                    m.d.sync += [
-                        draft_valid.eq(1),
-                        draft_stored.eq(0),
-                        draft.access.eq(Access.READ),
-                        draft.traffic_class.eq(TrafficClass.GEMM),
-                        draft.va.eq(word[GemmWord.INPUT_BASE] + (input_offset & word[GemmWord.INPUT_MASK])),
-                        reads_sent.eq(reads_sent + 1),
-                        input_offset.eq(input_offset + 1),
-                    ]
-            with m.State("COMPUTE"):
-                m.d.sync += [
-                    wait.eq(wait + 1),
-                    tile.eq(stage_tile),
-                    row.eq(0),
-                    row_offset.eq(0),
-                    slot.eq(0),
-                    wf.eq(0),
-                    wf_row.eq(0),
-                    wf_offset.eq(0),
-                    sector.eq(0),
-                ]
-                with m.If(wait >= word[GemmWord.COMPUTE_CYCLES]):
-                    m.d.comb += goes_on("store")
-                    m.next = "STORE"
-            with m.State("STORE"):
-                offset = Signal(32)
-                m.d.comb += offset.eq(chunk_offset + tile.offset + row_offset + wf_offset + sector)
-                with m.If(advance):
-                    m.d.sync += [
-                        draft_valid.eq(has_row),
-                        draft_stored.eq(1),
-                        draft_source.eq(offset),
-                        draft.access.eq(Access.STORE),
-                        draft.traffic_class.eq(TrafficClass.GEMM),
-                        draft.va.eq(word[GemmWord.ARRAY_BASE] + offset),
-                        draft.wg.eq(wg_base + stage_wg + slot),
-                        draft.wf.eq(wf),
-                        draft.mask.eq(~0),
-                        sector.eq(sector + 1),
-                    ]
-                    with m.If(last_sector):
+                    with m.If(ends.last_slot):
                         m.d.sync += [
-                            draft.mask.eq(Mux(right, word[GemmWord.RIGHT_MASK], word[GemmWord.BODY_MASK])),
-                            sector.eq(0),
-                            wf.eq(wf + 1),
-                            wf_row.eq(wf_row + word[GemmWord.WF_ROWS]),
-                            wf_offset.eq(wf_offset + word[GemmWord.WF_STRIDE]),
+                            at.slot.eq(0),
+                            at.row.eq(at.row + 1),
+                            at.wf_row.eq(at.row + 1),
+                            at.row_offset.eq(at.row_offset + self._word[GemmWord.PITCH]),
+                            at.tile.eq(at.stage_tile),
                         ]
-                        with m.If(last_wf):
+                        with m.If(ends.last_row):
+                            m.d.comb += self._goes_on("over")
                             m.d.sync += [
-                                wf.eq(0),
-                                wf_row.eq(row),
-                                wf_offset.eq(0),
-                                slot.eq(slot + 1),
-                                tile.eq(after_tile),
+                                at.stage_wg.eq(at.stage_wg + at.slot + 1),
+                                at.stage_tile.eq(ends.after_tile),
+                                progress.wait.eq(0),
+                                progress.reads_sent.eq(0),
+                                progress.reads_back.eq(0),
                             ]
-                            with m.If(last_slot):
-                                m.d.sync += [
-                                    slot.eq(0),
-                                    row.eq(row + 1),
-                                    wf_row.eq(row + 1),
-                                    row_offset.eq(row_offset + word[GemmWord.PITCH]),
-                                    tile.eq(stage_tile),
-                                ]
-                                with m.If(last_row):
-                                    m.d.comb += goes_on("over")
-                                    m.d.sync += [
-                                        stage_wg.eq(stage_wg + slot + 1),
-                                        stage_tile.eq(after_tile),
-                                        wait.eq(0),
-                                        reads_sent.eq(0),
-                                        reads_back.eq(0),
-                                    ]
-                                    m.next = "READ"
-                                    with m.If(slot == stage_wgs_left - 1):
-                                        m.next = "NEXT CHUNK"
-            with m.State("NEXT CHUNK"):
-                m.d.sync += [chunk.eq(wrapped_chunk), chunks_done.eq(chunks_done + 1)]
-                m.next = "CHUNK"
-                with m.If(chunks_done == word[GemmWord.CHUNKS] - 1):
-                    m.next = "DRAIN"
-            with m.State("DRAIN"):
-                with m.If(~draft_valid & ~request_valid):
-                    m.d.sync += self.active.eq(0)
-                    m.next = "IDLE"
-        return m
+                            m.next = "READ"
+                            with m.If(at.slot == ends.stage_wgs_left - 1):
+                                m.next = "NEXT CHUNK"

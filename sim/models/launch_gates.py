@@ -5,7 +5,8 @@ from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.messages import MessageParameters, Messages
+from hw.message_parameters import MessageParameters
+from hw.messages import Messages
 from sim.models.plan_layout import GATE_LINES, GATES, Wait
 
 LAUNCH_BITS = 16

@@ -31,7 +31,7 @@ struct Mirror {
         }
         set_bits(flit, ports::HEADER_SOURCE, shift);
         set_bits(flit, ports::HEADER_DESTINATION, 0);
-        set_bits(flit, ports::FLIT_CHECK, check(flit));
+        set_bits(flit, ports::FLIT_CRC, crc(flit));
     }
 
 private:
@@ -40,10 +40,10 @@ private:
         return first + (value - first + shift * size) % whole;
     }
 
-    // CRC-24 of FlexRay over the bits of the flit below the check, the lowest first; the check's lowest bit is that of x^23.
-    static uint32_t check(const uint32_t* flit) {
+    // CRC-24 of FlexRay over the bits of the flit below the CRC, the lowest first; the lowest bit of the CRC is that of x^23.
+    static uint32_t crc(const uint32_t* flit) {
         uint32_t sum = 0xffffff;
-        for (int n = 1; n < ports::FLIT_CHECK.low; ++n) {
+        for (int n = 1; n < ports::FLIT_CRC.low; ++n) {
             const bool bit = (sum >> 23 ^ flit[n / 32] >> (n % 32)) & 1;
             sum = (sum << 1 & 0xffffff) ^ (bit ? 0x5d6dcb : 0);
         }

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.link.flit_crc import flit_check, flit_is_clean
+from hw.link.flit_crc import flit_crc, flit_is_clean
 from hw.link.port_receiver import PortReceiver
 from hw.link.port_sender import LinkTimers
 from hw.link.turns import Turns
@@ -86,7 +86,7 @@ class SwitchInput(wiring.Component):
             receiver.epoch.eq(self.epoch),
             receiver.notice.eq(self.notice),
             self.message.valid.eq(receiver.message.valid),
-            self.message.state.eq(Cat(body, flit_check(body)) if protected else state),
+            self.message.state.eq(Cat(body, flit_crc(body)) if protected else state),
         ]
         slot, released = self._slots(m, receiver)
         self._words(m, receiver, slot)

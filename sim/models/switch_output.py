@@ -10,7 +10,8 @@ from hw.link.flit_crc import flit_is_clean
 from hw.link.port_sender import LinkTimers, PortSender
 from hw.link.turns import Turns
 from hw.link.wire import FlitKind, descriptor_layout, flit_layout, message_layout
-from hw.messages import MessageParameters, Messages
+from hw.message_parameters import MessageParameters
+from hw.messages import Messages
 from hw.primitives.clock_enable import sleeping_submodule
 from sim.models.switch_input import HEADER_PLACE, PLACE_BITS
 from sim.models.switch_parameters import SwitchParameters

@@ -64,6 +64,30 @@ Slot = data.StructLayout(
 could not."""
 
 
+class _Turn:
+    """The slot that is looked at in this cycle, of the kernel on `side`, which is `running`: the kernel, how many of
+    its workgroups are `launched`, when it began; `old`, what is in the slot, `new`, with `write` what will be. `free`:
+    it has no workgroup; `number`: of the `workgroup` that it has, or that would begin in it. `launch`, `retire`: one
+    begins in it, or leaves it."""
+
+    workgroup: data.View
+
+    def __init__(self, old: data.View, write: Signal) -> None:
+        self.old = old
+        self.write = write
+        self.slot = Signal(range(MAX_SLOTS))
+        self.side = Signal()
+        self.running = Signal()
+        self.kernel = Signal(Kernel)
+        self.launched = Signal(14)
+        self.begun_at = Signal(32)
+        self.launch = Signal()
+        self.retire = Signal()
+        self.new = Signal(Slot)
+        self.free = Signal()
+        self.number = Signal(14)
+
+
 class WorkgroupEngine(wiring.Component):
     """Ports: `rank`; `remote_room` of the node; `start`: run the plan, once after a reset; `node_done`: the node's
     collective is done; `arrivals`: sectors came over the link, one a port and
@@ -125,73 +149,139 @@ class WorkgroupEngine(wiring.Component):
             i_address=line,
             o_data=plan,
         )
-        begun, over_now, _ = self.recorded
         m.submodules.first = first = KernelContext()
         m.submodules.second = second = KernelContext()
         contexts = first, second
         loading = self._kernels(m, contexts, plan, line, now, arrived)
         done = self._lanes(m, contexts)
+        turn = self._turn(m, contexts, loading, done)
+        gated = self._gates(m, contexts, turn.side, turn.running, turn.launched)
+        crowded = _crowded(m, contexts, turn.side)
+        self._find_workgroup(m, turn, contexts, line, plan)
+        ahead, shared_back = self._steps(m, turn)
+        task, queues = self._tasks(m, turn, ahead, done)
+        read_tasks = queues[0]
 
-        # One slot a cycle: what it is, what its workgroup needs. Those of the second kernel are counted from the end.
-        slot = Signal(range(MAX_SLOTS))
-        side = Signal()
-        running = Signal()
-        kernel = Signal(Kernel)
-        launched = Signal(14)
-        begun_at = Signal(32)
-        launch = Signal()
-        retire = Signal()
+        tile = Signal(12)
+        m.d.comb += tile.eq(turn.workgroup.row_sectors * turn.workgroup.rows)
+        over = Signal()
+        elapsed = Signal(32)
+        m.submodules.units = units = UnitSharing()
+        begins = Signal()
         m.d.comb += [
-            running.eq(Mux(side, second.running, first.running) & ~loading),
-            kernel.eq(Mux(side, second.kernel, first.kernel)),
-            launched.eq(Mux(side, second.launched, first.launched)),
-            begun_at.eq(Mux(side, second.begun_at, first.begun_at)),
+            elapsed.eq(now - turn.old.deadline),
+            over.eq(~elapsed[31]),
+            ahead.slot.eq(turn.slot),
+            ahead.looking.eq(turn.running & (turn.launch | (turn.old.state == SlotState.RUN))),
+            ahead.launch.eq(turn.launch),
+            ahead.kernel.eq(turn.kernel),
+            ahead.workgroup.eq(turn.workgroup),
+            ahead.following.eq(Mux(turn.free, 0, turn.old.following)),
+            ahead.begins.eq(begins),
+            ahead.over.eq(over),
+            ahead.moved.eq(done.moved),
+            ahead.ready.eq(read_tasks.i.ready),
+            read_tasks.i.valid.eq(ahead.asks),
+            units.slot.eq(turn.slot),
+            units.units.eq(turn.kernel.units),
+            units.earliest.eq(Mux(turn.free | turn.old.late, now, turn.old.deadline)),
+            units.take.eq(turn.launch | begins),
+            units.end.eq(turn.new.deadline),
+        ]
+        with m.If(turn.running):
+            with m.Switch(turn.old.state):
+                with m.Case(SlotState.FREE):
+                    with m.If(
+                        (turn.launched != turn.kernel.count)
+                        & ~gated
+                        & ~crowded
+                        & (arrived >= turn.workgroup.wait)
+                        & (now - turn.begun_at >= turn.workgroup.not_before)
+                    ):
+                        self._begin(m, turn, units)
+                with m.Case(SlotState.RUN):
+                    with m.If(over):
+                        m.d.comb += turn.write.eq(1)
+                        with m.If(turn.old.following == turn.kernel.steps):
+                            self._retire(m, turn, done, task, queues, tile)
+                        with m.Elif(ahead.back & shared_back):
+                            m.d.comb += [
+                                begins.eq(1),
+                                turn.new.following.eq(turn.old.following + 1),
+                                turn.new.deadline.eq(units.begin + turn.workgroup.step_cycles),
+                                turn.new.late.eq(0),
+                            ]
+                        with m.Else():
+                            m.d.comb += turn.new.late.eq(1)
+        return m
+
+    def _turn(
+        self, m: Module, contexts: tuple[KernelContext, KernelContext], loading: Signal, done: MemoryLanes
+    ) -> _Turn:
+        """One slot a cycle, those of the kernels that run. Those of the second kernel are counted from the end."""
+        first, second = contexts
+        m.submodules.slots = slots = Memory(shape=Slot, depth=MAX_SLOTS, init=[])
+        slot_read, slot_write = slots.read_port(domain="comb"), slots.write_port()
+        turn = _Turn(slot_read.data, slot_write.en)
+        m.d.comb += [
+            turn.running.eq(Mux(turn.side, second.running, first.running) & ~loading),
+            turn.kernel.eq(Mux(turn.side, second.kernel, first.kernel)),
+            turn.launched.eq(Mux(turn.side, second.launched, first.launched)),
+            turn.begun_at.eq(Mux(turn.side, second.begun_at, first.begun_at)),
         ]
         for number, context in enumerate(contexts):
             m.d.comb += [
-                context.launch.eq(launch & (side == number)),
-                context.retire.eq(retire & (side == number)),
+                context.launch.eq(turn.launch & (turn.side == number)),
+                context.retire.eq(turn.retire & (turn.side == number)),
                 context.storing.eq(done.storing),
             ]
-        m.submodules.slots = slots = Memory(shape=Slot, depth=MAX_SLOTS, init=[])
-        slot_read, slot_write = slots.read_port(domain="comb"), slots.write_port()
-        old = slot_read.data
-        new = Signal(Slot)
         m.d.comb += [
-            slot_read.addr.eq(slot),
-            slot_write.addr.eq(slot),
-            slot_write.data.eq(new),
-            new.eq(old),
-            done.slot.eq(slot),
+            slot_read.addr.eq(turn.slot),
+            slot_write.addr.eq(turn.slot),
+            slot_write.data.eq(turn.new),
+            turn.new.eq(turn.old),
+            done.slot.eq(turn.slot),
         ]
-        last = Mux(side, slot == MAX_SLOTS - 1, slot == kernel.slots - 1)
-        with m.If(running & ~last):
-            m.d.sync += slot.eq(slot + 1)
+        last = Mux(turn.side, turn.slot == MAX_SLOTS - 1, turn.slot == turn.kernel.slots - 1)
+        with m.If(turn.running & ~last):
+            m.d.sync += turn.slot.eq(turn.slot + 1)
         with m.Elif(~loading):
-            other = second.running & ~(side & first.running)
-            m.d.sync += [side.eq(other), slot.eq(Mux(other, MAX_SLOTS - second.kernel.slots, 0))]
-        gated = self._gates(m, contexts, side, running, launched)
-        crowded = _crowded(m, contexts, side)
+            other = second.running & ~(turn.side & first.running)
+            m.d.sync += [turn.side.eq(other), turn.slot.eq(Mux(other, MAX_SLOTS - second.kernel.slots, 0))]
+        return turn
 
-        free = Signal()
-        number = Signal(14)
-        workgroup = data.View(Workgroup, plan[: Workgroup.size])
-        m.d.comb += [free.eq(old.state == SlotState.FREE), number.eq(Mux(free, launched, old.workgroup))]
-        for event in (begun, over_now):
+    def _find_workgroup(
+        self,
+        m: Module,
+        turn: _Turn,
+        contexts: tuple[KernelContext, KernelContext],
+        line: Signal,
+        plan: Signal,
+    ) -> None:
+        """The workgroup of the slot, or the one that would begin in it, is read in the plan."""
+        first, second = contexts
+        turn.workgroup = data.View(Workgroup, plan[: Workgroup.size])
+        m.d.comb += [
+            turn.free.eq(turn.old.state == SlotState.FREE),
+            turn.number.eq(Mux(turn.free, turn.launched, turn.old.workgroup)),
+        ]
+        for event in self.recorded[:2]:
             payload = event.payload
             m.d.comb += [
-                payload.slot.eq(slot),
-                payload.kernel.eq(Mux(side, second.which, first.which)),
-                payload.workgroup.eq(number),
+                payload.slot.eq(turn.slot),
+                payload.kernel.eq(Mux(turn.side, second.which, first.which)),
+                payload.workgroup.eq(turn.number),
             ]
-        with m.If(running):
-            m.d.comb += line.eq(kernel.first + number)
+        with m.If(turn.running):
+            m.d.comb += line.eq(turn.kernel.first + turn.number)
 
-        # The step whose reads may be issued now, and what it needs.
+    def _steps(self, m: Module, turn: _Turn) -> tuple[ReadAhead, Signal]:
+        """The step whose reads may be issued now, and what it needs. Returns also whether other workgroups, whose
+        fetches the one of this slot shares, have theirs back."""
         m.submodules.ahead = ahead = ReadAhead()
         step = ahead.step
         step_line = Signal(range(STEP_LINES))
-        m.d.comb += step_line.eq(number * kernel.steps + ahead.steps)
+        m.d.comb += step_line.eq(turn.number * turn.kernel.steps + ahead.steps)
         loaded = Signal(32)
         m.submodules.steps = Instance(
             "plan_memory",
@@ -204,10 +294,15 @@ class WorkgroupEngine(wiring.Component):
             i_address=step_line,
             o_data=loaded,
         )
-        with m.If(kernel.stepped):
+        with m.If(turn.kernel.stepped):
             m.d.comb += step.eq(loaded)
         with m.Else():
-            m.d.comb += [step.fetch_a.eq(1), step.fetch_b.eq(1), step.wait_a.eq(number), step.wait_b.eq(number)]
+            m.d.comb += [
+                step.fetch_a.eq(1),
+                step.fetch_b.eq(1),
+                step.wait_a.eq(turn.number),
+                step.wait_b.eq(turn.number),
+            ]
         # How many steps' reads each workgroup has back.
         others = Signal(8), Signal(8)
         progress = Signal()
@@ -215,11 +310,11 @@ class WorkgroupEngine(wiring.Component):
         m.d.comb += [
             shared_back.eq(
                 Cat(
-                    (fetched_steps > old.following) | (waited == old.workgroup)
+                    (fetched_steps > turn.old.following) | (waited == turn.old.workgroup)
                     for fetched_steps, waited in zip(others, (ahead.wait_a, ahead.wait_b), strict=True)
                 ).all()
             ),
-            progress.eq(running & kernel.stepped & (old.state == SlotState.RUN) & ahead.back),
+            progress.eq(turn.running & turn.kernel.stepped & (turn.old.state == SlotState.RUN) & ahead.back),
         ]
 
         m.submodules.progress = Instance(
@@ -228,106 +323,71 @@ class WorkgroupEngine(wiring.Component):
             p_DEPTH=MAX_WORKGROUPS,
             i_clk=ClockSignal(),
             i_write=progress,
-            i_write_address=old.workgroup,
-            i_write_data=(old.following + 1)[:8],
+            i_write_address=turn.old.workgroup,
+            i_write_data=(turn.old.following + 1)[:8],
             i_read_address_0=ahead.wait_a,
             i_read_address_1=ahead.wait_b,
             o_read_data_0=others[0],
             o_read_data_1=others[1],
         )
+        return ahead, shared_back
 
+    def _tasks(self, m: Module, turn: _Turn, ahead: ReadAhead, done: MemoryLanes) -> tuple[data.View, list[Queue]]:
+        """The task that this slot gives the lanes, and the queues it may go into: reads, stores, those to each port."""
         task = Signal(Task)
         names = kinds(self._remote_ports)
-        read_tasks, store_tasks, *remote_tasks = queues = [Queue(Task, MAX_SLOTS) for _ in names]
+        queues = [Queue(Task, MAX_SLOTS) for _ in names]
         for kind, queue, port in zip(names, queues, done.tasks, strict=True):
             m.submodules[f"{kind}_tasks"] = queue
             m.d.comb += queue.i.payload.eq(task)
             connect(m, queue.o, port)
         m.d.comb += [
-            task.slot.eq(slot),
+            task.slot.eq(turn.slot),
             *(task[name].eq(ahead.task[name]) for name in ReadTask.members),
-            task.wg.eq(workgroup.wg),
-            task.last_bytes.eq(workgroup.last_bytes),
-            task.rows.eq(workgroup.rows),
-            task.data.eq(workgroup.data),
-            task.side.eq(side),
+            task.wg.eq(turn.workgroup.wg),
+            task.last_bytes.eq(turn.workgroup.last_bytes),
+            task.rows.eq(turn.workgroup.rows),
+            task.data.eq(turn.workgroup.data),
+            task.side.eq(turn.side),
         ]
-        tile = Signal(12)
-        m.d.comb += tile.eq(workgroup.row_sectors * workgroup.rows)
-        capacity = STORE_BUFFER_BYTES * self._config.channels // (SECTOR_BYTES * TOTAL_CHANNELS)
-        over = Signal()
-        elapsed = Signal(32)
-        m.submodules.units = units = UnitSharing()
-        begins = Signal()
+        return task, queues
+
+    def _begin(self, m: Module, turn: _Turn, units: UnitSharing) -> None:
+        """A workgroup begins in the slot."""
+        begun, *_ = self.recorded
         m.d.comb += [
-            elapsed.eq(now - old.deadline),
-            over.eq(~elapsed[31]),
-            ahead.slot.eq(slot),
-            ahead.looking.eq(running & (launch | (old.state == SlotState.RUN))),
-            ahead.launch.eq(launch),
-            ahead.kernel.eq(kernel),
-            ahead.workgroup.eq(workgroup),
-            ahead.following.eq(Mux(free, 0, old.following)),
-            ahead.begins.eq(begins),
-            ahead.over.eq(over),
-            ahead.moved.eq(done.moved),
-            ahead.ready.eq(read_tasks.i.ready),
-            read_tasks.i.valid.eq(ahead.asks),
-            units.slot.eq(slot),
-            units.units.eq(kernel.units),
-            units.earliest.eq(Mux(free | old.late, now, old.deadline)),
-            units.take.eq(launch | begins),
-            units.end.eq(new.deadline),
+            begun.valid.eq(1),
+            turn.launch.eq(1),
+            turn.write.eq(1),
+            turn.new.state.eq(SlotState.RUN),
+            turn.new.late.eq(0),
+            turn.new.workgroup.eq(turn.launched),
+            turn.new.following.eq(0),
+            turn.new.deadline.eq(units.begin + turn.workgroup.lead_cycles),
         ]
-        with m.If(running):
-            with m.Switch(old.state):
-                with m.Case(SlotState.FREE):
-                    with m.If(
-                        (launched != kernel.count)
-                        & ~gated
-                        & ~crowded
-                        & (arrived >= workgroup.wait)
-                        & (now - begun_at >= workgroup.not_before)
-                    ):
-                        m.d.comb += [
-                            begun.valid.eq(1),
-                            launch.eq(1),
-                            slot_write.en.eq(1),
-                            new.state.eq(SlotState.RUN),
-                            new.late.eq(0),
-                            new.workgroup.eq(launched),
-                            new.following.eq(0),
-                            new.deadline.eq(units.begin + workgroup.lead_cycles),
-                        ]
-                with m.Case(SlotState.RUN):
-                    with m.If(over):
-                        m.d.comb += slot_write.en.eq(1)
-                        with m.If(old.following == kernel.steps):
-                            with m.If(done.stores_under_way + tile <= capacity):
-                                m.d.comb += [
-                                    over_now.valid.eq(1),
-                                    new.state.eq(SlotState.FREE),
-                                    task.store.eq(1),
-                                    task.va.eq(workgroup.store_va),
-                                    task.count.eq(workgroup.row_sectors),
-                                    done.storing.eq(tile),
-                                    store_tasks.i.valid.eq(~workgroup.remote),
-                                    *(
-                                        queue.i.valid.eq(workgroup.remote & (workgroup.port == port))
-                                        for port, queue in enumerate(remote_tasks)
-                                    ),
-                                    retire.eq(1),
-                                ]
-                        with m.Elif(ahead.back & shared_back):
-                            m.d.comb += [
-                                begins.eq(1),
-                                new.following.eq(old.following + 1),
-                                new.deadline.eq(units.begin + workgroup.step_cycles),
-                                new.late.eq(0),
-                            ]
-                        with m.Else():
-                            m.d.comb += new.late.eq(1)
-        return m
+
+    def _retire(
+        self, m: Module, turn: _Turn, done: MemoryLanes, task: data.View, queues: list[Queue], tile: Signal
+    ) -> None:
+        """After its last step the workgroup stores its `tile`, once the cache has room for so many sectors."""
+        _, over_now, _ = self.recorded
+        _, store_tasks, *remote_tasks = queues
+        capacity = STORE_BUFFER_BYTES * self._config.channels // (SECTOR_BYTES * TOTAL_CHANNELS)
+        with m.If(done.stores_under_way + tile <= capacity):
+            m.d.comb += [
+                over_now.valid.eq(1),
+                turn.new.state.eq(SlotState.FREE),
+                task.store.eq(1),
+                task.va.eq(turn.workgroup.store_va),
+                task.count.eq(turn.workgroup.row_sectors),
+                done.storing.eq(tile),
+                store_tasks.i.valid.eq(~turn.workgroup.remote),
+                *(
+                    queue.i.valid.eq(turn.workgroup.remote & (turn.workgroup.port == port))
+                    for port, queue in enumerate(remote_tasks)
+                ),
+                turn.retire.eq(1),
+            ]
 
     def _gates(
         self, m: Module, contexts: tuple[KernelContext, KernelContext], side: Signal, running: Signal, launched: Signal

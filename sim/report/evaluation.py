@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw.config import TOTAL_CHANNELS
+from sim.experiments.outcomes import Outcome
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome
 from sim.experiments.variants import VARIANTS
 from sim.report import metrics
 from sim.report.plan import (

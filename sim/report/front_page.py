@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib as mpl
 
 from sim.experiments.experiment import run_experiment
-from sim.experiments.sweep import Outcome
+from sim.experiments.outcomes import Outcome
 from sim.files import replaced
 from sim.report.evaluation import Evaluation
 from sim.report.plan import FIG_17_LAYER, PAPER

@@ -11,8 +11,8 @@ from itertools import product
 from typing import Any
 
 from sim.experiments.catalogue import collective
+from sim.experiments.outcomes import Outcome
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome
 from sim.workloads.machines import machine
 
 MACHINE = "h100"

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sim.experiments.outcomes import Outcome
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome
 from sim.report import conccl, flux, pallas, t3, uncut
 
 Record = Mapping[str, Any]

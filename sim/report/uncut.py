@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.experiments.catalogue import collective
+from sim.experiments.outcomes import Outcome
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome
 from sim.workloads.machines import ELEMENT_BYTES, machine
 
 MACHINE = "a100-40"

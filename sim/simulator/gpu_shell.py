@@ -209,7 +209,7 @@ def gpu_ports(config: Configuration, gpu: Gpu, lane: GpuLane | None = None) -> s
     flit, header = flit_layout(config), header_layout(config)
     data = 1 + flit["data"].offset
     lines.append(field_constant("flit_kind", (1 + flit["kind"].offset, flit["kind"].width)))
-    lines.append(field_constant("flit_check", (1 + flit["crc"].offset, flit["crc"].width)))
+    lines.append(field_constant("flit_crc", (1 + flit["crc"].offset, flit["crc"].width)))
     lines += [
         field_constant(f"header_{name}", (data + header[name].offset, header[name].width))
         for name in ("va", "wg", "source", "destination")

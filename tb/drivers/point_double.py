@@ -10,7 +10,8 @@ import threading
 from pathlib import Path
 
 from sim.experiments.results import Result
-from sim.experiments.spec import PROGRAM, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import PROGRAM
 from sim.workloads.table import WORKLOADS
 
 MARKER = "T3_TEST_MARKER"

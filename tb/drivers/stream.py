@@ -126,7 +126,7 @@ class StreamSource(_StreamPort):
 
 
 class StreamSink(_StreamPort):
-    """Takes payloads into `received`, pausing at random.
+    """Takes payloads into `received`, with stalls at random.
 
     `stall` is asked once per cycle; true keeps `ready` low (see also :func:`until_offered`). `taken` counts the
     transfers. Raises :class:`AssertionError` (which fails the test) when a payload changes or `valid` falls before it

@@ -3,7 +3,8 @@
 from amaranth import Mux, Signal
 
 from hw.memory_clear import MemoryClear
-from hw.messages import Mapping, in_window
+from hw.memory_window import in_window
+from hw.messages import Mapping
 from hw.range_table import Control
 from hw.tracker.parameters import TrackerParameters
 from tb.formal.bench import Bench, implies

@@ -18,7 +18,8 @@ from hw.dma.engine import DmaEngine, DmaParameters
 from hw.dma.transfer import Geometry
 from hw.drain_bound import DrainBound
 from hw.link.port_sender import PortSender
-from hw.messages import Messages, ends_in_window, in_window
+from hw.memory_window import ends_in_window, in_window
+from hw.messages import Messages
 from hw.range_table import Control
 from hw.tracker.spill import SpillPort
 from tb.formal.bench import Bench, implies

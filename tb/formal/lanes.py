@@ -6,7 +6,8 @@ from amaranth.hdl import unsigned
 
 from hw.dma.engine import DmaParameters
 from hw.dma.lane_walker import LaneWalker
-from hw.messages import ChannelParameters, in_lane
+from hw.memory_window import in_lane
+from hw.message_parameters import ChannelParameters
 from hw.node_monitor import CollectiveState
 from hw.primitives.stream_fork import StreamFork
 from tb.formal.bench import Bench, implies

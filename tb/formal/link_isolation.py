@@ -7,7 +7,7 @@ from amaranth.lib.data import View
 from hw.link.packet_writer import PacketWriter, buffered_header
 from hw.link.port_receiver import PortReceiver
 from hw.link.wire import header_layout
-from hw.messages import in_window
+from hw.memory_window import in_window
 from tb.formal.bench import Bench, implies
 from tb.formal.link_sizes import FewSends
 from tb.formal.proof import proof

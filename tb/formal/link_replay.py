@@ -2,7 +2,7 @@
 
 The wire is not built but assumed: in every cycle it may deliver anything that was ever sent in the session and is not
 too old for its sequence number, or nothing, or a flit that is not clean. That covers losses, repetitions, reordering
-and errors during a replay of any length. The check of a flit is the solver's choice (`clean`); what it finds is
+and errors during a replay of any length. The CRC of a flit is the solver's choice (`clean`); what it finds is
 enumerated by `python -m tb.flit_crc_sweep`.
 """
 

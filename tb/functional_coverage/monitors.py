@@ -20,7 +20,8 @@ from hw.messages import (
     TrafficClass,
 )
 from hw.range_table import Control, Grouping, RangeWrite, Word
-from hw.registers.map import SEND_BASE, WINDOW_BASE, Kind, register_map
+from hw.registers.fields import Kind
+from hw.registers.map import SEND_BASE, WINDOW_BASE, register_map
 from hw.send_table import SendWord
 from hw.tracker.events import TrackerEvents
 from hw.tracker.trigger_table import completion

@@ -150,24 +150,24 @@ module four_state_ring #(
         always @(negedge clk) if (checking) begin
             if (^{awready[g], wready[g], bvalid[g], arready[g], rvalid[g], irq[g], done[g], range_done, ready,
                   response_valid, launch_valid, tx_valid[2*g], tx_valid[2*g+1], link_ready, row[0], column[0],
-                  rx_messages[2*g][0], rx_messages[2*g+1][0], read_data[0]} === 1'bx) complain("control", g);
-            if (bvalid[g] && ^bresp === 1'bx) complain("bresp", g);
-            if (rvalid[g] && ^{rresp, rdata[g]} === 1'bx) complain("rdata", g);
-            if (launch_valid && ^launch === 1'bx) complain("launches", g);
-            if (response_valid && ^response === 1'bx) complain("responses", g);
-            if (tx_valid[2*g] && ^tx[2*g] === 1'bx) complain("tx of port 0", g);
-            if (tx_valid[2*g+1] && ^tx[2*g+1] === 1'bx) complain("tx of port 1", g);
-            if (rx_messages[2*g][0] && ^rx_messages[2*g] === 1'bx) complain("rx_messages of port 0", g);
-            if (rx_messages[2*g+1][0] && ^rx_messages[2*g+1] === 1'bx) complain("rx_messages of port 1", g);
-            if (row[0] && ^row[2:1] === 1'bx) complain("row command", g);
-            if (row[0] && row[2:1] == 0 && ^row === 1'bx) complain("activated row", g);
-            if (row[0] && row[2:1] == 1 && ^row[7:3] === 1'bx) complain("precharged bank", g);
-            if (column[0] && ^column[12:1] === 1'bx) complain("column command", g);
-            if (column[0] && column[2:1] == 2 && ^column === 1'bx) complain("update", g);
+                  rx_messages[2*g][0], rx_messages[2*g+1][0], read_data[0]} === 1'bx) report("control", g);
+            if (bvalid[g] && ^bresp === 1'bx) report("bresp", g);
+            if (rvalid[g] && ^{rresp, rdata[g]} === 1'bx) report("rdata", g);
+            if (launch_valid && ^launch === 1'bx) report("launches", g);
+            if (response_valid && ^response === 1'bx) report("responses", g);
+            if (tx_valid[2*g] && ^tx[2*g] === 1'bx) report("tx of port 0", g);
+            if (tx_valid[2*g+1] && ^tx[2*g+1] === 1'bx) report("tx of port 1", g);
+            if (rx_messages[2*g][0] && ^rx_messages[2*g] === 1'bx) report("rx_messages of port 0", g);
+            if (rx_messages[2*g+1][0] && ^rx_messages[2*g+1] === 1'bx) report("rx_messages of port 1", g);
+            if (row[0] && ^row[2:1] === 1'bx) report("row command", g);
+            if (row[0] && row[2:1] == 0 && ^row === 1'bx) report("activated row", g);
+            if (row[0] && row[2:1] == 1 && ^row[7:3] === 1'bx) report("precharged bank", g);
+            if (column[0] && ^column[12:1] === 1'bx) report("column command", g);
+            if (column[0] && column[2:1] == 2 && ^column === 1'bx) report("update", g);
         end
     end endgenerate
 
-    task complain(input [8*24-1:0] what, input integer where);
+    task report(input [8*24-1:0] what, input integer where);
         begin
             errors = errors + 1;
             if (errors <= 20) $display("ERROR: X on %0s of GPU %0d in cycle %0d", what, where, cycles);

@@ -12,7 +12,8 @@ from sim.experiments.check import Checked, closed_forms, compare_closed_forms, g
 from sim.experiments.experiment import run_experiment, simulate
 from sim.experiments.kernel_model import KernelWork, sublayer_of
 from sim.experiments.run import Outcome
-from sim.experiments.spec import MACHINE, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import MACHINE
 from sim.experiments.variants import VARIANTS
 from sim.workloads.kernel_plans import Communication, GemmTimes, Tolerance, all_gather_kernel, gemm_kernel
 from sim.workloads.recorded_trace import load_trace

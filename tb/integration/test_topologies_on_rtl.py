@@ -10,7 +10,8 @@ from sim.collectives.known import PROGRAMS
 from sim.experiments.catalogue import collective
 from sim.experiments.experiment import simulate, work_of
 from sim.experiments.run import Outcome
-from sim.experiments.spec import HOSTED, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import HOSTED
 
 RAGGED: dict[str, Any] = {"tile": (16, 32), "wfs": 4}
 WHOLE: dict[str, Any] = {**RAGGED, "dtype": "int32"}

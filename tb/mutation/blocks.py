@@ -50,7 +50,11 @@ BLOCKS = {
     "dma_engine": Block(
         paths_of("dma_engine"),
         # Those that simulate the preset "paper": most others have a buffer of 64 packets, which they hardly fill.
-        ("tb/unit/dma/test_dma_engine.py", "-k=random_blocks or any_geometry or every_size or come_last or large"),
+        (
+            "tb/unit/dma/test_dma_engine.py",
+            "tb/unit/dma/test_dma_engine_geometry.py",
+            "-k=random_blocks or any_geometry or every_size or come_last or large",
+        ),
     ),
     "store_packetizer": Block(paths_of("store_packetizer"), ("tb/unit/link/test_packetizer.py",)),
     "memory_clear": Block(paths_of("memory_clear"), ("tb/unit/test_memory_clear.py",)),

@@ -235,6 +235,8 @@ def test_a_missing_simulator_is_one_sentence(capsys, monkeypatch, tmp_path):
         (["sweep", "--vary", "workload=t-nlg/op/tp8"], 3, "distributed not installed"),
         (["sweep", "--vary", "nothing=1"], 2, "nothing"),
         (["report"], 3, "matplotlib and jinja2 and distributed not installed"),
+        (["report", "--section", "all"], 2, "section must be one of"),
+        (["report", "--only", "gpt-5/*"], 2, "no sub-layer of these sections matches"),
         (["explain", "ring-all-reduce", "--picture", "picture.svg"], 3, "matplotlib not installed"),
     ],
 )

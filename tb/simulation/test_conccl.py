@@ -16,9 +16,9 @@ from sim.collectives.program import Part, ProgramError, Sharing
 from sim.errors import UsageError
 from sim.experiments.catalogue import collective
 from sim.experiments.job import program_of
+from sim.experiments.outcomes import Outcome
 from sim.experiments.program_model import ProgramWork, node_of, program_work, tilings_of
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome
 from sim.models import plan_layout
 from sim.report import conccl
 from sim.report.evaluation import Evaluation

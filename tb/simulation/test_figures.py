@@ -14,9 +14,10 @@ import sim.experiments.experiment
 import sim.report.page
 from sim.cli.main import command_line
 from sim.errors import UsageError
+from sim.experiments.outcomes import Outcome
 from sim.experiments.results import Result
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome, Simulate
+from sim.experiments.sweep import Simulate
 from sim.experiments.variants import VARIANTS
 from sim.report import front_page, metrics
 from sim.report.charts import CHARTS

@@ -15,9 +15,9 @@ from sim.collectives.program import Part, ProgramError
 from sim.errors import UsageError
 from sim.experiments.catalogue import collective
 from sim.experiments.job import program_of
+from sim.experiments.outcomes import Outcome
 from sim.experiments.program_model import node_of, program_work, tilings_of
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome
 from sim.report import flux
 from sim.report.evaluation import Evaluation
 from sim.report.page import Run, write_report

@@ -31,6 +31,7 @@ import sim.faults.server
 import sim.report.page
 import sim.workloads.calibration
 from sim.cli import alternatives, blocks, calibrate, dram_trace, faults, main, regress, report, run, sweep, synth
+from sim.experiments.outcomes import Outcome
 from sim.experiments.spec import Spec
 from sim.faults.campaign import Finished
 from sim.faults.injections import Injection, Sent, Space
@@ -394,7 +395,7 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
         yield from ((index, result_of(spec)) for index, spec in enumerate(specs))
 
     def run_points(specs: list[Spec], *others: Any) -> Iterator[Any]:
-        yield from (sim.experiments.sweep.Outcome(spec, analytic(spec)) for spec in specs)
+        yield from (Outcome(spec, analytic(spec)) for spec in specs)
 
     def simulated(spec: Spec, *others: Any, **options: Any) -> Any:
         status = {"spans": {"begin": [0], "end": [1000]}, "done_cycles": 1000}

@@ -11,9 +11,9 @@ pytest.importorskip("matplotlib", reason="needs the packages of the extra [repor
 from sim.errors import UsageError
 from sim.experiments.catalogue import collective
 from sim.experiments.job import program_of
+from sim.experiments.outcomes import Outcome
 from sim.experiments.program_model import ProgramWork, node_of, program_work, tilings_of
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome
 from sim.report import pallas
 from sim.report.evaluation import Evaluation
 from sim.report.page import Run, write_report
@@ -135,7 +135,7 @@ def test_what_a_machine_cannot_be_is_refused(fields: dict, message: str):
 def test_a_machine_has_no_more_compute_units_than_slots(monkeypatch: pytest.MonkeyPatch):
     (plan,) = program_work(collective("gemm-alone", 2, machine="mi300x", shape=(4096, 8192, 512))).kernels[0]
     assert plan.kernel["slots"] == 304
-    monkeypatch.setattr("sim.experiments.spec.MAX_SLOTS", 256)
+    monkeypatch.setattr("sim.experiments.spec_checks.MAX_SLOTS", 256)
     with pytest.raises(UsageError, match="machine mi300x has 304 compute units, 256 can be simulated"):
         collective("gemm-alone", 2, machine="mi300x", shape=(4096, 8192, 512))
 

@@ -9,7 +9,8 @@ from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.errors import UsageError
 from sim.experiments.catalogue import own
 from sim.experiments.grid import grid
-from sim.experiments.spec import KERNELS, TRACE, Spec
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import KERNELS, TRACE
 from sim.workloads.kernel_plans import gemm_kernel
 from sim.workloads.recorded_trace import H200_TRACES, load_trace, shipped_traces
 from sim.workloads.sublayer import SubLayer

@@ -24,10 +24,11 @@ from sim.errors import UsageError
 from sim.experiments.catalogue import layer, own
 from sim.experiments.experiment import source_version
 from sim.experiments.grid import FIELDS, grid
+from sim.experiments.outcomes import Outcome
 from sim.experiments.results import Result, read_results
 from sim.experiments.spec import Spec
 from sim.experiments.store import PointStore
-from sim.experiments.sweep import Outcome, run_points
+from sim.experiments.sweep import run_points
 from tb.drivers import point_double
 
 ONE = "workload=t-nlg/op/tp8"

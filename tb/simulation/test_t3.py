@@ -18,10 +18,11 @@ from sim.errors import UsageError
 from sim.experiments.catalogue import layer
 from sim.experiments.job import program_of
 from sim.experiments.kernel_model import kernel_work, sublayer_of
+from sim.experiments.outcomes import Outcome
 from sim.experiments.program_model import node_of, tilings_of
 from sim.experiments.results import Result
-from sim.experiments.spec import PROGRAM, Spec
-from sim.experiments.sweep import Outcome
+from sim.experiments.spec import Spec
+from sim.experiments.spec_values import PROGRAM
 from sim.report import metrics, t3
 from sim.report.evaluation import Evaluation
 from sim.report.page import Run, write_report

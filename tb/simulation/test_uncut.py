@@ -17,9 +17,9 @@ from sim.collectives.known import program
 from sim.collectives.program import Part, ProgramError
 from sim.experiments import program_check
 from sim.experiments.job import program_of
+from sim.experiments.outcomes import Outcome
 from sim.experiments.program_model import ProgramWork, node_of, program_work, tilings_of
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome
 from sim.golden.arithmetic import to_float64
 from sim.report import uncut
 from sim.report.evaluation import Evaluation

@@ -13,7 +13,8 @@ from hw.link.parameters import MAX_LINKS
 from hw.memory_controller.events import CONTROLLER_COUNTERS, ControllerEvents
 from hw.memory_errors import MEMORY_COUNTERS, MemoryEvents
 from hw.node_monitor import LATENCY_COUNTERS
-from hw.registers.map import COUNTER_BASE, counters, find_register
+from hw.registers.counter_addresses import COUNTER_BASE, counters
+from hw.registers.map import find_register
 from hw.tracker.doorbell import DOORBELL_COUNTERS
 from hw.tracker.events import TRACKER_COUNTERS, TrackerEvents
 

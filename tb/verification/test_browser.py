@@ -44,7 +44,7 @@ def test_the_site_on_a_telephone_and_a_laptop(tmp_path: Path) -> None:
     reason="the packages of extra [report] are not installed (make figures installs them)",
 )
 def test_the_report_on_a_telephone_and_a_laptop(tmp_path: Path) -> None:
-    from sim.experiments.sweep import Outcome
+    from sim.experiments.outcomes import Outcome
     from sim.report.evaluation import Evaluation
     from sim.report.page import Run, write_report
     from sim.report.plan import SECTIONS, needed_points

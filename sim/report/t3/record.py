@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sim.experiments.catalogue import collective, layer
+from sim.experiments.outcomes import Outcome
 from sim.experiments.results import Result
 from sim.experiments.spec import Spec
-from sim.experiments.sweep import Outcome
 from sim.workloads.machines import machine
 from sim.workloads.table import WORKLOADS, Workload
 

@@ -19,10 +19,12 @@ from hw.link.parameters import LinkParameters
 from hw.link.wire import FlitKind, flit_layout, header_layout, message_layout, state_layout
 from hw.messages import Fault
 from sim.errors import SimulationError
-from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair
+from tb.drivers.lane_bench import LaneBench
+from tb.drivers.lane_pair import SIDES, LanePair
+from tb.drivers.lane_tables import IDS
 from tb.drivers.lossy_wire import LossyWire, Weather
 from tb.drivers.payload import pack, unpack
-from tb.golden.flit_check import flit_check
+from tb.golden.flit_crc import flit_crc
 from tb.runner import simulate
 
 SIZES = {
@@ -34,23 +36,23 @@ SIZES = {
 CLEAR = Weather()
 STORM = Weather(drop=0.02, damage=0.03, double=0.02, delay=0.03, late=40)
 PACKETS = 12
-CHECK_BITS = 24
+CRC_BITS = 24
 
 
 @cache
 def effects(bits: int) -> tuple[int, list[int]]:
-    """The check of no message bits, and what each of `bits` changes of it: it is linear."""
-    none = flit_check(0, bits)
-    return none, [flit_check(1 << place, bits) ^ none for place in range(bits)]
+    """The CRC of no message bits, and what each of `bits` changes of it: it is linear."""
+    none = flit_crc(0, bits)
+    return none, [flit_crc(1 << place, bits) ^ none for place in range(bits)]
 
 
 def sealed(word: int, bits: int) -> int:
-    """A word of the wire with the check that belongs to the rest of it."""
-    body = word & (1 << bits - CHECK_BITS) - 1
-    check, changes = effects(bits - CHECK_BITS)
+    """A word of the wire with the CRC that belongs to the rest of it."""
+    body = word & (1 << bits - CRC_BITS) - 1
+    crc, changes = effects(bits - CRC_BITS)
     for place, change in enumerate(changes):
-        check ^= change if body >> place & 1 else 0
-    return body | check << bits - CHECK_BITS
+        crc ^= change if body >> place & 1 else 0
+    return body | crc << bits - CRC_BITS
 
 
 class ForgingWire(LossyWire):

@@ -20,7 +20,9 @@ from hw.link.parameters import LinkParameters
 from hw.messages import Fault
 from hw.send_table import SendControl
 from sim.errors import SimulationError
-from tb.drivers.lane_pair import IDS, SIDES, LaneBench, LanePair, Packet
+from tb.drivers.lane_bench import LaneBench, Packet
+from tb.drivers.lane_pair import SIDES, LanePair
+from tb.drivers.lane_tables import IDS
 from tb.drivers.lossy_wire import Weather
 from tb.drivers.payload import unpack
 from tb.drivers.wrong_blocks import FreesEarly
@@ -543,7 +545,7 @@ class SaysWrong(LinkLane):
 
 
 @pytest.mark.parametrize(
-    ("output", "case", "complaint"),
+    ("output", "case", "error"),
     [
         ("idle", "traffic", "says that it is idle"),
         ("received_packets", "traffic", "assert"),
@@ -551,8 +553,8 @@ class SaysWrong(LinkLane):
         ("heard", "notices_are_heard", "assert set"),
     ],
 )
-def test_a_lane_that_says_what_is_not_so_is_caught(output, case, complaint):
-    with pytest.raises(SimulationError, match=complaint):
+def test_a_lane_that_says_what_is_not_so_is_caught(output, case, error):
+    with pytest.raises(SimulationError, match=error):
         run("two", case, component=LanePair(SIZES["two"], partial(SaysWrong, output=output)))
 
 
@@ -566,6 +568,6 @@ def test_latency_and_rate():
 
 
 def test_a_lossy_wire_without_protection_is_caught():
-    """The control: the same wires, flits without check and replay."""
+    """The control: the same wires, flits without CRC and replay."""
     with pytest.raises(SimulationError):
         run("unprotected", "traffic", STORM)

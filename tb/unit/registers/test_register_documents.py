@@ -8,7 +8,8 @@ import pytest
 from hw.config import preset
 from hw.range_table import Word
 from hw.registers.documents import c_header, markdown
-from hw.registers.map import Field, Kind, Register, check_map, register_map
+from hw.registers.fields import Field, Kind, Register
+from hw.registers.map import check_map, register_map
 from hw.send_table import SendWord
 
 PRESETS = ("paper", "tiny", "wide")

@@ -12,9 +12,12 @@ from cocotbext.axi import AxiResp
 from cocotbext.axi.axil_channels import AxiLiteARTransaction, AxiLiteAWTransaction, AxiLiteWTransaction
 
 from hw.config import preset
+from hw.counters import Counting
 from hw.protection import ALL
 from hw.range_table import RangeWrite, Word, range_write
-from hw.registers.map import COUNTER_BITS, SEND_BASE, WINDOW_BASE, Counting, Kind, counters, find_register
+from hw.registers.counter_addresses import COUNTER_BITS, counters
+from hw.registers.fields import Kind
+from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
 from hw.registers.register_file import KEPT_HERE, RegisterFile
 from hw.send_table import SendWord, send_write
 from sim.errors import SimulationError

@@ -11,7 +11,8 @@ from cocotbext.axi import AxiResp
 from hw.config import preset
 from hw.messages import Fault, Messages
 from hw.range_table import Word
-from hw.registers.map import SEND_BASE, WINDOW_BASE, Kind, find_register
+from hw.registers.fields import Kind
+from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
 from hw.registers.register_file import RegisterFile
 from sim.errors import SimulationError
 from tb.drivers.register_bench import RegisterBench

@@ -246,10 +246,10 @@ async def two_errors_are_told_and_trigger_nothing(dut):
         assert upsetter.lost == [], "a new epoch begins without what was lost"
 
 
-def run(test: str, config: dict, stalls: int = 0, design=tracker) -> None:
+def run(test: str, config: dict, stalls: int = 0, design=tracker, seed: int | None = None) -> None:
     """Simulate `test` with the case's parameters."""
     environment = {"T3_CASE": json.dumps({"config": config, "stalls": stalls})}
-    simulate(design(preset(**config)), "tracker", __name__, test, environment=environment)
+    simulate(design(preset(**config)), "tracker", __name__, test, environment=environment, seed=seed)
 
 
 @pytest.mark.parametrize("stalls", [0, 30])
@@ -282,5 +282,6 @@ class StaleChecks(CounterStorage):
 
 
 def test_check_bits_that_are_not_passed_on_are_noticed():
+    # About one seed in ten has no word turned and read in the few cycles after such an update.
     with patch("hw.tracker.bank.CounterStorage", StaleChecks), pytest.raises(SimulationError):
-        run("single_errors_change_nothing", ONE_BANK, design=Tracker)
+        run("single_errors_change_nothing", ONE_BANK, design=Tracker, seed=1)
