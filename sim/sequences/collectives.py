@@ -216,6 +216,7 @@ class Collectives:
         raise UsageError(f"there is no collective {text!r} here, only {known}, each with :0 to :{VARIANTS - 1}")
 
 
+@cache
 def collectives_of(wiring: str, gpus: int, settings: Settings = ()) -> Collectives:
     """Every collective of `wiring`. Raises :class:`UsageError` for a size that it cannot have."""
     return Collectives(wiring, gpus, tuple(_ready(wiring, gpus, settings_of(wiring, size_of(gpus), settings))))
