@@ -145,6 +145,15 @@ def command(options: Options, text: str) -> str:
     return shlex.join(["t3rtl", "sequences", *options.flags(), "--replay", text])
 
 
+def up_to_the_failure(finished: Finished) -> str:
+    """The sequence without what comes after the collective that failed, but for what other GPUs begin meanwhile."""
+    head, *items = finished.text.split("/")
+    last = finished.found.item + 1
+    while last < len(items) and items[last].startswith("~"):
+        last += 1
+    return "/".join([head, *items[:last]])
+
+
 def summarize(options: Options, finished: Sequence[Finished]) -> dict[str, Any]:
     """What a campaign says: of how many collectives how many were completed, every element right, and how many aborted;
     how many sequences were wrong or hung; how often which collective followed which; the longest times."""
@@ -169,13 +178,13 @@ def summarize(options: Options, finished: Sequence[Finished]) -> dict[str, Any]:
         "wrong": sum(count for verdict, count in verdicts.items() if verdict not in HANGS),
         "hung": sum(verdicts[name] for name in HANGS),
         "verdicts": dict(verdicts),
-        "bound_cycles": BOUND,
+        "bound_cycles": BOUND * options.gpus,
         "longest_abort_cycles": max((item.found.drained for item in finished), default=0),
         "longest_collective_cycles": longest,
         "cycles": sum(item.found.cycles for item in finished),
         "pairs": dict(sorted(pairs.items())),
         "failures": [
-            {"command": command(options, item.text), **item.found.to_json()}
+            {"command": command(options, up_to_the_failure(item)), **item.found.to_json()}
             for item in sorted(failed, key=lambda item: len(item.text))
         ],
     }

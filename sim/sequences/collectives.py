@@ -42,8 +42,12 @@ would depend on an order."""
 GEMMS = ("ring-all-gather-gemm", "direct-all-gather-gemm", "fetched-gemm", "hosted-gemm")
 DEPTH = 8
 """Of a GEMM that reads what was gathered, and no other kernel reads anything: one sector to a row."""
-SOURCE_SECTORS, STORAGE_SECTORS = 1 << 12, 1 << 14
-"""Of what a GPU stores, and of a channel: for what has the most on 16 GPUs."""
+WIDER = {16: {"wg_bits": 10}}
+"""What collectives on so many GPUs need that those on fewer do not."""
+SOURCE_SECTORS = {4: 1 << 12, 8: 1 << 12, 16: 1 << 13}
+"""Of what a GPU stores, by size: for the collective that has the most."""
+STORAGE_SECTORS = 1 << 14
+"""Of a channel."""
 
 
 def variant_spec(name: str, wiring: str, gpus: int, variant: int, settings: Settings) -> Spec:
@@ -90,7 +94,7 @@ def size_of(gpus: int) -> int:
 @cache
 def settings_of(wiring: str, size: int, further: Settings = ()) -> Settings:
     """Of the hardware for up to `size` GPUs, whatever their collective, with `further` ones beside or instead."""
-    settings = dict(SETTINGS) | dict(further)
+    settings = dict(SETTINGS) | WIDER.get(size, {}) | dict(further)
     ranges = blocks = 0
     for gpus, whole in itertools.product(range(2, size + 1), (0, 1)):
         for name in served(wiring, gpus):
@@ -205,7 +209,9 @@ class Collectives:
     @property
     def build(self) -> Build:
         """The simulator, which others of the same size use too."""
-        return replace(self.ready[0].job.build, source_sectors=SOURCE_SECTORS, storage_sectors=STORAGE_SECTORS)
+        return replace(
+            self.ready[0].job.build, source_sectors=SOURCE_SECTORS[size_of(self.gpus)], storage_sectors=STORAGE_SECTORS
+        )
 
     def number(self, text: str) -> int:
         """Of the collective that is called so. Raises :class:`UsageError` when there is none."""

@@ -21,8 +21,9 @@ from sim.simulator.fast_model import EXECUTABLE, build_system
 from sim.simulator.session import SESSION, session_text
 from sim.topologies.switch import Switch
 
-BOUND = 20000
-"""Cycles that a collective may take on a GPU, and that an abort may take until nothing of it is left."""
+BOUND = 10_000
+"""Cycles, for each GPU of the topology, that a collective may take on a GPU, and that an abort may take until nothing
+of it is left: of the longest collective some times what it takes."""
 TIMEOUT = 1 << 20
 OK = "ok"
 HANGS = ("hang", "hang_after_abort")
@@ -92,7 +93,7 @@ def _session(known: Collectives, seeded: str) -> dict[str, Any]:
         "phases": {"before": 0},
         "sequences": 1,
         "jobs": len(known.ready),
-        "bound": BOUND,
+        "bound": BOUND * known.gpus,
         "seeded": SEEDED.index(seeded),
         "epochs": (1 << config.epoch_bits) - 1,
         "status": status.address,

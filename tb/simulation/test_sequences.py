@@ -19,6 +19,7 @@ from sim.sequences.campaign import (
     merged,
     run_all,
     summarize,
+    up_to_the_failure,
 )
 from sim.sequences.collectives import Collectives, collectives_of, served, settings_of
 from sim.sequences.sequence import (
@@ -135,6 +136,8 @@ def test_a_summary_counts_and_says_how_to_repeat_what_failed(tmp_path):
     assert made["pairs"] == {"ring-all-reduce > all-to-all": 1}
     again = "t3rtl sequences --topology mesh --gpus 3 --set tracker_ways=2 --replay 5/all-to-all:0/broadcast-tree:2"
     assert made["failures"][0]["command"] == again == command(options, wrong.text)
+    early = Finished("5/a:0/~b:0/c:0/d:0", Found("hang", 0, 2, 0, 0, 20000, "----", (0, 0, 0, 0)))
+    assert up_to_the_failure(early) == "5/a:0/~b:0"
     summary = tmp_path / "summary.json"
     first = merged(summary, made)
     summary.write_text(json.dumps(first))
