@@ -36,8 +36,9 @@
 #include <deque>
 #include <set>
 
-#include "members.h"
 #include "model_state.h"
+// Of what that knows.
+#include "members.h"
 #include "touched.h"
 
 namespace {
