@@ -26,6 +26,7 @@ from sim.cli.reduce import reduce
 from sim.cli.regress import bench, regress
 from sim.cli.report import report
 from sim.cli.run import run
+from sim.cli.sequences import sequences
 from sim.cli.sweep import sweep
 from sim.cli.synth import synth
 from sim.cli.terminal import print_error, silence_broken_pipe
@@ -80,6 +81,7 @@ app.command("doctor")(doctor)
 app.command("regress")(regress)
 app.command("bench")(bench)
 app.command("faults")(faults)
+app.command("sequences")(sequences)
 app.command("calibrate")(calibrate)
 app.command("alternatives")(alternatives)
 app.command("dram-trace")(dram_trace)

@@ -12,7 +12,7 @@
 //   flits, messages: receiving GPU, its port, sending GPU, its port, cycles from output to input; lanes of a switch have
 //     the numbers behind the last GPU, and a port for each of them
 //   bit_errors: how many of 10^12 bits on wires are wrong, seed
-//   fault_campaign: of a model built for one (`fault_server.h`)
+//   fault_campaign, sequences: of a model built for them (`fault_server.h`, `sequence_server.h`)
 //   link_rate: GPU, its port, bytes a cycle that each lane of the link from it carries, in 65536ths: less than the node's
 //   mirrored: receiving GPU, its port whose flits are rewritten (`mirror.h`), rank that they then come from
 //   mirrored_array: first sector, sectors of a chunk, chunks, first wg, wg numbers of a chunk    waves: the file is to be written
@@ -134,6 +134,9 @@ public:
         set_bits(to, ports::AXI_RREADY, request.rready);
         const uint64_t write = static_cast<uint64_t>(request.data) << 6 | request.gemm_index << 1 | request.gemm_write;
         set_bits(to, ports::WRITE, write);
+        // What starts all GPUs at once is no request's.
+        if (request.start != starting) set_bits(to, ports::START, request.start);
+        starting = request.start;
     }
 
     HostAnswer answer() const {
@@ -212,6 +215,7 @@ public:
     History* recorded = nullptr;
 
 private:
+    bool starting = false;
     const History* followed = nullptr;
     const uint32_t* shown = nullptr;
     uint64_t since = 0;
@@ -367,6 +371,8 @@ public:
     void stop_at(uint64_t cycle) { stop = cycle; }
 
     const std::vector<std::unique_ptr<Gpu>>& all() const { return gpus; }
+    // From now on each GPU has a host of its own, and the one of all does nothing.
+    void give_hosts(std::vector<Host*> own) { hosts = std::move(own); }
     bool refused() const { return host.refused(); }
 
     // Of what the wires carry and the host is doing.
@@ -464,7 +470,7 @@ private:
             gpus[worked_on]->drive({});
             worked_on = target;
         }
-        const auto host_of = [&](int rank) { return rank == target ? &host : nullptr; };
+        const auto host_of = [&](int rank) { return !hosts.empty() ? hosts[rank] : rank == target ? &host : nullptr; };
         const int ranks = static_cast<int>(gpus.size()), count = ranks + static_cast<int>(planes.size());
         if (waves_wanted()) {
             for (uint64_t cycle = now; cycle < now + cycles; ++cycle) {
@@ -507,6 +513,7 @@ private:
     Team team;
     std::FILE* const answers;
     Host host;
+    std::vector<Host*> hosts;
     Mirror mirror;
     double rate = 0;
     uint64_t seed = 0;
@@ -583,15 +590,17 @@ void run(System& system, const Session& session) {
 
 #if T3_FAULTS
 #include "fault_server.h"
+#elif T3_SEQUENCES
+#include "sequence_server.h"
 #else
-static void serve(System&, const Session&) { throw std::runtime_error("this model was built without faults"); }
+static void serve(System&, const Session&) { throw std::runtime_error("this model was built for single runs"); }
 #endif
 
 int main(int argc, char** argv) {
     try {
         const Session session{argv[1]};
         System system{session, argc, argv};
-        if (session.all("fault_campaign").empty())
+        if (session.all("fault_campaign").empty() && session.all("sequences").empty())
             run(system, session);
         else
             serve(system, session);

@@ -72,7 +72,9 @@ SYSTEM_HEADERS = (
     "wire.h",
     "wire_ends.h",
 )
-FAULT_HEADERS = ("fault_server.h", "touched.h")
+TOUCHED = "touched.h"
+FAULT_HEADERS = ("fault_server.h", "model_state.h", TOUCHED)
+SEQUENCE_HEADERS = ("sequence_server.h", "model_state.h")
 LANE_FOLDER, LANE_LIBRARY = "lane", "Vlane"
 """Of a lane that is a model of its own: folder in that of the simulator, and prefix of what is made there."""
 SWITCH_FOLDER, SWITCH_LIBRARY = "switch", "Vswitch"
@@ -84,6 +86,13 @@ MEMORY_SOURCES = (*LANE_SOURCES, "sampler.sv", "read_latency.sv")
 ARRAY_SOURCES = ("source_array.sv", "seeded_bug.sv")
 DRAM = (("hbm_array", "sectors"),)
 """What of a memory model a campaign of faults looks at: module and variable."""
+COMPUTE_UNITS = "gpu__gemm"
+"""Module of what stores."""
+LOADED = (
+    *(("plan_memory", "memory"), ("model_memory", "memory"), ("source_array", "memory"), *DRAM),
+    *(("gathered_checker", name) for name in ("owners", "first", "sectors", "pitch", "last_mask", "wrong", "reads")),
+)
+"""What sequences of collectives change of what stands around a node: module and variable."""
 PLAN_SOURCES = ("plan_memory.sv", "model_memory.sv")
 
 
@@ -152,6 +161,7 @@ def build_system(
     faults: bool = False,
     switch_gpus: int = 0,
     profiled: bool = False,
+    sequences: bool = False,
 ) -> Path:
     """The folder of the simulator, :data:`EXECUTABLE`, of systems of GPUs of `config`, built unless it is there.
 
@@ -161,7 +171,8 @@ def build_system(
     `faults` it serves campaigns of them (`sim/models/fault_server.h`): all state can be seen, no clock is gated, so
     that a block in which a bit flips cannot sleep over it, and no assertion of a design ends a run. With `switch_gpus`
     there is a switch for so many GPUs, or somewhat more. When it is `profiled`, a run leaves a histogram of where its
-    time went (:mod:`sim.simulator.profile`).
+    time went (:mod:`sim.simulator.profile`). For `sequences` of collectives in one run (`sim/models/sequence_server.h`)
+    what stands around the node can be changed by C++, and nothing of the node.
 
     Raises :class:`sim.errors.MachineError` when Verilator or the C++ compiler fails.
     """
@@ -169,7 +180,7 @@ def build_system(
         # It runs only until it is seen to fail.
         optimize = "-O0"
     switch = next(size for size in SWITCH_PORTS if size >= switch_gpus) if switch_gpus else 0
-    kinds = (waves, optimize, faults, switch, profiled)
+    kinds = (waves, optimize, faults, switch, profiled, sequences)
     settings = (config, storage_sectors, source_sectors, seeded_bugs, plans, shared, *kinds)
     return _remembered(_recipe(*settings, installed() is not None), lambda: _build_system(*settings, tell))
 
@@ -186,16 +197,17 @@ def _build_system(
     faults: bool,
     switch_size: int,
     profiled: bool,
+    sequences: bool,
     tell: Tell,
 ) -> Path:
     hook = installed()
     # In one model all state has a name, all waves one file, and blocks around a block can be built.
     measured_whole = hook and config.channels <= ONE_MODEL_CHANNELS
-    apart = lanes_apart(config) and not (seeded_bugs or waves or faults or measured_whole)
+    apart = lanes_apart(config) and not (seeded_bugs or waves or faults or sequences or measured_whole)
     gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans, shared, not faults, apart)
     lane = GpuLane(config, storage_sectors, shared, gpu.logged) if apart else None
     # What a fault makes the hardware do is not to be counted.
-    measured = hook.instrument(gpu, "gpu") if hook and not (seeded_bugs or faults or apart) else None
+    measured = hook.instrument(gpu, "gpu") if hook and not (seeded_bugs or faults or sequences or apart) else None
     texts = _gpu_sources(gpu, measured) | model_texts([*SYSTEM_SOURCES, *SYSTEM_HEADERS])
     texts |= {"gpu_ports.h": gpu_ports(config, gpu, lane), "gpu_model.h": gpu_model(gpu)}
     switch = Switch(config, switch_size) if switch_size else None
@@ -215,11 +227,16 @@ def _build_system(
         texts["gpu.sv"] = with_own_state(texts["gpu.sv"])
         texts = {CONTROL_FILE: control_file(texts["gpu.sv"], DRAM)} | texts | model_texts(FAULT_HEADERS)
         arguments = [*(word for word in arguments if word != "--assert"), "-CFLAGS", "-DT3_FAULTS"]
+    if sequences:
+        texts["gpu.sv"] = with_own_state(texts["gpu.sv"])
+        control = control_file(texts["gpu.sv"], LOADED, COMPUTE_UNITS)
+        texts = {CONTROL_FILE: control} | texts | model_texts(SEQUENCE_HEADERS)
+        arguments += ["-CFLAGS", "-DT3_SEQUENCES"]
     if profiled:
         arguments += PROFILED
     made_from = (sorted(texts.items()), arguments, optimize)
     lane_channels = config.channels if lane else 0
-    kind = "waves" if waves else "faults" if faults else "gpu"
+    kind = "waves" if waves else "faults" if faults else "sequences" if sequences else "gpu"
     with build_folder(BUILD / "ring" / kind, made_from, [EXECUTABLE]) as (folder, new):
         if new:
             minutes = build_minutes(*(["waves"] if waves else ["runtime", "gpu"]), *["lane channel"] * lane_channels)
@@ -248,7 +265,7 @@ def _build(folder: Path, texts: dict[str, str], arguments: list[str], optimize: 
             own_files = set(map(Path, own))
             names = ["--top-module", top, "--prefix", prefix, "-Mdir", str(place)]
             step("verilator", "--cc", "--timescale", "1ns/1ps", *arguments, *names, *own, *more)
-            if place / CONTROL_FILE in own_files:
+            if place / CONTROL_FILE in own_files and TOUCHED in texts:
                 header = place / f"{prefix}___024root.h"
                 header.write_text(with_touches(header.read_text()))
                 (place / MEMBERS_FILE).write_text(members_header(prefix, header.read_text()))

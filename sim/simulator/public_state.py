@@ -20,6 +20,7 @@ _REGISTER = re.compile(rf"^  reg (?:signed )?(?:\[\d+:0\] )?({_NAME})( \[\d+:0\]
 _ARRAY = re.compile(r"^( +)VlUnpacked(<[^;]*> (?!__V)\w+;)$", re.MULTILINE)
 _INCLUDE = '#include "verilated.h"'
 _MEMBER = re.compile(r"^ +(?:(?:Vl\w+|Touched)<[^;]*>|[CSIQ]Data)(?:/\*[^*]*\*/)? (\w+);$", re.MULTILINE)
+_INSTANCE = re.compile(r"^  (\S+) (?:#|\S[^\n]*)\($", re.MULTILINE)
 _OUTPUT = re.compile(rf"^  output (?:signed )?(?:\[\d+:0\] )?({_NAME});$", re.MULTILINE)
 
 
@@ -61,12 +62,26 @@ def _own_state(module: re.Match[str]) -> str:
     return head + end + rest + "".join(f"  assign {name} = {mine};\n" for name, mine in own.items()) + "endmodule"
 
 
-def control_file(text: str, further: tuple[tuple[str, str], ...] = ()) -> str:
-    """Verilator's control file that lets C++ find the state of the design `text`, and `further` variables, each as
-    module and name."""
-    named = [(module[1], _plain(name)) for module in _MODULE.finditer(text) for name in _state(module[0])]
+def control_file(text: str, further: tuple[tuple[str, str], ...] = (), within: str = "") -> str:
+    """Verilator's control file that lets C++ find the state of the design `text`, or of its module `within` and of all
+    in it, and `further` variables, each as module and name."""
+    modules = {module[1]: module[0] for module in _MODULE.finditer(text)}
+    wanted = _inside(modules, within) if within else modules
+    named = [(module, _plain(name)) for module in modules if module in wanted for name in _state(modules[module])]
     lines = [f'public_flat_rd -module "{module}" -var "{name}"' for module, name in (*named, *further)]
     return "\n".join(["`verilator_config", *lines]) + "\n"
+
+
+def _inside(modules: dict[str, str], top: str) -> set[str]:
+    """Module `top` of `modules`, name -> text, and those of which there are instances in it."""
+    found: set[str] = set()
+    waiting = [top]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [used for used in _INSTANCE.findall(modules[name]) if used in modules]
+    return found
 
 
 def members_header(prefix: str, root: str) -> str:

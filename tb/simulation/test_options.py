@@ -4,6 +4,7 @@ command says in one sentence that it has no use for it."""
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,14 +30,30 @@ import sim.experiments.sweep
 import sim.faults.campaign
 import sim.faults.server
 import sim.report.page
+import sim.sequences.campaign
+import sim.sequences.server
 import sim.workloads.calibration
-from sim.cli import alternatives, blocks, calibrate, dram_trace, faults, main, regress, report, run, sweep, synth
+from sim.cli import (
+    alternatives,
+    blocks,
+    calibrate,
+    dram_trace,
+    faults,
+    main,
+    regress,
+    report,
+    run,
+    sequences,
+    sweep,
+    synth,
+)
 from sim.experiments.outcomes import Outcome
 from sim.experiments.spec import Spec
 from sim.faults.campaign import Finished
 from sim.faults.injections import Injection, Sent, Space
 from sim.faults.outcomes import Facts
 from sim.faults.places import KINDS, Variable
+from sim.sequences.server import Found
 from tb.drivers.point_double import analytic
 from tb.drivers.result_double import result_of
 
@@ -257,6 +274,55 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--gpus": ["4"],
         },
     ),
+    "sequences": (
+        ["sequences", "--sequences", "20"],
+        {
+            "--sequences": ["21"],
+            "--pairs": [],
+            "--every-cycle": ["all-to-all"],
+            "--topology": ["ring"],
+            "--gpus": ["4"],
+            "--seed": ["2"],
+            "--set": ["tracker_ways=2"],
+            "--replay": ["1/all-to-all:0"],
+            "--processes": ["3"],
+            "--out": ["other"],
+        },
+    ),
+    "sequences, every pair": (
+        ["sequences", "--pairs"],
+        {
+            "--sequences": ["21"],
+            "--every-cycle": ["all-to-all"],
+            "--processes": ["3"],
+            "--seed": ["2"],
+            "--out": ["other"],
+            "--topology": ["ring"],
+        },
+    ),
+    "sequences, every cycle": (
+        ["sequences", "--every-cycle", "all-to-all"],
+        {
+            "--sequences": ["21"],
+            "--processes": ["3"],
+            "--seed": ["2"],
+            "--gpus": ["4"],
+            "--every-cycle": ["gemm-alone"],
+        },
+    ),
+    "sequences, one alone": (
+        ["sequences", "--replay", "1/all-to-all:0"],
+        {
+            "--sequences": ["21"],
+            "--pairs": [],
+            "--every-cycle": ["all-to-all"],
+            "--seed": ["2"],
+            "--processes": ["3"],
+            "--out": ["other"],
+            "--gpus": ["4"],
+            "--replay": ["2/all-to-all:0"],
+        },
+    ),
     "calibrate": (["calibrate", "--only", "t-nlg/op/tp8"], {"--only": ["t-nlg/ip/tp8"], "--compute-units": ["160"]}),
     "alternatives": (
         ["alternatives"],
@@ -324,6 +390,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
 """Command (and use of it) -> a command line, and for each option values that are not those of the line."""
 
 
+FOUND = Found("ok", 0, 0, 0, 0, 900, "c", (500,))
 REFUSAL = "has no effect here"
 FINISHED = Finished(Injection("5 abort 0", "memory"), Facts(True, True, False, 1, 0, 0, 0, 0, 9, 0, 0))
 SPACE = Space(
@@ -401,7 +468,7 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
         status = {"spans": {"begin": [0], "end": [1000]}, "done_cycles": 1000}
         return SimpleNamespace(ranks=[status], profile={"links": 1.5}), None
 
-    for module in (alternatives, blocks, calibrate, dram_trace, faults, regress, report, run, sweep):
+    for module in (alternatives, blocks, calibrate, dram_trace, faults, regress, report, run, sequences, sweep):
         monkeypatch.setattr(module, "require_simulator", lambda: None, raising=False)
     monkeypatch.setattr(run, "require_waves", lambda: None)
     headline: dict[str, dict] = {
@@ -433,10 +500,15 @@ def replaced_engines(monkeypatch: pytest.MonkeyPatch, calls: list[Any]) -> None:
         (sim.faults.campaign, "run_all", lambda *arguments: iter(())),
         (sim.faults.campaign, "run_now", lambda options, wanted: [FINISHED]),
         (sim.faults.campaign, "wrong_controls", lambda *arguments: []),
+        (sim.sequences.campaign, "cycles_alone", lambda known, *places: {item.text: 9 for item in known.ready}),
+        (sim.sequences.campaign, "run_all", lambda *arguments: iter(())),
+        (sim.sequences.server, "build", lambda *arguments: Path("simulator")),
+        (sim.sequences.server, "run_sequences", lambda known, model, shared, listed: [(listed[0], FOUND)]),
     ):
         monkeypatch.setattr(owner, name, note(name, answer))
     monkeypatch.setattr(sim.faults.server, "build", lambda *arguments: Path("simulator"))
     monkeypatch.setattr(sim.faults.server, "explore", lambda *arguments: SimpleNamespace(space=SPACE))
+    monkeypatch.setattr(sim.sequences.server, "prepared", lambda *arguments: nullcontext(Path("shared")))
     pool = type("NotedPool", (Pool,), {"calls": calls, "answer": staticmethod(synthesized(calls))})
     for module in (synth, alternatives):
         monkeypatch.setattr(module, "ProcessPoolExecutor", pool)

@@ -21,6 +21,7 @@ SIM_ORDER = (
     "benches",
     "experiments",
     "faults",
+    "sequences",
     "report",
     "cli",
 )
