@@ -282,6 +282,6 @@ class StaleChecks(CounterStorage):
 
 
 def test_check_bits_that_are_not_passed_on_are_noticed():
-    # About one seed in ten has no word turned and read in the few cycles after such an update.
+    # Not every seed meets it.
     with patch("hw.tracker.bank.CounterStorage", StaleChecks), pytest.raises(SimulationError):
         run("single_errors_change_nothing", ONE_BANK, design=Tracker, seed=1)
