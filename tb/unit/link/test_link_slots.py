@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 
 import cocotb
 import pytest
@@ -160,16 +161,20 @@ async def slots_are_given_out_by_the_rule(dut):
         await bench.up(side)
     links = bench.parameters.links
     every = bench.parameters.sends
-    for stands in (*range(links), *range(links)):
-        await bench.program([random.randrange(links) for _ in range(every)])
+    some = [random.randrange(links) for _ in range(every)]
+    for stands, turn in product(range(links), range(links)):
+        # In the end each send has gone through each port.
+        await bench.program([(port + turn) % links for port in some])
         slots = Slots(bench)
         bench.standing.update((side, port) for side in SIDES for port in range(links))
-        # All that ports share is used, then what one has for itself.
+        # All that ports share is used, and what one has for itself.
         for _ in range(SHARED):
             await slots.probe(2)
             await slots.fill(lambda bank, ports: not bank.has_own(ports), SHARED)
         for _ in range(OWN):
             await slots.fill_own(stands)
+        for _ in range(SHARED):
+            await slots.fill(lambda bank, ports: not bank.has_own(ports), SHARED)
         await slots.probe_each()
         for _ in range(4):
             await slots.probe(4)
