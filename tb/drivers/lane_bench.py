@@ -124,6 +124,8 @@ class LaneBench(LaneTables):
                 "rx_valid",
                 "rx",
                 "notice",
+                "window",
+                "give_up",
             ):
                 self.signal(side, name).value = 0
             for n in range(2):

@@ -12,6 +12,7 @@ from hw.link.packet_writer import PeerCheck
 from hw.link.parameters import LinkParameters
 from hw.link.port_sender import LinkTimers
 from hw.link.wire import arrival_layout, flit_layout, message_layout, packet_layout
+from hw.memory_window import WindowCheck
 from hw.messages import Messages
 from hw.range_table import RangeWrite
 from hw.send_table import SendWrite
@@ -38,6 +39,9 @@ class LanePair(wiring.Component):
                 f"{side}_epoch": In(messages.epoch),
                 f"{side}_armed": In(1),
                 f"{side}_notice": In(messages.epoch),
+                f"{side}_window": In(WindowCheck),
+                f"{side}_give_up": In(1),
+                f"{side}_port_of": Out(data.ArrayLayout(4, parameters.sends)),
                 f"{side}_heard": Out(data.ArrayLayout(messages.epoch, links)),
                 f"{side}_packets": In(data.ArrayLayout(packet_layout(parameters), 2)),
                 f"{side}_banks": In(range(parameters.slot_banks)).array(2),
@@ -73,12 +77,13 @@ class LanePair(wiring.Component):
 
             m.submodules[side] = ResetInserter(port("reset"))(lane)
             m.d.comb += lane.ranges.eq(self.ranges)
-            for name in ("sends", "timers", "rank", "epoch", "armed", "notice"):
+            for name in ("sends", "timers", "rank", "epoch", "armed", "notice", "window", "give_up"):
                 m.d.comb += getattr(lane, name).eq(port(name))
             for name in ("block_sent", "discarded", "all_left", "empty", "idle"):
                 m.d.comb += port(name).eq(getattr(lane, name))
             m.d.comb += [
                 *(peer.eq(port("peer")) for peer in lane.peers),
+                *(port("port_of")[n].eq(known) for n, known in enumerate(lane.port_of)),
                 port("room").eq(Cat(source.room for source in lane.sources)),
                 *(port("slots")[n].eq(source.slot) for n, source in enumerate(lane.sources)),
                 *(source.packet.eq(port("packets")[n]) for n, source in enumerate(lane.sources)),

@@ -83,7 +83,8 @@ class LaneTables:
         """Place in the table of the range that `va` is in."""
         return next(place for place, known in self.reach.items() if known.first <= va < known.limit)
 
-    def _goes_over(self, va: int, length: int) -> bool:
+    def goes_over(self, va: int, length: int) -> bool:
+        """Whether sectors from `va` on lie in more than one place."""
         return self.place_of(va) != self.place_of(va + length - 1)
 
     def address(self, side: str, sends: list[int], length: int) -> int:
@@ -96,7 +97,7 @@ class LaneTables:
                 known = random.choice(list(self.reach.values()))
                 va = (random.choice([known.first, known.limit - length]) - offsets[0]) % top
             places = [(va + offset) % top for offset in offsets]
-            if not any(place + length >= top or self._goes_over(place, length) for place in places):
+            if not any(place + length >= top or self.goes_over(place, length) for place in places):
                 return va
 
     async def program(self, ports: list[int] | None = None) -> None:
@@ -131,3 +132,6 @@ class LaneTables:
                 self.signal(side, "sends").value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
                 await RisingEdge(self.dut.clk)
         self.signal(side, "sends").value = 0
+        await RisingEdge(self.dut.clk)
+        known = int(self.signal(side, "port_of").value)
+        assert [known >> 4 * index & 15 for index in range(self.parameters.sends)] == [s.port for s in self.sends[side]]

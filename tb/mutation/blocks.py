@@ -58,7 +58,10 @@ BLOCKS = {
     ),
     "store_packetizer": Block(paths_of("store_packetizer"), ("tb/unit/link/test_packetizer.py",)),
     "memory_clear": Block(paths_of("memory_clear"), ("tb/unit/test_memory_clear.py",)),
-    "link_lane": Block(paths_of("link_lane"), ("tb/unit/link/test_link_lane.py", "tb/unit/link/test_link_epochs.py")),
+    "link_lane": Block(
+        paths_of("link_lane"),
+        tuple(f"tb/unit/link/test_link_{name}.py" for name in ("lane", "epochs", "times", "slots")),
+    ),
     "register_file": Block(
         paths_of("register_file"),
         ("tb/unit/registers/test_registers.py", "tb/unit/registers/test_registers_interrupts.py"),

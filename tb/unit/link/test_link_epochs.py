@@ -26,16 +26,17 @@ from tb.drivers.lossy_wire import LossyWire, Weather
 from tb.drivers.payload import pack, unpack
 from tb.golden.flit_crc import flit_crc
 from tb.runner import simulate
+from tb.unit.link.test_link_lane import SIZES as LANE_SIZES
 
 SIZES = {
-    "two": LinkParameters(links=2, dma_packets=8, store_packets=8, link_receive_packets=4, link_repeat=16),
+    "two": LANE_SIZES["two"],
     "four_channels": LinkParameters(
         links=2, ranges=4, channels=4, dma_packets=4, store_packets=4, link_receive_packets=2, link_repeat=16
     ),
 }
 CLEAR = Weather()
 STORM = Weather(drop=0.02, damage=0.03, double=0.02, delay=0.03, late=40)
-PACKETS = 12
+PACKETS = 30
 CRC_BITS = 24
 
 
@@ -391,14 +392,14 @@ async def all_left_means_on_the_wire(dut):
         await bench.up(side)
     bench.keep_log = True
     flit, header = flit_layout(bench.parameters), header_layout(bench.parameters)
-    on_wire: set[tuple[int, int]] = set()
-    begun: dict[tuple[int, int], tuple[int, int]] = {}
+    on_wire: set[tuple[str, int, int]] = set()
+    begun: dict[tuple[str, int, int], tuple[str, int, int]] = {}
     early = 0
 
     async def watch() -> None:
         nonlocal early
         seen = closed = 0
-        due: set[tuple[int, int]] = set()
+        due: set[tuple[str, int, int]] = set()
         while True:
             await RisingEdge(dut.clk)
             await ReadOnly()
@@ -407,28 +408,33 @@ async def all_left_means_on_the_wire(dut):
                 _, side, port, word = bench.sent_log[seen]
                 seen += 1
                 fields = unpack(flit, word)
-                if side == "a" and fields["kind"] == FlitKind.HEADER.value:
+                key = (side, port, fields["sequence_number"])
+                if fields["kind"] == FlitKind.HEADER.value:
                     wg = unpack(header, fields["data"])["wg"]
-                    begun[port, fields["sequence_number"]] = (wg & (1 << IDS) - 1, wg >> IDS)
-                elif side == "a" and fields["last"]:
-                    on_wire.add(begun[port, fields["sequence_number"]])
+                    begun[key] = (side, wg & (1 << IDS) - 1, wg >> IDS)
+                elif fields["last"]:
+                    on_wire.add(begun[key])
             while closed < len(bench.closings) and bench.closings[closed][0] < bench.now:
                 _, side, number = bench.closings[closed]
                 closed += 1
-                if side == "a":
-                    due.update((number, send) for send in bench.packets["a"][number].sends)
-            if int(dut.a_all_left.value):
-                assert due <= on_wire, f"has not left: {sorted(due - on_wire)[:5]}"
-                early += not int(dut.a_empty.value)
+                due.update((side, number, send) for send in bench.packets[side][number].sends)
+            for side in SIDES:
+                if int(bench.signal(side, "all_left").value):
+                    waiting = {sent for sent in due - on_wire if sent[0] == side}
+                    assert not waiting, f"has not left: {sorted(waiting)[:5]}"
+                    early += not int(bench.signal(side, "empty").value)
 
     cocotb.start_soon(watch())
     for _ in range(30):
-        count = random.randint(1, bench.parameters.sends)
-        bench.packet("a", random.choice([DMA, STORES]), list(range(count)))
+        for side in SIDES:
+            count = random.randint(1, bench.parameters.sends)
+            bench.packet(side, random.choice([DMA, STORES]), list(range(count)))
         await ClockCycles(dut.clk, random.choice([10, 300]))
     await bench.finish()
+    for side in SIDES:
+        assert int(bench.signal(side, "all_left").value), f"all of {side} has arrived, but not left"
+        assert bench.blocks[side] == sum(packet.mark * len(packet.sends) for packet in bench.packets[side].values())
     assert early, "the acknowledgements were never behind"
-    assert bench.blocks["a"] == sum(packet.mark * len(packet.sends) for packet in bench.packets["a"].values())
     assert bool(bench.events["again"]) == bool(bench.weather.drop)
 
 

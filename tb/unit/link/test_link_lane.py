@@ -17,6 +17,7 @@ from hw.link import egress
 from hw.link.egress import DMA, STORES, Egress
 from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
+from hw.memory_window import WindowCheck
 from hw.messages import Fault
 from hw.send_table import SendControl
 from sim.errors import SimulationError
@@ -24,14 +25,20 @@ from tb.drivers.lane_bench import LaneBench, Packet
 from tb.drivers.lane_pair import SIDES, LanePair
 from tb.drivers.lane_tables import IDS
 from tb.drivers.lossy_wire import Weather
-from tb.drivers.payload import unpack
+from tb.drivers.payload import pack, unpack
 from tb.drivers.wrong_blocks import FreesEarly
 from tb.runner import simulate
 
 # Sequence numbers are as short as they may be where traffic is long enough for them to come around.
 SIZES = {
     "two": LinkParameters(
-        links=2, dma_packets=8, store_packets=8, link_output_flits=3, link_repeat=16, link_sequence_bits=7
+        links=2,
+        dma_packets=8,
+        store_packets=8,
+        link_receive_packets=8,
+        link_output_flits=3,
+        link_repeat=16,
+        link_sequence_bits=7,
     ),
     "tiny": LinkParameters(
         links=2,
@@ -47,7 +54,7 @@ SIZES = {
         links=1,
         ranges=4,
         dma_packets=4,
-        store_packets=2,
+        store_packets=4,
         link_receive_packets=4,
         link_repeat=16,
         link_sequence_bits=5,
@@ -74,10 +81,18 @@ def bench_of(dut) -> LaneBench:
 
 
 def run(
-    size: str, case: str, weather: Weather = CLEAR, latency: int = 20, stall: float = 0, component=None, seed=None
+    size: str,
+    case: str,
+    weather: Weather = CLEAR,
+    latency: int = 20,
+    stall: float = 0,
+    component=None,
+    seed=None,
+    module: str = __name__,
 ) -> None:
+    """`case` of `module` on lanes of `size`, or on `component`."""
     environment = {"SIZE": size, "WEATHER": json.dumps(vars(weather)), "LATENCY": str(latency), "STALL": str(stall)}
-    simulate(component or pair(size), "lane_pair", __name__, case, seed=seed, environment=environment)
+    simulate(component or pair(size), "lane_pair", module, case, seed=seed, environment=environment)
 
 
 def over(wires: list[int]) -> Callable[[Packet, int], bool]:
@@ -405,8 +420,8 @@ async def notices_are_heard(dut):
 
 @cocotb.test()
 async def latency_and_rate(dut):
-    """A whole packet's header is on the wire five cycles after its close; then a flit a cycle, through one port or
-    all, packets of one sector among them."""
+    """A whole packet's header is on the wire five cycles after its close, or six, of the DMA engine, but not before the
+    fifth after its last sector; then a flit a cycle, through one port or all, packets of one sector among them."""
     bench = bench_of(dut)
     links = bench.parameters.links
     await bench.reset(dead=1 << 22)
@@ -422,6 +437,29 @@ async def latency_and_rate(dut):
         await bench.finish()
         closed = bench.closings[-1][0]
         assert bench.sent_log[0][0] - closed == 5
+    arrived: dict[str, int] = {}
+
+    async def watch() -> None:
+        while True:
+            await RisingEdge(dut.clk)
+            await ReadOnly()
+            arrived.update({side: bench.now for side in SIDES if int(bench.signal(side, "arrivals").value) & 1})
+
+    watching = cocotb.start_soon(watch())
+    bench.arrival_delay = 40
+    for _ in range(24):
+        bench.sent_log.clear()
+        bench.closings.clear()
+        for side in SIDES:
+            bench.packet(side, DMA, [0])
+        await bench.finish()
+        for now, side, _ in bench.closings:
+            first = next(when for when, of, *_ in bench.sent_log if of == side)
+            assert first == max(now + 6, arrived[side] + 5), (
+                f"{side}: closed {now}, whole {arrived[side]}, sent {first}"
+            )
+    watching.cancel()
+    bench.arrival_delay = 0
     for ports in ([0], list(range(links))):
         for _ in range(20):
             bench.packet("a", DMA, [random.choice(ports)], length=8)
@@ -444,6 +482,18 @@ def refusal(bench: LaneBench, packet: Packet, send: int) -> tuple[int, int, int,
     return packet.number | send << IDS, packet.wf, va, unpack(SendControl, entry.control)["access"]
 
 
+async def refused(bench: LaneBench) -> list[dict[str, int]]:
+    """Faults of `b` since the last time, when everything that `a` has sent was refused or has arrived."""
+    while not bench.is_empty("a"):
+        await RisingEdge(bench.dut.clk)
+        await ReadOnly()
+        await RisingEdge(bench.dut.clk)
+    await ClockCycles(bench.dut.clk, 50)
+    faults = [unpack(bench.messages.fault_record, bits) for bits in bench.faults["b"].received]
+    bench.faults["b"].received.clear()
+    return faults
+
+
 def crossing(bench: LaneBench) -> Packet:
     """A packet of `a` whose last sectors, or all but the first, are in another range of `b` than its first."""
     length = random.randint(2, 8)
@@ -460,7 +510,6 @@ async def refused_packets_harm_nothing(dut):
     fault, however often it was sent; their buffers come back and the next packets are written."""
     bench = bench_of(dut)
     await bench.reset()
-    layout = bench.messages.fault_record
     for kind in random.sample(("peer", "rank", "range", "range", "edge"), 5):
         await ClockCycles(dut.clk, 400)
         if kind == "range":
@@ -472,17 +521,11 @@ async def refused_packets_harm_nothing(dut):
             else:
                 bench.signal("b", "rank").value = wrong
         expected = []
-        for _ in range(2 * bench.parameters.link_receive_packets // 3):
+        for _ in range(2 * bench.parameters.link_receive_packets):
             packet = crossing(bench) if kind == "edge" else bench.packet("a", random.choice([DMA, STORES]))
             expected += [refusal(bench, packet, send) for send in packet.sends]
         await ClockCycles(dut.clk, 10)
-        while not bench.is_empty("a"):
-            await RisingEdge(dut.clk)
-            await ReadOnly()
-            await RisingEdge(dut.clk)
-        await ClockCycles(dut.clk, 50)
-        faults = [unpack(layout, bits) for bits in bench.faults["b"].received]
-        bench.faults["b"].received.clear()
+        faults = await refused(bench)
         fault = {"range": Fault.OUTSIDE, "edge": Fault.OUTSIDE, "rank": Fault.DESTINATION, "peer": Fault.SOURCE}[kind]
         assert all(record["fault"] == fault.value and record["link"] == 1 for record in faults)
         assert sorted((record["wg"], record["wf"], record["va"], record["access"]) for record in faults) == sorted(
@@ -497,6 +540,48 @@ async def refused_packets_harm_nothing(dut):
                 bench.packet(side, random.choice([DMA, STORES]))
         await bench.finish()
         assert not any(sink.received for sink in bench.faults.values())
+
+
+@cocotb.test()
+async def only_the_window_is_written(dut):
+    """Packets to the memory that the receiver has are written, those to any other that differs in one bit of the
+    address, or to both, are refused; without a check all are written."""
+    bench = bench_of(dut)
+    await bench.reset()
+    for side in SIDES:
+        await bench.up(side)
+    parameters = bench.parameters
+    top, low = 1 << parameters.va_sector_bits, parameters.va_sector_bits - parameters.window_bits
+    for bit in (*range(parameters.window_bits), None, None, "both", "both", "unchecked"):
+        sends = [random.randrange(parameters.sends)]
+        offset = bench.sends["a"][sends[0]].offset
+        length = random.randint(2, 8)
+        va = bench.address("a", sends, length)
+        if bit == "both":
+            # From the last sectors of one memory to the first of the next, in one range.
+            edges = [edge for edge in range(1 << low, top - 8, 1 << low) if not bench.goes_over(edge - 1, 9)]
+            va = (random.choice(edges) - random.randint(1, length - 1) - offset) % top
+        own = (va + offset) % top >> low
+        high = own ^ (1 << bit if isinstance(bit, int) else bit == "unchecked")
+        if bit == "both":
+            high += random.getrandbits(1)
+        dut.b_window.value = pack(WindowCheck, high=high, checked=bit != "unchecked")
+        await ClockCycles(dut.clk, 4)
+        packet = bench.packet("a", random.choice([DMA, STORES]), sends, length, va)
+        await ClockCycles(dut.clk, 10)
+        if bit is None or bit == "unchecked":
+            await bench.finish()
+            assert not bench.faults["b"].received, f"refused in its own memory, {high:#x}"
+            continue
+        faults = await refused(bench)
+        said = [(record["wg"], record["wf"], record["va"], record["access"]) for record in faults]
+        assert said == [refusal(bench, packet, sends[0])] and faults[0]["fault"] == Fault.OUTSIDE.value
+        assert not packet.arrived
+        bench.forget("a")
+
+
+def test_only_the_window_is_written():
+    run("two", "only_the_window_is_written")
 
 
 @pytest.mark.parametrize("weather", [CLEAR, STORM])
