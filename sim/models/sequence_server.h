@@ -588,8 +588,15 @@ private:
         }
         if (driver.stage == Stage::LEFT_OVER) {
             // What an aborted epoch has left in the Tracker is said once, when the next one is armed. That is all.
-            const bool other = (host.seen() & flag("fault")) != flag("left_over");
-            if (system.all()[gpu]->is(ports::INTERRUPT) && other) fail("fault", gpu, host.seen());
+            const bool told = system.all()[gpu]->is(ports::INTERRUPT), other = (host.seen() & flag("fault")) != flag("left_over");
+            if (told && !driver.asked) {
+                // It may have come after the record was read.
+                driver.asked = true;
+                host.begin({command(2, "fault_record", 0), 0});
+                return;
+            }
+            if (told && other && aborted_at[driver.item] == System::NEVER) fail("fault", gpu, host.seen());
+            driver.asked = false;
             start(gpu, {command(1, "interrupt_status", 7)});
             return;
         }
