@@ -7,22 +7,20 @@
 // this model's own and is changed by the back door: data of the DRAM, not its tags, what compute units store, their plans;
 // and compute units that are not at their end are set back, as a driver kills kernels.
 //
-// Session: `jobs`; phase `before`; `bound`: cycles that a collective may take on a GPU, or an end of it; `seeded`: a fault of the
-// software, to see that it is found: `Seeded`, that tables are not programmed anew, or that an
-// abort tells nobody.
-// Addresses and masks of registers: `status`, `armed`, `done`, `aborted`, `drained`, `idle`, `ringing`, `control`, `disarm`,
-// `abort`, `epoch_register`, `interrupt_status`.
+// Session: `jobs`; phase `before`; `bound`: cycles that a collective may take on a GPU, or an end of it; `epochs`: numbers that
+// there are; `seeded`: a fault of the software, to see that it is found (`Seeded`): that tables are not programmed anew, or
+// that an abort tells nobody. Addresses of registers, and masks of their fields, by name.
 // Folder jobN of a job holds, by rank R, what a run of it reads (plan, steps, waits, source, gathered, initial, gates), and
 //   commands R.hex: of the host, without epoch and arm    doorbells R.hex: the same, an end behind each ring
 //   expected R.hex: sectors of the results, in the order of the lines of job.txt:
 //   span SECTORS: of all arrays, from the first sector of the memory on
 //   gathered FIRST SECTORS PITCH LAST_BYTES: as for `gathered_checker.sv`
 //   result RANK FIRST SECTORS PITCH LAST_BYTES: in rows of `pitch` sectors, of whose last one so many bytes count
-// Lines of sequences.txt are "NUMBER SEED STALL" and for each collective "~|- JOB ABORTS {GPU CYCLE}": with - it begins when all have
-// ended the one before, with ~ on each GPU by itself. A GPU's abort is written so many cycles after it was armed.
-// Each sequence gets a line on standard output: NUMBER, and "VERDICT COLLECTIVE GPU DETAIL DRAINED CYCLES ENDS LASTED": what was
-// wrong with which collective on which GPU; the most cycles from an abort until a GPU was drained; all cycles; by collective c
-// or a for each that was completed or aborted; and cycles of each from arming to its end, by commas.
+// Lines of sequences.txt are "NUMBER SEED STALL" and for each collective "~|- JOB ABORTS {GPU CYCLE}": with - it begins when
+// all have ended the one before, with ~ on each GPU by itself. A GPU's abort is written so many cycles after it was armed.
+// Each sequence gets a line on standard output: NUMBER, and "VERDICT COLLECTIVE GPU DETAIL DRAINED CYCLES ENDS LASTED": what
+// was wrong with which collective on which GPU; the most cycles from an abort until a GPU was drained; all cycles; by
+// collective c or a for each that was completed or aborted; and cycles of each from arming to its end, by commas.
 #pragma once
 
 #include <sys/wait.h>
@@ -258,9 +256,9 @@ public:
     }
 
 private:
-    // Where a host is with a collective: it waits for the others; ends the epoch before; waits until nothing is left of it, and
-    // again when the compute units are set back; programs; has called for the epoch; looks at what an aborted one has left; runs; has seen its end; and waits until what was
-    // aborted is drained.
+    // Where a host is with a collective: it waits for the others; ends the epoch before; waits until nothing is left of it,
+    // and again when the compute units are set back; programs; has called for the epoch; looks at what an aborted one has
+    // left; runs; has seen its end; and waits until what was aborted is drained.
     enum class Stage { WAITS, UNLOCKS, DRAINS, KILLED, PROGRAMS, ARMS, LEFT_OVER, RUNS, SETTLES, ABORTED, OVER };
 
     struct Driver {
@@ -293,7 +291,8 @@ private:
                 if (key == "span") job.span = numbers.at(0);
                 if (key == "gathered") job.gathered = numbers;
                 if (key == "result")
-                    job.parts.at(numbers.at(0)).results.push_back({numbers.at(1), numbers.at(2), numbers.at(3), numbers.at(4)});
+                    job.parts.at(numbers.at(0))
+                        .results.push_back({numbers.at(1), numbers.at(2), numbers.at(3), numbers.at(4)});
             }
             const Image gates{folder + "gates.hex", static_cast<size_t>(around[0]->gates->bytes)};
             for (size_t rank = 0; rank < gpus; ++rank) read_part(job.parts[rank], folder, rank, gates);
@@ -588,8 +587,16 @@ private:
         }
         if (driver.stage == Stage::LEFT_OVER) {
             // What an aborted epoch has left in the Tracker is said once, when the next one is armed. That is all.
+            const bool told = system.all()[gpu]->is(ports::INTERRUPT);
             const bool other = (host.seen() & flag("fault")) != flag("left_over");
-            if (system.all()[gpu]->is(ports::INTERRUPT) && other) fail("fault", gpu, host.seen());
+            if (told && !driver.asked) {
+                // It may have come after the record was read.
+                driver.asked = true;
+                host.begin({command(2, "fault_record", 0), 0});
+                return;
+            }
+            if (told && other && aborted_at[driver.item] == System::NEVER) fail("fault", gpu, host.seen());
+            driver.asked = false;
             start(gpu, {command(1, "interrupt_status", 7)});
             return;
         }
