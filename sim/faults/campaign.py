@@ -1,14 +1,9 @@
 """A campaign: samples of every class of injection, run on fork servers, each finished one kept, and what they say."""
 
-import hashlib
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event
 
 from hw.config import Configuration
 from sim.errors import UsageError
@@ -18,6 +13,7 @@ from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT, Facts
 from sim.faults.places import PROTECTED
 from sim.faults.reference import SETTINGS, WATCHDOG, Setup, prepare, reference_spec
 from sim.faults.server import build, run_injections
+from sim.simulator.campaign_runs import RunFile, side_by_side
 from sim.simulator.sources import digest_of
 
 SHARE = 2000
@@ -83,33 +79,25 @@ class Finished:
 
 
 class Store:
-    """Finished injections of a campaign with some `options`, in a file of folder `folder` that is only appended to."""
+    """Finished injections of a campaign with some `options`, in a file of folder `folder`."""
 
     def __init__(self, folder: Path, options: Options):
-        key = hashlib.sha256(repr((options, digest_of(__name__))).encode()).hexdigest()[:16]
-        self.folder = folder
-        self._path = folder / f"{key}.jsonl"
+        self._file = RunFile(folder, options, digest_of(__name__))
 
     def load(self) -> dict[str, Finished]:
-        """By the text of the injection. What was cut off in writing is left out."""
+        """By the text of the injection."""
         found = {}
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        for line in lines:
+        for kept in self._file.load():
             try:
-                kept = json.loads(line)
                 made = Finished(Injection(**kept["injection"]), Facts(**kept["facts"]))
-            except (ValueError, TypeError, KeyError):
+            except (TypeError, KeyError):
                 continue
             found[made.injection.text] = made
         return found
 
     def add(self, finished: Finished) -> None:
         """Keep one."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        kept = {"injection": vars(finished.injection), "facts": finished.facts.to_json()}
-        with self._path.open("a") as file:
-            # What was cut off before stays a line of its own.
-            file.write("\n" + json.dumps(kept))
+        self._file.add({"injection": vars(finished.injection), "facts": finished.facts.to_json()})
 
 
 def controls(options: Options, space: Space) -> dict[str, tuple[Injection, str]]:
@@ -196,38 +184,10 @@ def _on_cluster(options: Options, parts: list[list[Injection]], scheduler: str) 
 
 
 def _here(options: Options, parts: list[list[Injection]], processes: int) -> Iterator[Done]:
-    """A thread waits for each simulator, so that every injection is known as soon as it is finished."""
+    """Every injection as soon as it is finished."""
     setup = options.setup()
     model = build(setup)
-    found: SimpleQueue[Done | Exception | None] = SimpleQueue()
-    over = Event()
-
-    def work(part: list[Injection]) -> None:
-        try:
-            for item in run_injections(setup, model, part):
-                found.put(item)
-                if over.is_set():
-                    break
-        except Exception as error:
-            found.put(error)
-        found.put(None)
-
-    with ThreadPoolExecutor(processes) as pool:
-        try:
-            for part in parts:
-                pool.submit(work, part)
-            left = len(parts)
-            while left:
-                item = found.get()
-                if isinstance(item, Exception):
-                    raise item
-                if item is None:
-                    left -= 1
-                else:
-                    yield item
-        finally:
-            over.set()
-            pool.shutdown(cancel_futures=True)
+    yield from side_by_side(parts, lambda part: run_injections(setup, model, part), processes)
 
 
 def run_now(options: Options, injections: Sequence[Injection]) -> list[Finished]:

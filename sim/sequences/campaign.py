@@ -1,16 +1,12 @@
 """A campaign: sequences on processes of the simulator, each finished one kept, and what they say."""
 
-import hashlib
 import itertools
 import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Event
 from typing import Any
 
 from sim.errors import SimulationError
@@ -18,6 +14,7 @@ from sim.experiments.hardware import Settings
 from sim.sequences.collectives import Collectives
 from sim.sequences.sequence import CollectiveSequence, Item
 from sim.sequences.server import BOUND, HANGS, OK, Found, run_sequences
+from sim.simulator.campaign_runs import RunFile, side_by_side
 from sim.simulator.sources import digest_of
 
 SHARE = 500
@@ -52,19 +49,16 @@ class Finished:
 
 
 class Store:
-    """Finished sequences of a campaign with some `options`, in a file of folder `folder` that is only appended to."""
+    """Finished sequences of a campaign with some `options`, in a file of folder `folder`."""
 
     def __init__(self, folder: Path, options: Options):
-        key = hashlib.sha256(repr((options, digest_of(__name__))).encode()).hexdigest()[:16]
-        self._path = folder / f"{key}.jsonl"
+        self._file = RunFile(folder, options, digest_of(__name__))
 
     def load(self) -> dict[str, Finished]:
-        """By the text of the sequence. What was cut off in writing is left out."""
+        """By the text of the sequence."""
         found = {}
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        for line in lines:
+        for kept in self._file.load():
             try:
-                kept = json.loads(line)
                 found[kept["text"]] = Finished(kept["text"], Found.of_json(kept["found"]))
             except (ValueError, TypeError, KeyError):
                 continue
@@ -72,11 +66,7 @@ class Store:
 
     def add(self, finished: Finished) -> None:
         """Keep one."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        kept = {"text": finished.text, "found": finished.found.to_json()}
-        with self._path.open("a") as file:
-            # What was cut off before stays a line of its own.
-            file.write("\n" + json.dumps(kept))
+        self._file.add({"text": finished.text, "found": finished.found.to_json()})
 
 
 def cycles_alone(known: Collectives, model: Path, shared: Path) -> dict[str, int]:
@@ -107,37 +97,10 @@ def run_all(
     waiting = [item for item in sequences if str(item) not in there]
     size = max(1, min(SHARE, -(-len(waiting) // processes)))
     parts = [waiting[first : first + size] for first in range(0, len(waiting), size)]
-    results: SimpleQueue[Finished | Exception | None] = SimpleQueue()
-    over = Event()
-
-    def work(part: Sequence[CollectiveSequence]) -> None:
-        try:
-            for sequence, found in run_sequences(known, *places, part):
-                results.put(Finished(str(sequence), found))
-                if over.is_set():
-                    break
-        except Exception as error:
-            results.put(error)
-        results.put(None)
-
-    # A thread waits for each simulator.
-    with ThreadPoolExecutor(processes) as pool:
-        try:
-            for part in parts:
-                pool.submit(work, part)
-            left = len(parts)
-            while left:
-                item = results.get()
-                if isinstance(item, Exception):
-                    raise item
-                if item is None:
-                    left -= 1
-                else:
-                    store.add(item)
-                    yield item
-        finally:
-            over.set()
-            pool.shutdown(cancel_futures=True)
+    for sequence, found in side_by_side(parts, lambda part: run_sequences(known, *places, part), processes):
+        finished = Finished(str(sequence), found)
+        store.add(finished)
+        yield finished
 
 
 def command(options: Options, text: str) -> str:
