@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sim.errors import UsageError
 from sim.sequences.collectives import VARIANTS, Collectives
@@ -24,6 +25,7 @@ so many begin without waiting for all GPUs."""
 SECOND_ABORT = 150
 """Cycles that it comes before or after the first one, at the most."""
 LENGTHS = (2, 3)
+Thing = TypeVar("Thing")
 _ITEM = re.compile(r"(~?)([\w-]+:\d+)((?:@\d+\.\d+)*)")
 _HEAD = re.compile(r"(\d+)(?:%(\d+))?")
 
@@ -82,12 +84,12 @@ def parse(text: str, known: Collectives) -> CollectiveSequence:
     return CollectiveSequence(int(seed[1]), tuple(made), int(seed[2] or 0))
 
 
-def every_pair(names: Sequence[str]) -> list[str]:
-    """`names` in a row in which each follows each, itself too, once (de Bruijn 1946)."""
+def every_pair(items: Sequence[Thing]) -> list[Thing]:
+    """`items` in a row in which each follows each, itself too, once (de Bruijn 1946)."""
     row = []
-    for number, first in enumerate(names):
-        row += [first, *(name for second in names[number + 1 :] for name in (first, second))]
-    return [*row, names[0]]
+    for number, first in enumerate(items):
+        row += [first, *(item for second in items[number + 1 :] for item in (first, second))]
+    return [*row, items[0]]
 
 
 def _may_begin_alone(known: Collectives) -> bool:

@@ -19,6 +19,7 @@ from sim.collectives.interpret import interpret
 from sim.collectives.known import PROGRAMS
 from sim.collectives.program import Part, Program, ProgramError
 from sim.host.tiling import Tiling
+from sim.sequences.sequence import every_pair
 from sim.topologies.known import topology
 from tb.drivers.node_program import ProgramBench
 from tb.drivers.node_ring import NodeRing
@@ -142,14 +143,6 @@ class BackToBack(ProgramBench):
         raise AssertionError(f"rank {rank}: {', '.join(map(str, parts))} never complete")
 
 
-def every_pair(count: int) -> list[int]:
-    """Numbers below `count` in a row in which each follows each, itself too, once (de Bruijn 1946)."""
-    row = []
-    for first in range(count):
-        row += [first, *(number for second in range(first + 1, count) for number in (first, second))]
-    return [*row, row[0]]
-
-
 def bench_of(dut) -> BackToBack:
     """The bench that the environment describes."""
     return BackToBack(dut, os.environ["WIRING"], int(os.environ["GPUS"]))
@@ -172,8 +165,8 @@ async def every_ordered_pair(dut):
     """Each program right after each program, itself too."""
     bench = bench_of(dut)
     await bench.reset()
-    for index in every_pair(len(bench.programs)):
-        await bench.epoch_of(bench.programs[index])
+    for program in every_pair(bench.programs):
+        await bench.epoch_of(program)
 
 
 def nodes(wiring: str, gpus: int, node: type[Node] = Node) -> NodeRing:
@@ -206,7 +199,7 @@ def test_a_thousand_epochs_follow_one_another(wiring, gpus):
 
 
 def test_every_pair_comes_once():
-    row = every_pair(14)
+    row = every_pair(range(14))
     assert sorted(itertools.pairwise(row)) == [(one, other) for one in range(14) for other in range(14)]
 
 
