@@ -1,6 +1,5 @@
 """Starts the simulator once for a job, and reads what came out."""
 
-import os
 import resource
 import shutil
 import time
@@ -21,6 +20,7 @@ from sim.simulator.process import record_coverage, run_simulator
 from sim.simulator.profile import histogram_environment, seconds_by_part
 from sim.simulator.read_latencies import read_latencies
 from sim.simulator.recording import Recording, begin_of, read_recording
+from sim.simulator.run_folder import run_folder
 from sim.simulator.samples import read_samples
 from sim.simulator.session import SESSION, session_text
 from sim.simulator.session_result import read_result
@@ -110,10 +110,7 @@ def run_job(
         profiled=profiled,
     )
     built, worked = time.perf_counter(), processor_seconds()
-    remove_stale(model / "runs")
-    folder = model / "runs" / f"{os.getpid()}-{time.monotonic_ns()}"
-    folder.mkdir(parents=True)
-    try:
+    with run_folder(model) as folder:
         progress("writing what the GPUs compute")
         arguments = write_inputs(job, folder, threads, waves is not None)
         if recorded or waves is not None:
@@ -137,9 +134,6 @@ def run_job(
         if waves is not None:
             shutil.move(folder / "dump.fst", waves)
             write_view(waves, build.config, build.nodes, begin_of(folder, RECORDED, build.config))
-    finally:
-        if not os.environ.get("T3_KEEP_RUNS"):
-            shutil.rmtree(folder, ignore_errors=True)
     inside = sum(result["seconds"].values())
     seconds = Seconds(
         build=built - began,
@@ -198,17 +192,6 @@ def read_results(job: Job, folder: Path) -> np.ndarray:
         alike = len({chunk.shape[1] for chunk in found}) == 1
         answer.append(np.concatenate(found) if alike else np.concatenate([chunk.ravel() for chunk in found]))
     return stacked(answer)
-
-
-def remove_stale(runs: Path) -> None:
-    """Remove what processes that were killed have left in folder `runs`, where each folder begins with its process's
-    number."""
-    if os.environ.get("T3_KEEP_RUNS"):
-        return
-    for folder in runs.glob("*-*"):
-        process = folder.name.partition("-")[0]
-        if process.isdigit() and not Path("/proc", process).exists():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def processor_seconds() -> float:

@@ -60,6 +60,9 @@ class Injection:
     name: str
     block: str = ""
 
+    def __str__(self) -> str:
+        return self.text
+
     @property
     def cycle(self) -> int:
         """When."""

@@ -1,11 +1,6 @@
 """One process of the simulator: a run without a fault, and then as many with one as it is given."""
 
-import os
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +8,17 @@ import numpy as np
 
 from sim.errors import SimulationError
 from sim.experiments.check import golden
-from sim.experiments.run import read_results, remove_stale, write_inputs
+from sim.experiments.run import read_results, write_inputs
 from sim.faults.injections import FLITS, Injection, Sent, Space
 from sim.faults.outcomes import Facts
 from sim.faults.places import Variable, by_kind
 from sim.faults.reference import Setup
 from sim.simulator.build_folder import Tell, silent
-from sim.simulator.fast_model import EXECUTABLE, build_system
-from sim.simulator.session import SESSION, wires
+from sim.simulator.fast_model import build_system
+from sim.simulator.fork_server import answers
+from sim.simulator.process import run_simulator
+from sim.simulator.run_folder import run_folder
+from sim.simulator.session import wires
 from sim.topologies.ring import ring
 from sim.topologies.topology import Topology
 
@@ -41,35 +39,13 @@ def build(setup: Setup, tell: Tell = silent) -> Path:
     return build_system(made.config, made.storage_sectors, made.source_sectors, tell=tell, faults=True)
 
 
-@contextmanager
-def _folder(model: Path) -> Iterator[Path]:
-    """A folder of a run, which goes away with it."""
-    remove_stale(model / "runs")
-    folder = model / "runs" / f"{os.getpid()}-{time.monotonic_ns()}"
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        if not os.environ.get("T3_KEEP_RUNS"):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _start(setup: Setup, model: Path, folder: Path, injections: Sequence[Injection]) -> subprocess.Popen[str]:
-    # Nobody reads samples and latencies, and children would write them into one file.
-    written = ("+samples=", "+read_latencies=")
-    arguments = [word for word in write_inputs(setup.job, folder, threads=1) if not word.startswith(written)]
+def _written(setup: Setup, folder: Path, injections: Sequence[Injection]) -> list[str]:
+    """What the simulator reads is written to `folder`; its arguments."""
     lines = [*setup.plan, *(f"inject {number} {item.text}" for number, item in enumerate(injections))]
     (folder / "campaign.txt").write_text("\n".join(lines) + "\n")
-    command = [str(model / EXECUTABLE), SESSION, *arguments]
-    with (folder / "run.log").open("w") as log:
-        return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True)
-
-
-def _end(process: subprocess.Popen[str], folder: Path) -> None:
-    """Raise :class:`SimulationError` unless the process ended well."""
-    if process.wait():
-        words = (folder / "run.log").read_text(errors="replace").strip().splitlines()
-        raise SimulationError(f"the fault server failed: {words[-1] if words else f'exit code {process.returncode}'}")
+    # Nobody reads samples and latencies, and children would write them into one file.
+    unread = ("+samples=", "+read_latencies=")
+    return [word for word in write_inputs(setup.job, folder, threads=1) if not word.startswith(unread)]
 
 
 def explore(setup: Setup, model: Path) -> Prepared:
@@ -78,10 +54,8 @@ def explore(setup: Setup, model: Path) -> Prepared:
     Raises :class:`SimulationError` when its result is not the golden one in every bit, after the second collective; the
     first is compared with the second.
     """
-    with _folder(model) as folder:
-        process = _start(setup, model, folder, [])
-        process.communicate()
-        _end(process, folder)
+    with run_folder(model) as folder:
+        run_simulator(model, folder, _written(setup, folder, []))
         reference = (folder / "reference.txt").read_text().splitlines()
         state = (folder / "state.txt").read_text().splitlines()
         found = read_results(setup.job, folder)
@@ -124,25 +98,10 @@ def _answered(setup: Setup) -> dict[tuple[int, int], tuple[int, int]]:
 def run_injections(setup: Setup, model: Path, injections: Sequence[Injection]) -> Iterator[tuple[Injection, Facts]]:
     """What comes of each of `injections`, as soon as it is known, about in the order of their cycles.
 
-    Raises :class:`SimulationError` when the server fails, or a run in which something went wrong ends in no way that it
-    knows.
+    Errors as of :func:`sim.simulator.fork_server.answers`.
     """
     ordered = sorted(injections, key=lambda item: item.cycle)
-    with _folder(model) as folder:
-        process = _start(setup, model, folder, ordered)
-        assert process.stdout is not None
-        missing = dict(enumerate(ordered))
-        try:
-            for line in process.stdout:
-                number, _, text = line.partition(" ")
-                injection = missing.pop(int(number))
-                if text.startswith("died"):
-                    raise SimulationError(f"the simulator died of the injection {injection.text!r}")
-                yield injection, Facts.of_line(text)
-            _end(process, folder)
-        finally:
-            process.kill()
-            process.stdout.close()
-            process.wait()
-    for injection in missing.values():
-        raise SimulationError(f"the injection {injection.text!r} is in no cycle of the run")
+    with run_folder(model) as folder:
+        arguments = _written(setup, folder, ordered)
+        for injection, text in answers(model, folder, arguments, ordered, "injection"):
+            yield injection, Facts.of_line(text)

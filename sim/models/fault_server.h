@@ -36,6 +36,7 @@
 #include <deque>
 #include <set>
 
+#include "answers.h"
 #include "model_state.h"
 // Of what that knows.
 #include "members.h"
@@ -626,51 +627,27 @@ private:
         }
     }
 
-    // Forks. The child is to go on; what it answers is printed.
+    // Whether this is the child that is to go on and answer.
     bool is_child(const Injection& injection) {
-        int ends[2];
-        if (pipe(ends)) throw std::runtime_error("no pipe can be made");
-        const pid_t child = fork();
-        if (child < 0) throw std::runtime_error("no process can be made");
-        if (child == 0) {
-            close(ends[0]);
-            answers = ends[1];
-            injected = &injection;
-            return true;
-        }
-        close(ends[1]);
-        char text[256];
-        size_t length = 0;
-        for (ssize_t got; (got = read(ends[0], text + length, sizeof text - length)) > 0;) length += got;
-        close(ends[0]);
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (status || !length)
-            std::printf("%s died %d\n", injection.number.c_str(), status);
-        else
-            std::printf("%s %.*s\n", injection.number.c_str(), static_cast<int>(length), text);
-        std::fflush(stdout);
-        return false;
+        const int end = answering_child(injection.number);
+        if (end == PARENT) return false;
+        answers = end;
+        injected = &injection;
+        return true;
     }
 
     void answer() {
         if (facts.end) {
             // It is known from another run.
             for (const auto& item : passed) outcomes->add(item, facts);
-            reply();
+            reply(answers, facts.line());
         }
         facts.harmed = std::any_of(system.all().begin(), system.all().end(),
                                    [](const auto& gpu) { return gpu->is(ports::STRAY) || gpu->is(ports::VIOLATION); });
         for (const auto& item : tampers) facts.fired = facts.fired && item->fired();
         facts.end = system.cycle();
         for (const auto& item : passed) outcomes->add(item, facts);
-        reply();
-    }
-
-    [[noreturn]] void reply() const {
-        const std::string line = facts.line();
-        if (write(answers, line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(1);
-        _exit(0);
+        reply(answers, facts.line());
     }
 
     void inject() {
@@ -847,7 +824,7 @@ private:
     uint64_t begun[2] = {0, 0}, over[2] = {0, 0};
     bool recording = false, recovered = false;
     const Injection* injected = nullptr;
-    int answers = -1;
+    int answers = PARENT;
 };
 
 void serve(System& system, const Session& session) { FaultServer{system, session}.serve(); }

@@ -23,11 +23,9 @@
 // collective c or a for each that was completed or aborted; and cycles of each from arming to its end, by commas.
 #pragma once
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <random>
 
+#include "answers.h"
 #include "model_state.h"
 
 namespace {
@@ -343,34 +341,8 @@ private:
     }
 
     void run_apart(const Sequence& wanted) {
-        int ends[2];
-        if (pipe(ends)) throw std::runtime_error("no pipe can be made");
-        const pid_t child = fork();
-        if (child < 0) throw std::runtime_error("no process can be made");
-        if (child == 0) {
-            close(ends[0]);
-            const std::string text = run(wanted);
-            const char* from = text.data();
-            for (size_t left = text.size(); left;) {
-                const ssize_t wrote = write(ends[1], from, left);
-                if (wrote <= 0) _exit(1);
-                from += wrote;
-                left -= wrote;
-            }
-            _exit(0);
-        }
-        close(ends[1]);
-        std::string text;
-        char part[4096];
-        for (ssize_t got; (got = read(ends[0], part, sizeof part)) > 0;) text.append(part, got);
-        close(ends[0]);
-        int status = 0;
-        waitpid(child, &status, 0);
-        if (status || text.empty())
-            std::printf("%s died 0 0 %d 0 0 - -\n", wanted.number.c_str(), status);
-        else
-            std::printf("%s %s\n", wanted.number.c_str(), text.c_str());
-        std::fflush(stdout);
+        const int answer = answering_child(wanted.number);
+        if (answer != PARENT) reply(answer, run(wanted));
     }
 
     std::string run(const Sequence& wanted) {

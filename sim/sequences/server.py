@@ -1,8 +1,6 @@
 """Processes of the simulator that run sequences: each forks for every one of those it is given."""
 
-import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +10,12 @@ from typing import Any
 
 from hw.messages import Fault
 from hw.registers.map import find_register
-from sim.errors import SimulationError
-from sim.experiments.run import remove_stale
 from sim.sequences.collectives import Collectives, once_commands
 from sim.sequences.sequence import CollectiveSequence
 from sim.simulator.build_folder import Tell, silent
-from sim.simulator.fast_model import EXECUTABLE, build_system
+from sim.simulator.fast_model import build_system
+from sim.simulator.fork_server import answers
+from sim.simulator.run_folder import run_folder
 from sim.simulator.session import SESSION, session_text
 from sim.topologies.switch import Switch
 
@@ -112,10 +110,7 @@ def _session(known: Collectives, seeded: str) -> dict[str, Any]:
 @contextmanager
 def prepared(known: Collectives, model: Path, seeded: str = "") -> Iterator[Path]:
     """A folder with what every process reads, which goes away."""
-    remove_stale(model / "runs")
-    folder = model / "runs" / f"{os.getpid()}-{time.monotonic_ns()}"
-    folder.mkdir(parents=True)
-    try:
+    with run_folder(model) as folder:
         for number, item in enumerate(known.ready):
             item.write(folder / "jobs" / str(number))
         session = session_text(known.config, known.topology, _session(known, seeded), threads=1)
@@ -123,9 +118,6 @@ def prepared(known: Collectives, model: Path, seeded: str = "") -> Iterator[Path
         commands = once_commands(known.config, known.gpus)
         (folder / "program.hex").write_text("".join(f"{item:016x}\n" for item in commands))
         yield folder
-    finally:
-        if not os.environ.get("T3_KEEP_RUNS"):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_sequences(
@@ -133,7 +125,7 @@ def run_sequences(
 ) -> Iterator[tuple[CollectiveSequence, Found]]:
     """What comes of each of `sequences`, as soon as it is known, in one process.
 
-    Raises :class:`SimulationError` when it fails.
+    Errors as of :func:`sim.simulator.fork_server.answers`.
     """
     folder = shared / f"process-{time.monotonic_ns()}"
     folder.mkdir()
@@ -141,27 +133,5 @@ def run_sequences(
         shutil.copy(shared / name, folder / name)
     lines = (f"{number} {item.line(known)}\n" for number, item in enumerate(sequences))
     (folder / "sequences.txt").write_text("".join(lines))
-    log = folder / "run.log"
-    with log.open("w") as said:
-        command = [str(model / EXECUTABLE), SESSION]
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=said, text=True)
-    assert process.stdout is not None
-    count = 0
-    try:
-        for line in process.stdout:
-            number, _, text = line.partition(" ")
-            if text.startswith("died"):
-                raise SimulationError(f"the simulator died of the sequence {sequences[int(number)]}: {_last(log)}")
-            count += 1
-            yield sequences[int(number)], Found.of_line(text)
-        if process.wait() or count != len(sequences):
-            raise SimulationError(f"the server of sequences failed: {_last(log) or process.returncode}")
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
-
-
-def _last(log: Path) -> str:
-    words = log.read_text(errors="replace").strip().splitlines()
-    return words[-1] if words else ""
+    for item, text in answers(model, folder, [], sequences, "sequence"):
+        yield item, Found.of_line(text)

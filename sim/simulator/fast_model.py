@@ -73,8 +73,8 @@ SYSTEM_HEADERS = (
     "wire_ends.h",
 )
 TOUCHED = "touched.h"
-FAULT_HEADERS = ("fault_server.h", "model_state.h", TOUCHED)
-SEQUENCE_HEADERS = ("sequence_server.h", "model_state.h")
+FAULT_HEADERS = ("answers.h", "fault_server.h", "model_state.h", TOUCHED)
+SEQUENCE_HEADERS = ("answers.h", "model_state.h", "sequence_server.h")
 LANE_FOLDER, LANE_LIBRARY = "lane", "Vlane"
 """Of a lane that is a model of its own: folder in that of the simulator, and prefix of what is made there."""
 SWITCH_FOLDER, SWITCH_LIBRARY = "switch", "Vswitch"

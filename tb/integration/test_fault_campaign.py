@@ -253,7 +253,7 @@ def test_links_without_protection_let_faults_through() -> None:
 
 def test_an_injection_that_no_run_reaches_is_an_error() -> None:
     late = ready().space.spans[1][1] + 10_000
-    with pytest.raises(SimulationError, match="is in no cycle of the run"):
+    with pytest.raises(SimulationError, match="was never reached"):
         run_now(USUAL, [Injection(f"{late} nothing", campaign.CONTROL)])
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from sim.errors import MachineError
 from sim.experiments.regression import builds_only
-from sim.experiments.run import remove_stale
 from sim.simulator import machine, plain_paths
 from sim.simulator.build_folder import LOG, Building, build_failure, build_folder, remembered, whole
 from sim.simulator.plain_paths import build_place, is_plain, linked
+from sim.simulator.run_folder import remove_stale
 
 
 def built(kind: Path, content: str = "product") -> tuple[Path, bool]:

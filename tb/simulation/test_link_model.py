@@ -86,7 +86,7 @@ def conforming(costs: Iterable[int], rate: Fraction, burst: Fraction) -> list[in
     due = Fraction(0)
     for cost in costs:
         cycle = max(cycles[-1] + 1 if cycles else 0, ceil(due - (burst - cost) / rate))
-        due = max(due, cycle) + cost / rate
+        due = max(due, Fraction(cycle)) + cost / rate
         cycles.append(cycle)
     return cycles
 
