@@ -14,18 +14,6 @@
 // Session: phases of the host's program `before`, `settle`, `guard`, `setup`; `again`, the second collective; `abort_N`, by
 // GPU N; `drained`, nothing of an epoch is left anywhere; `acknowledge`, interrupts are cleared. `bound`: cycles that a
 // collective may take; `grid`: cycles between two digests; `compare`: whether results are compared; `shorten`: see above.
-// Lines of the file campaign.txt, where a name is that of a variable, a GPU a number:
-//   register NAME                              must be in the end what it is without a fault
-//   statistic NAME                             the same, if a bit of it was flipped: others may count otherwise
-//   counter NAME                               counts what hardware has corrected
-//   recorded NAME {BITS}                       only records; if BITS is given, only those of its first byte
-//   sum NAME                                   of those, one to which something is added and which nothing sets
-//   dead END                                   variables whose names end so are not 0 when a link is dead
-//   result GPU CHANNEL FIRST COUNT             sectors of the result
-//   inject NUMBER CYCLE flip GPU NAME WORD BIT
-//   inject NUMBER CYCLE wire {GPU PORT flits|messages {damage|drop|double|reorder|cut SKIP BIT} ... and} ...
-//   inject NUMBER CYCLE abort GPU
-//   inject NUMBER CYCLE nothing
 // Each injection gets a line on standard output, NUMBER and `Facts`. What the run without a fault was is left in
 // reference.txt. Without injections that is all, with a list of all state in state.txt, and a dump of the memories.
 #pragma once
@@ -33,218 +21,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <deque>
-#include <set>
-
 #include "answers.h"
-#include "model_state.h"
-// Of what that knows.
-#include "members.h"
-#include "touched.h"
+#include "deciding_state.h"
+#include "fault_plan.h"
+#include "first_uses.h"
+#include "run_outcomes.h"
 
 namespace {
 
-// A variable of a GPU.
-struct Held {
-    size_t gpu;
-    const Variable* item;
-
-    bool operator==(const Variable* other) const { return item == other; }
-    uint64_t digest() const {
-        Digest made;
-        made.add(item->data, item->bytes * item->words);
-        return made.value();
-    }
-    // Of one that is a number.
-    uint64_t value() const {
-        uint64_t number = 0;
-        std::memcpy(&number, item->data, std::min<size_t>(sizeof number, item->bytes));
-        return number;
-    }
-};
-
-struct Sector {
-    size_t gpu;
-    const Variable* memory;
-    uint64_t number;
-
-    uint64_t digest() const {
-        Digest made;
-        made.add(memory->data + number * memory->bytes, memory->bytes);
-        return made.value();
-    }
-};
-
-// Bytes of a model that a digest is made of.
-struct Span {
-    const unsigned char* from;
-    size_t bytes;
-};
-
-struct Injection {
-    std::string number, kind;
-    uint64_t cycle = 0;
-    std::vector<std::string> words;
-};
-
-// What a run was in the end. `fired`: what was to go wrong on a wire has; `harmed`: the memory was written outside of what
-// is modelled, or given a command too early; `reported`, and `late` in the collective after an abort: bits of `Report`;
-// `converged`: the cycle in which all state was as without a fault, 0: never; `drained`: cycles from an abort until
-// nothing of its epoch was left; `corrected`: what the counters of corrections say.
-struct Facts {
-    bool finished = false, fired = true, harmed = false;
-    unsigned reported = 0, late = 0;
-    uint64_t wrong_sectors = 0, wrong_registers = 0, converged = 0, end = 0, drained = 0;
-    int64_t corrected = 0;
-
-    std::string line() const {
-        std::ostringstream text;
-        text << finished << " " << fired << " " << harmed << " " << reported << " " << late << " " << wrong_sectors << " "
-             << wrong_registers << " " << converged << " " << end << " " << drained << " " << corrected;
-        return text.str();
-    }
-};
 enum Report : unsigned { INTERRUPT = 1, READ_REFUSED = 2, REGISTER_REFUSED = 4, LINK_DEAD = 8 };
-
-// The first cycle, from a given one on, in which a word of a memory is read or written.
-class FirstUses final : public TouchListener {
-public:
-    static constexpr uint64_t NEVER = std::numeric_limits<uint64_t>::max();
-
-    // Models are advanced one after the other, each through cycles that its history tells.
-    void add(const Gpu& gpu, const History& history) {
-        models.push_back({reinterpret_cast<const unsigned char*>(gpu.model.rootp), &history,
-                          std::vector<int>(sizeof *gpu.model.rootp, NOBODY)});
-    }
-
-    // Where the cycle will be, NEVER until then.
-    const uint64_t* watch(size_t gpu, const unsigned char* word, uint64_t from) {
-        int& place = models.at(gpu).places.at(word - models[gpu].root);
-        if (place == NOBODY) {
-            place = static_cast<int>(waiting.size());
-            waiting.emplace_back();
-        }
-        uses.push_back({from, NEVER});
-        waiting[place].push_back(&uses.back());
-        return &uses.back().cycle;
-    }
-
-    void touched(const void* at) override {
-        for (const Model& model : models) {
-            const size_t offset = static_cast<const unsigned char*>(at) - model.root;
-            if (offset >= model.places.size()) continue;
-            if (model.places[offset] != NOBODY) note(waiting[model.places[offset]], model.history->current());
-            return;
-        }
-    }
-
-private:
-    static constexpr int NOBODY = -1;
-    struct Use {
-        uint64_t from, cycle;
-    };
-    struct Model {
-        const unsigned char* root;
-        const History* history;
-        // By the byte that a word begins with, a list in `waiting`.
-        std::vector<int> places;
-    };
-
-    static void note(std::vector<Use*>& list, uint64_t now) {
-        for (size_t n = 0; n < list.size();) {
-            if (now >= list[n]->from) {
-                list[n]->cycle = now;
-                list[n] = list.back();
-                list.pop_back();
-            } else {
-                ++n;
-            }
-        }
-    }
-
-    std::vector<Model> models;
-    std::deque<Use> uses;
-    std::vector<std::vector<Use*>> waiting;
-};
 
 // What is right: digests of what is compared, by collective where there are two.
 struct Reference {
     std::vector<uint64_t> sectors[2], registers;
 };
 
-// States that runs with something wrong went through, and what came of them: one that comes to the same state ends the
-// same way. In memory that all processes of a campaign share, of which one at a time writes.
-class Outcomes {
-public:
-    // A state by digests of all but the memories, and of the memories; `corrected` until then.
-    struct State {
-        uint64_t key, memories;
-        int64_t corrected;
-    };
-    struct Entry {
-        State state;
-        Facts facts;
-    };
-
-    // For so many runs.
-    explicit Outcomes(size_t runs) {
-        while (count < 2 * MOST * runs) count *= 2;
-        const size_t words = (sizeof(Entry) + sizeof(uint64_t) - 1) / sizeof(uint64_t);
-        entries = reinterpret_cast<Entry*>(shared_words(count * words));
-    }
-
-    // Kept for a state with `key`, or null.
-    const Entry* find(uint64_t key) const {
-        const Entry& found = entries[place(key)];
-        return found.state.key ? &found : nullptr;
-    }
-
-    void add(const State& state, const Facts& facts) {
-        Entry& entry = entries[place(state.key)];
-        if (!entry.state.key) entry = {state, facts};
-    }
-
-    // States that are kept of a run.
-    static constexpr size_t MOST = 16;
-
-private:
-    size_t place(uint64_t key) const {
-        size_t n = key % count;
-        while (entries[n].state.key && entries[n].state.key != key) n = (n + 1) % count;
-        return n;
-    }
-
-    size_t count = 1;
-    Entry* entries;
-};
-
-// What the run without a fault was at every multiple of `grid` cycles: values of a row each, in memory that all processes
-// of a campaign share.
-class Rows {
-public:
-    Rows(size_t width, uint64_t grid, uint64_t cycles)
-        : width{width}, grid{grid}, count{cycles / grid}, place{shared_words(width * count)} {}
-
-    uint64_t* at(uint64_t cycle) const {
-        if (cycle / grid >= count) throw std::runtime_error("a run is longer than what can be kept of it");
-        return place + cycle / grid * width;
-    }
-
-private:
-    const size_t width;
-    const uint64_t grid, count;
-    uint64_t* const place;
-};
-
 class FaultServer {
 public:
     FaultServer(System& system, const Session& session)
         : system{system}, session{session}, bound{session.number("bound")}, slice{session.number("epoch")},
-          grid{session.number("grid")} {
-        for (const auto& gpu : system.all()) state.push_back(variables(*gpu));
-        read_plan();
+          grid{session.number("grid")}, plan{states(system)} {
         const uint64_t most = 4 * bound;
-        rows = std::make_unique<Rows>(2 * state.size() + 1 + statistics.size(), grid, most);
+        rows = std::make_unique<Rows>(2 * gpus() + 1 + plan.statistics.size(), grid, most);
         for (const auto& gpu : system.all())
             histories.push_back(std::make_unique<History>(gpu->model.inputs.size(), gpu->model.outputs.size(), most));
     }
@@ -255,29 +53,29 @@ public:
         // Leaves in each model what a settling leaves, as every injection does. All processes of the campaign begin here, with
         // the same addresses in what a digest is made of.
         for (const auto& gpu : system.all()) settle(*gpu);
-        if (injections.empty()) {
+        if (plan.injections.empty()) {
             record();
             list_state();
             system.pulse(ports::DUMP);
             system.advance(5);
             return;
         }
-        outcomes = std::make_unique<Outcomes>(injections.size());
-        uint64_t* const begin = shared_words(injections.size());
+        outcomes = std::make_unique<Outcomes>(plan.injections.size());
+        uint64_t* const begin = shared_words(plan.injections.size());
         if (const pid_t recorder = fork(); recorder == 0) {
             record();
-            for (size_t n = 0; n < injections.size(); ++n) begin[n] = beginning(n);
+            for (size_t n = 0; n < plan.injections.size(); ++n) begin[n] = beginning(n);
             _exit(0);
         } else {
             int status = 0;
             if (waitpid(recorder, &status, 0) < 0 || status) throw std::runtime_error("the run without a fault failed");
         }
-        for (size_t number = 0; number < state.size(); ++number) decide.push_back(deciding(number));
+        look_for_what_decides();
         read_reference();
-        for (size_t n = 0; n < injections.size(); ++n) injections[n].cycle = begin[n];
-        std::stable_sort(injections.begin(), injections.end(),
+        for (size_t n = 0; n < plan.injections.size(); ++n) plan.injections[n].cycle = begin[n];
+        std::stable_sort(plan.injections.begin(), plan.injections.end(),
                          [](const Injection& a, const Injection& b) { return a.cycle < b.cycle; });
-        system.stop_at(injections.front().cycle);
+        system.stop_at(plan.injections.front().cycle);
         try {
             run();
         } catch (const Over&) {
@@ -289,52 +87,20 @@ private:
     struct Over {};
     struct Abort {};
 
-    const Variable& variable(int gpu, const std::string& name) const {
-        const auto found = state.at(gpu).find(name);
-        if (found == state.at(gpu).end()) throw std::runtime_error("there is no state " + name);
-        return found->second;
+    static std::vector<std::map<std::string, Variable>> states(System& system) {
+        std::vector<std::map<std::string, Variable>> found;
+        for (const auto& gpu : system.all()) found.push_back(variables(*gpu));
+        return found;
     }
 
-    void read_plan() {
-        std::ifstream file{"campaign.txt"};
-        for (std::string line; std::getline(file, line);) {
-            std::istringstream words{line};
-            std::string key, name;
-            words >> key;
-            if (key == "inject") {
-                Injection& made = injections.emplace_back();
-                words >> made.number >> made.cycle >> made.kind;
-                for (std::string word; words >> word;) made.words.push_back(word);
-            } else if (key == "result") {
-                uint64_t gpu, channel, first, count;
-                words >> gpu >> channel >> first >> count;
-                const Variable& memory = variable(gpu, "gpu_shell.gpu.hbm_" + std::to_string(channel) + ARRAY);
-                for (uint64_t n = first; n < first + count; ++n) sectors.push_back({gpu, &memory, n});
-            } else if (key == "recorded") {
-                uint64_t bits = 0;
-                words >> name >> bits;
-                recorded.emplace_back(name, bits);
-            } else if (key == "dead") {
-                words >> name;
-                add_ending(name);
-            } else if (key == "sum") {
-                words >> name;
-                for (size_t gpu = 0; gpu < state.size(); ++gpu) sums.insert(&variable(gpu, name));
-            } else {
-                words >> name;
-                std::map<std::string, std::vector<Held>*> lists{
-                    {"register", &registers}, {"statistic", &statistics}, {"counter", &counters}};
-                auto& list = *lists.at(key);
-                for (size_t gpu = 0; gpu < state.size(); ++gpu) list.push_back({gpu, &variable(gpu, name)});
-            }
-        }
-        if (dead.empty()) throw std::runtime_error("nothing tells of dead links");
+    size_t gpus() const { return system.all().size(); }
+    bool asleep(size_t gpu) const { return system.all().at(gpu)->asleep(); }
+    bool is_counter(const Held& item) const {
+        return std::find(plan.counters.begin(), plan.counters.end(), item.item) != plan.counters.end();
     }
 
-    void add_ending(const std::string& end) {
-        for (const auto& of_gpu : state)
-            for (const auto& [name, item] : of_gpu)
-                if (ends_so(name, end)) dead.push_back(&item);
+    void look_for_what_decides() {
+        for (size_t number = 0; number < gpus(); ++number) decide.emplace_back(*system.all()[number], number, plan);
     }
 
     // One run, to its end or to where it is over.
@@ -397,7 +163,7 @@ private:
         unsigned found = system.refused() ? REGISTER_REFUSED : 0;
         for (const auto& gpu : system.all())
             found |= (gpu->is(ports::INTERRUPT) ? INTERRUPT : 0) | (gpu->is(ports::READ_ERROR) ? READ_REFUSED : 0);
-        for (const Variable* flag : dead)
+        for (const Variable* flag : plan.dead)
             if (*flag->data) found |= LINK_DEAD;
         (recovered ? facts.late : facts.reported) |= found;
     }
@@ -413,13 +179,13 @@ private:
     std::vector<uint64_t> digests_of(const std::vector<Item>& list, const std::vector<uint64_t>& right) const {
         std::vector<uint64_t> found;
         for (const Item& item : list)
-            found.push_back(system.all().at(item.gpu)->asleep() ? right.at(found.size()) : item.digest());
+            found.push_back(asleep(item.gpu) ? right.at(found.size()) : item.digest());
         return found;
     }
 
     void compare(int number) {
         std::vector<uint64_t>& right = reference.sectors[number];
-        const auto found = digests_of(sectors, right);
+        const auto found = digests_of(plan.sectors, right);
         if (!injected)
             right = found;
         else if (session.number("compare") && (number == 1 || !recovered))
@@ -427,101 +193,31 @@ private:
     }
 
     void finish() {
-        const auto held = digests_of(registers, reference.registers);
+        const auto held = digests_of(plan.registers, reference.registers);
         if (!injected) {
             reference.registers = held;
             note(ends());
             return;
         }
         facts.wrong_registers += differing(held, reference.registers);
-        for (size_t n = 0; n < statistics.size(); ++n) {
-            const Held& item = statistics[n];
+        for (size_t n = 0; n < plan.statistics.size(); ++n) {
+            const Held& item = plan.statistics[n];
             // What it has more than without a fault it keeps, as long as the GPU sleeps.
-            const uint64_t more = system.all().at(item.gpu)->asleep() ? extra[n] : item.value() - ends()[n];
+            const uint64_t more = asleep(item.gpu) ? extra[n] : item.value() - ends()[n];
             if (item == hit)
                 facts.wrong_registers += more != 0;
-            else if (std::find(counters.begin(), counters.end(), item.item) != counters.end())
+            else if (is_counter(item))
                 facts.corrected += static_cast<int64_t>(more);
         }
     }
 
     void note(uint64_t* place) const {
-        for (const Held& item : statistics) *place++ = item.value();
+        for (const Held& item : plan.statistics) *place++ = item.value();
     }
 
     // Where a row has what statistics are; that of the end is the first.
-    uint64_t* counted(uint64_t cycle) const { return rows->at(cycle) + 2 * state.size() + 1; }
+    uint64_t* counted(uint64_t cycle) const { return rows->at(cycle) + 2 * gpus() + 1; }
     uint64_t* ends() const { return counted(0); }
-
-    // The bytes of all that decides how a GPU goes on, but its memory and what only records. What the logic of the design
-    // makes of its state, and Verilator keeps in between, follows from that.
-    std::vector<Span> deciding(size_t number) const {
-        const auto* const symbols = system.all()[number]->model.rootp->vlSymsp;
-        const auto* const root = reinterpret_cast<const unsigned char*>(&symbols->TOP);
-        std::set<const unsigned char*> kept;
-        const auto& outputs = system.all()[number]->model.outputs;
-        std::vector<Span> left_out{{reinterpret_cast<const unsigned char*>(outputs.data()), sizeof outputs}};
-        for (const auto& [name, item] : state[number]) {
-            if (ends_so(name, ARRAY))
-                left_out.push_back({item.data, item.bytes * item.words});
-            else
-                kept.insert(item.data);
-        }
-        for (const auto& [name, bits] : recorded) {
-            const Variable& item = variable(static_cast<int>(number), name);
-            kept.erase(item.data);
-            left_out.push_back({item.data, item.bytes * item.words});
-        }
-        std::set<std::string> scopes;
-        for (const Member& member : MEMBERS)
-            if (kept.count(root + member.offset)) scopes.insert(scope_of(member.name));
-        for (const Member& member : MEMBERS) {
-            const std::string name = member.name, last = name.substr(scope_of(name).size());
-            const bool passing = name.rfind("__V", 0) == 0 || last.rfind("__DOT____V", 0) == 0;
-            if (passing || (scopes.count(scope_of(name)) && !kept.count(root + member.offset)))
-                left_out.push_back({root + member.offset, member.bytes});
-        }
-        std::sort(left_out.begin(), left_out.end(), [](const Span& a, const Span& b) { return a.from < b.from; });
-        std::vector<Span> found;
-        const unsigned char* from = root;
-        for (const Span& span : left_out) {
-            if (span.from > from) found.push_back({from, static_cast<size_t>(span.from - from)});
-            from = std::max(from, span.from + span.bytes);
-        }
-        const auto* const end = reinterpret_cast<const unsigned char*>(symbols) + sizeof *symbols;
-        found.push_back({from, static_cast<size_t>(end - from)});
-        return found;
-    }
-
-    // The instance that a member belongs to, without the process in which it is.
-    static std::string scope_of(const std::string& name) {
-        static const std::string between = "__DOT__", process = "process_";
-        const size_t end = name.rfind(between);
-        if (end == std::string::npos) return "";
-        const std::string scope = name.substr(0, end);
-        const size_t last = scope.rfind(between);
-        const bool inner =
-            last != std::string::npos && scope.compare(last + between.size(), process.size(), process) == 0;
-        return inner ? scope.substr(0, last) : scope;
-    }
-
-    uint64_t control_of(size_t number) const {
-        Digest digest;
-        for (const Span& span : decide[number]) digest.add(span.from, span.bytes);
-        for (const auto& [name, bits] : recorded) {
-            const Variable& item = variable(static_cast<int>(number), name);
-            if (bits) digest.add<unsigned char>(*item.data & ~bits);
-        }
-        for (const Input& input : system.all()[number]->arriving) digest.add(input.filled);
-        return digest.value();
-    }
-
-    uint64_t memory_of(size_t number) const {
-        Digest digest;
-        for (const auto& [name, item] : state[number])
-            if (ends_so(name, ARRAY)) digest.add(item.data, item.bytes * item.words);
-        return digest.value();
-    }
 
     uint64_t between() const {
         Digest digest;
@@ -532,9 +228,9 @@ private:
     // What counters of corrections say now.
     int64_t corrected_so_far(uint64_t now) const {
         uint64_t sum = 0;
-        for (size_t n = 0; n < statistics.size(); ++n)
-            if (std::find(counters.begin(), counters.end(), statistics[n].item) != counters.end())
-                sum += system.all()[statistics[n].gpu]->asleep() ? counted(now)[n] + extra[n] : statistics[n].value();
+        for (size_t n = 0; n < plan.statistics.size(); ++n)
+            if (is_counter(plan.statistics[n]))
+                sum += asleep(plan.statistics[n].gpu) ? counted(now)[n] + extra[n] : plan.statistics[n].value();
         return static_cast<int64_t>(sum);
     }
 
@@ -547,10 +243,10 @@ private:
         const uint64_t* const right = rows->at(now);
         Digest control, memories;
         for (const uint64_t value : {now, facts.wrong_sectors, between()}) control.add(value);
-        for (size_t number = 0; number < state.size(); ++number)
-            control.add(system.all()[number]->asleep() ? right[number] : control_of(number));
-        for (size_t number = 0; number < state.size(); ++number)
-            memories.add(system.all()[number]->asleep() ? right[state.size() + number] : memory_of(number));
+        for (size_t number = 0; number < gpus(); ++number)
+            control.add(asleep(number) ? right[number] : decide[number].control());
+        for (size_t number = 0; number < gpus(); ++number)
+            memories.add(asleep(number) ? right[gpus() + number] : decide[number].memory());
         const Outcomes::State here{control.value() | 1, memories.value(), corrected_so_far(now)};
         if (const auto* const found = outcomes->find(here.key); found && found->state.memories == here.memories) {
             facts = found->facts;
@@ -564,67 +260,81 @@ private:
     // A GPU whose state is that without a fault sleeps until something else comes in.
     void send_to_sleep(uint64_t now) {
         const uint64_t* const right = rows->at(now);
-        for (size_t number = 0; number < state.size(); ++number) {
+        for (size_t number = 0; number < gpus(); ++number) {
             Gpu& gpu = *system.all()[number];
-            if (gpu.asleep() || control_of(number) != right[number]) continue;
-            if (memory_of(number) != right[state.size() + number]) continue;
+            if (gpu.asleep() || decide[number].control() != right[number]) continue;
+            if (decide[number].memory() != right[gpus() + number]) continue;
             bool same = true;
-            for (size_t n = 0; n < statistics.size(); ++n) {
-                if (statistics[n].gpu != number) continue;
-                extra[n] = statistics[n].value() - counted(now)[n];
+            for (size_t n = 0; n < plan.statistics.size(); ++n) {
+                if (plan.statistics[n].gpu != number) continue;
+                extra[n] = plan.statistics[n].value() - counted(now)[n];
                 // One that is no sum does not keep what it has more.
-                same = same && (!(statistics[n] == hit) || sums.count(hit) || !extra[n]);
+                same = same && (!(plan.statistics[n] == hit) || plan.sums.count(hit) || !extra[n]);
             }
             if (same) gpu.sleep(*histories[number], now);
         }
     }
 
+    // At every cycle that the system was told to stop at.
     void stopped() {
         const uint64_t now = system.cycle();
-        if (recording) {
-            uint64_t* const row = rows->at(now);
-            for (size_t number = 0; number < state.size(); ++number) {
-                row[number] = control_of(number);
-                row[state.size() + number] = memory_of(number);
+        if (recording)
+            note_row(now);
+        else if (injected)
+            go_on(now);
+        else
+            begin_injections(now);
+    }
+
+    void note_row(uint64_t now) {
+        uint64_t* const row = rows->at(now);
+        for (size_t number = 0; number < gpus(); ++number) {
+            row[number] = decide[number].control();
+            row[gpus() + number] = decide[number].memory();
+        }
+        row[2 * gpus()] = between();
+        note(counted(now));
+        system.stop_at(now + grid);
+    }
+
+    // A run with something wrong is over when all is as without it, or as in another run.
+    void go_on(uint64_t now) {
+        if (!session.number("shorten")) {
+            system.stop_at(System::NEVER);
+            return;
+        }
+        if (now < histories[0]->length()) {
+            send_to_sleep(now);
+            const bool quiet =
+                std::all_of(tampers.begin(), tampers.end(), [](const auto& item) { return item->done(); });
+            const bool all =
+                std::all_of(system.all().begin(), system.all().end(), [](const auto& gpu) { return gpu->asleep(); });
+            if (all && quiet && rows->at(now)[2 * gpus()] == between()) {
+                facts.finished = true;
+                facts.converged = now;
+                finish();
+                throw Over{};
             }
-            row[2 * state.size()] = between();
-            note(counted(now));
-            system.stop_at(now + grid);
-        } else if (injected) {
-            if (!session.number("shorten")) {
-                system.stop_at(System::NEVER);
+            if (quiet && known(now)) throw Over{};
+        }
+        // Ever sparser, so that it costs little, and in cycles in which other runs stop too.
+        uint64_t step = grid;
+        while (8 * step <= now - injected->cycle) step *= 2;
+        system.stop_at((now / step + 1) * step);
+    }
+
+    // A child for each injection of this cycle.
+    void begin_injections(uint64_t now) {
+        for (; next < plan.injections.size() && plan.injections[next].cycle == now; ++next)
+            if (is_child(plan.injections[next])) {
+                for (size_t number = 0; session.number("shorten") && number < gpus(); ++number)
+                    system.all()[number]->sleep(*histories[number], now);
+                extra.assign(plan.statistics.size(), 0);
+                inject();
                 return;
             }
-            if (now < histories[0]->length()) {
-                send_to_sleep(now);
-                const bool quiet =
-                    std::all_of(tampers.begin(), tampers.end(), [](const auto& item) { return item->done(); });
-                const bool all = std::all_of(system.all().begin(), system.all().end(),
-                                             [](const auto& gpu) { return gpu->asleep(); });
-                if (all && quiet && rows->at(now)[2 * state.size()] == between()) {
-                    facts.finished = true;
-                    facts.converged = now;
-                    finish();
-                    throw Over{};
-                }
-                if (quiet && known(now)) throw Over{};
-            }
-            // Ever sparser, so that it costs little, and in cycles in which other runs stop too.
-            uint64_t step = grid;
-            while (8 * step <= now - injected->cycle) step *= 2;
-            system.stop_at((now / step + 1) * step);
-        } else {
-            for (; next < injections.size() && injections[next].cycle == now; ++next)
-                if (is_child(injections[next])) {
-                    for (size_t number = 0; session.number("shorten") && number < state.size(); ++number)
-                        system.all()[number]->sleep(*histories[number], now);
-                    extra.assign(statistics.size(), 0);
-                    inject();
-                    return;
-                }
-            if (next == injections.size()) throw Over{};
-            system.stop_at(injections[next].cycle);
-        }
+        if (next == plan.injections.size()) throw Over{};
+        system.stop_at(plan.injections[next].cycle);
     }
 
     // Whether this is the child that is to go on and answer.
@@ -654,29 +364,33 @@ private:
         const std::vector<std::string>& words = injected->words;
         system.stop_at((system.cycle() / grid + 1) * grid);
         if (injected->kind == "flip") {
-            const int gpu = std::stoi(words.at(0));
-            hit = &variable(gpu, words.at(1));
+            const size_t gpu = std::stoul(words.at(0));
+            hit = &plan.variable(gpu, words.at(1));
             system.all().at(gpu)->wake(system.cycle());
             hit->flip(std::stoull(words.at(2)), std::stoi(words.at(3)));
             settle(*system.all().at(gpu));
         } else if (injected->kind == "wire") {
-            static const std::map<std::string, Tamper::Kind> kinds{{"damage", Tamper::Kind::DAMAGE},
-                                                                   {"drop", Tamper::Kind::DROP},
-                                                                   {"double", Tamper::Kind::DOUBLE},
-                                                                   {"reorder", Tamper::Kind::REORDER},
-                                                                   {"cut", Tamper::Kind::CUT}};
-            for (size_t n = 0; n < words.size(); ++n) {
-                Output& wire = output(std::stoi(words.at(n)), std::stoi(words.at(n + 1)), words.at(n + 2) == "flits");
-                Tamper& tamper = tampered(wire);
-                for (n += 3; n < words.size() && words[n] != "and"; n += 3)
-                    tamper.add({kinds.at(words[n]), std::stoull(words.at(n + 1)), std::stoi(words.at(n + 2))});
-            }
+            tamper_with(words);
         } else if (injected->kind == "abort") {
             // Its state is never that without an abort.
             system.stop_at(System::NEVER);
             throw Abort{};
         } else if (injected->kind != "nothing") {
             throw std::runtime_error("there is no injection " + injected->kind);
+        }
+    }
+
+    void tamper_with(const std::vector<std::string>& words) {
+        static const std::map<std::string, Tamper::Kind> kinds{{"damage", Tamper::Kind::DAMAGE},
+                                                               {"drop", Tamper::Kind::DROP},
+                                                               {"double", Tamper::Kind::DOUBLE},
+                                                               {"reorder", Tamper::Kind::REORDER},
+                                                               {"cut", Tamper::Kind::CUT}};
+        for (size_t n = 0; n < words.size(); ++n) {
+            Output& wire = output(std::stoi(words.at(n)), std::stoi(words.at(n + 1)), words.at(n + 2) == "flits");
+            Tamper& tamper = tampered(wire);
+            for (n += 3; n < words.size() && words[n] != "and"; n += 3)
+                tamper.add({kinds.at(words[n]), std::stoull(words.at(n + 1)), std::stoi(words.at(n + 2))});
         }
     }
 
@@ -696,11 +410,11 @@ private:
     // The run in which nothing goes wrong, and reference.txt about it.
     void record() {
         recording = true;
-        for (size_t number = 0; number < state.size(); ++number) {
+        look_for_what_decides();
+        for (size_t number = 0; number < gpus(); ++number) {
             Gpu& gpu = *system.all()[number];
             gpu.recorded = histories[number].get();
             for (Output& item : gpu.leaving) tampered(item);
-            decide.push_back(deciding(number));
             listener.add(gpu, *histories[number]);
         }
         watch();
@@ -720,7 +434,7 @@ private:
         file << "registers";
         for (const uint64_t value : reference.registers) file << " " << value;
         file << "\n";
-        for (size_t gpu = 0; gpu < system.all().size(); ++gpu)
+        for (size_t gpu = 0; gpu < gpus(); ++gpu)
             for (int port = 0; port < ports::LINKS; ++port)
                 for (const char* kind : {"flits", "messages"}) list_sent(file, gpu, port, kind);
         if (!file.flush()) throw std::runtime_error("reference.txt cannot be written");
@@ -729,13 +443,13 @@ private:
     // What is flipped in a memory acts when its word is used: read, or written in part. In the cycle before, what is read
     // at that moment may have come to where it is wanted.
     void watch() {
-        first_uses.assign(injections.size(), nullptr);
+        first_uses.assign(plan.injections.size(), nullptr);
         if (!session.number("shorten")) return;
-        for (size_t n = 0; n < injections.size(); ++n) {
-            const Injection& item = injections[n];
+        for (size_t n = 0; n < plan.injections.size(); ++n) {
+            const Injection& item = plan.injections[n];
             if (item.kind != "flip") continue;
             const size_t gpu = std::stoul(item.words.at(0));
-            const Variable& memory = variable(static_cast<int>(gpu), item.words.at(1));
+            const Variable& memory = plan.variable(gpu, item.words.at(1));
             const uint64_t word = std::stoull(item.words.at(2));
             if (memory.words > 1 && word < memory.words && item.cycle)
                 first_uses[n] = listener.watch(gpu, memory.data + word * memory.bytes, item.cycle - 1);
@@ -746,7 +460,7 @@ private:
     // The cycle in which an injection may as well take place: until then nobody would notice. What is never used is flipped
     // at the end.
     uint64_t beginning(size_t number) const {
-        const uint64_t asked = injections[number].cycle;
+        const uint64_t asked = plan.injections[number].cycle;
         if (!first_uses[number]) return asked;
         return std::max(asked, std::min(*first_uses[number], over[1] - 1));
     }
@@ -765,7 +479,7 @@ private:
     void list_state() {
         std::ofstream file{"state.txt"};
         Gpu& gpu = *system.all().at(0);
-        for (const auto& [name, item] : state.at(0)) {
+        for (const auto& [name, item] : plan.state.at(0)) {
             item.flip(item.words - 1, item.bits - 1);
             const Sector last{0, &item, item.words - 1};
             const uint64_t changed = last.digest();
@@ -791,18 +505,11 @@ private:
         }
     }
 
-    static inline const std::string ARRAY = ".array.sectors";
-
     System& system;
     const Session& session;
     const uint64_t bound, slice, grid;
-    std::vector<std::map<std::string, Variable>> state;
-    std::vector<Held> registers, statistics, counters;
-    std::vector<const Variable*> dead;
-    // What only records, and bits of its first byte, if the others do not; statistics that grow by what is counted.
-    std::vector<std::pair<std::string, unsigned char>> recorded;
-    std::set<const Variable*> sums;
-    std::vector<std::vector<Span>> decide;
+    FaultPlan plan;
+    std::vector<DecidingState> decide;
     std::unique_ptr<Rows> rows;
     std::vector<std::unique_ptr<History>> histories;
     FirstUses listener;
@@ -815,8 +522,6 @@ private:
     std::vector<uint64_t> extra;
     // What a bit was flipped in, or null.
     const Variable* hit = nullptr;
-    std::vector<Sector> sectors;
-    std::vector<Injection> injections;
     size_t next = 0;
     Reference reference;
     Facts facts;

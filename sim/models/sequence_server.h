@@ -10,14 +10,6 @@
 // Session: `jobs`; phase `before`; `bound`: cycles that a collective may take on a GPU, or an end of it; `epochs`: numbers that
 // there are; `seeded`: a fault of the software, to see that it is found (`Seeded`): that tables are not programmed anew, or
 // that an abort tells nobody. Addresses of registers, and masks of their fields, by name.
-// Folder jobN of a job holds, by rank R, what a run of it reads (plan, steps, waits, source, gathered, initial, gates), and
-//   commands R.hex: of the host, without epoch and arm    doorbells R.hex: the same, an end behind each ring
-//   expected R.hex: sectors of the results, in the order of the lines of job.txt:
-//   span SECTORS: of all arrays, from the first sector of the memory on
-//   gathered FIRST SECTORS PITCH LAST_BYTES: as for `gathered_checker.sv`
-//   result RANK FIRST SECTORS PITCH LAST_BYTES: in rows of `pitch` sectors, of whose last one so many bytes count
-// Lines of sequences.txt are "NUMBER SEED STALL" and for each collective "~|- JOB ABORTS {GPU CYCLE}": with - it begins when
-// all have ended the one before, with ~ on each GPU by itself. A GPU's abort is written so many cycles after it was armed.
 // Each sequence gets a line on standard output: NUMBER, and "VERDICT COLLECTIVE GPU DETAIL DRAINED CYCLES ENDS LASTED": what
 // was wrong with which collective on which GPU; the most cycles from an abort until a GPU was drained; all cycles; by
 // collective c or a for each that was completed or aborted; and cycles of each from arming to its end, by commas.
@@ -26,202 +18,11 @@
 #include <random>
 
 #include "answers.h"
-#include "model_state.h"
+#include "around_node.h"
+#include "sequence.h"
+#include "sequence_job.h"
 
 namespace {
-
-constexpr uint64_t SECTOR = 32;
-
-// Words of a memory: runs of bytes, each from one of its words on.
-class Image {
-public:
-    // The file `path` as $readmemh reads it, into words of so many bytes; none if it is not there.
-    Image() = default;
-    Image(const std::string& path, size_t width) : width{width} {
-        std::ifstream file{path};
-        for (std::string line; std::getline(file, line);) {
-            if (line.empty()) continue;
-            if (line[0] == '@' || runs.empty()) runs.push_back({0, {}});
-            if (line[0] == '@')
-                runs.back().first = std::stoull(line.substr(1), nullptr, 16);
-            else
-                append(line);
-        }
-    }
-
-    void put(const Variable& memory) const {
-        for (const auto& [first, bytes] : runs) {
-            if ((first + bytes.size() / width) > memory.words) throw std::runtime_error("a job has more than a model");
-            std::memcpy(memory.data + first * width, bytes.data(), bytes.size());
-        }
-    }
-
-    const std::vector<unsigned char>& bytes() const {
-        static const std::vector<unsigned char> none;
-        return runs.empty() ? none : runs.front().second;
-    }
-
-private:
-    void append(const std::string& line) {
-        auto& bytes = runs.back().second;
-        const size_t start = bytes.size();
-        bytes.resize(start + width, 0);
-        size_t place = 0;
-        for (size_t n = line.size(); n-- > 0; ++place) {
-            const char digit = line[n];
-            const int value = digit <= '9' ? digit - '0' : (digit | 32) - 'a' + 10;
-            if (place / 2 < width) bytes[start + place / 2] |= static_cast<unsigned char>(value << 4 * (place & 1));
-        }
-    }
-
-    size_t width = 1;
-    std::vector<std::pair<uint64_t, std::vector<unsigned char>>> runs;
-};
-
-struct Result {
-    uint64_t first, sectors, pitch, last_bytes;
-};
-
-// A collective with its data, of one GPU.
-struct Part {
-    Image plan, steps, waits, gates, source, gathered, initial, expected;
-    std::vector<uint64_t> commands;
-    std::vector<std::vector<uint64_t>> doorbells;
-    std::vector<Result> results;
-};
-
-struct SequenceJob {
-    uint64_t span = 0;
-    std::vector<uint64_t> gathered;
-    std::vector<Part> parts;
-};
-
-struct AbortAt {
-    size_t gpu;
-    uint64_t cycle;
-};
-
-struct Item {
-    bool alone;
-    size_t job;
-    std::vector<AbortAt> aborts;
-};
-
-struct Sequence {
-    std::string number;
-    uint64_t seed = 0, stall = 0;
-    std::vector<Item> items;
-};
-
-// What stands around the node of a GPU.
-class Around {
-public:
-    explicit Around(Gpu& gpu) : gpu{gpu}, state{found_in(gpu)} {
-        memory = &find("hbm_0.array.sectors");
-        plan = &find("gemm.plan.memory");
-        steps = &find("gemm.steps.memory");
-        waits = &find("gemm.gates.waits.memory");
-        gates = &find("gemm.gates.gates.places.memory");
-        const std::string lane = "gemm.lanes.lane_0.";
-        source = &find(lane + "operands.memory");
-        offered = &find(lane + "request_valid");
-        const std::string checker = lane + "checker.";
-        owners = &find(checker + "owners");
-        first = &find(checker + "first");
-        sectors = &find(checker + "sectors");
-        pitch = &find(checker + "pitch");
-        last_mask = &find(checker + "last_mask");
-        wrong = &find(checker + "wrong");
-        const std::set<const Variable*> loaded{plan, steps, waits, gates, source, owners};
-        for (const auto& [name, item] : state)
-            if (name.rfind(PLACE + "gemm.", 0) == 0 && !loaded.count(&item)) {
-                const auto bytes = item.bytes * item.words;
-                rest.push_back({&item, {item.data, item.data + bytes}});
-            }
-    }
-
-    // Whether the compute units offer an access that the node has not taken yet.
-    bool offers() const { return *offered->data; }
-
-    // Compute units as after reset: whatever they were doing, they go on with nothing.
-    void kill() {
-        for (const auto& [item, bytes] : rest) std::memcpy(item->data, bytes.data(), bytes.size());
-        settle(gpu);
-    }
-
-    // Plans of a job for the compute units; its data in the memory, and garbage beside it.
-    void lay(const SequenceJob& job, const Part& part, uint64_t seed) {
-        std::memset(gates->data, 0, gates->bytes * gates->words);
-        part.plan.put(*plan);
-        part.steps.put(*steps);
-        part.waits.put(*waits);
-        part.gates.put(*gates);
-        part.source.put(*source);
-        part.gathered.put(*owners);
-        const std::vector<uint64_t>& told = job.gathered;
-        set(*first, told.empty() ? 0 : told[0]);
-        set(*sectors, told.empty() ? 0 : told[1]);
-        set(*pitch, told.empty() ? 1 : told[2]);
-        std::memset(last_mask->data, 0, last_mask->bytes);
-        std::memset(last_mask->data, 0xff, told.empty() ? SECTOR : told[3]);
-        std::mt19937_64 garbage{seed};
-        for (uint64_t n = 0; n < job.span * SECTOR; n += sizeof(uint64_t)) {
-            const uint64_t word = garbage();
-            std::memcpy(memory->data + n, &word, sizeof word);
-        }
-        part.initial.put(*memory);
-        settle(gpu);
-    }
-
-    // Sectors that are not what is expected.
-    uint64_t differing(const Part& part) const {
-        uint64_t count = 0;
-        const unsigned char* right = part.expected.bytes().data();
-        for (const Result& result : part.results)
-            for (uint64_t n = 0; n < result.sectors; ++n, right += SECTOR) {
-                const uint64_t bytes = n % result.pitch == result.pitch - 1 ? result.last_bytes : SECTOR;
-                count += std::memcmp(memory->data + (result.first + n) * SECTOR, right, bytes) != 0;
-            }
-        return count;
-    }
-
-    uint64_t wrong_reads() const { return *reinterpret_cast<const uint32_t*>(wrong->data); }
-
-    // Bytes of a word of each memory, for files.
-    const Variable *memory, *plan, *steps, *waits, *gates, *source, *owners;
-
-private:
-    const Variable& find(const std::string& name) const {
-        const auto found = state.find(PLACE + name);
-        if (found == state.end()) throw std::runtime_error("there is no state " + PLACE + name);
-        return found->second;
-    }
-
-    // By names without what sets an instance apart from a signal that is called so.
-    static std::map<std::string, Variable> found_in(Gpu& gpu) {
-        std::map<std::string, Variable> found;
-        for (const auto& [name, item] : variables(gpu)) {
-            std::string clean;
-            for (size_t n = 0; n < name.size(); ++n) {
-                if (name[n] == '$')
-                    while (n + 1 < name.size() && std::isdigit(static_cast<unsigned char>(name[n + 1]))) ++n;
-                else
-                    clean += name[n];
-            }
-            found[clean] = item;
-        }
-        return found;
-    }
-
-    static void set(const Variable& item, uint64_t value) { std::memcpy(item.data, &value, item.bytes); }
-
-    static inline const std::string PLACE = "gpu_shell.gpu.";
-
-    Gpu& gpu;
-    const std::map<std::string, Variable> state;
-    const Variable *first, *sectors, *pitch, *last_mask, *wrong, *offered;
-    std::vector<std::pair<const Variable*, std::vector<unsigned char>>> rest;
-};
 
 // What was found wrong, of which collective on which GPU.
 struct Wrong {
@@ -245,12 +46,13 @@ public:
             around.push_back(std::make_unique<Around>(*gpu));
             hosts.push_back(std::make_unique<Host>(std::vector<uint64_t>{0}, nullptr));
         }
-        read_jobs();
+        for (uint64_t number = 0; number < session.number("jobs"); ++number)
+            jobs.push_back(read_job("../jobs/" + std::to_string(number) + "/", around.size(), around[0]->word_bytes()));
         std::vector<Host*> own;
         for (const auto& host : hosts) own.push_back(host.get());
         system.give_hosts(own);
         std::ifstream file{"sequences.txt"};
-        for (std::string line; std::getline(file, line);) run_apart(parse(line));
+        for (std::string line; std::getline(file, line);) run_apart(parsed(line, jobs.size()));
     }
 
 private:
@@ -271,74 +73,6 @@ private:
     static constexpr uint64_t SETTLED = 2500, REACHES = 60, LONGEST_PAUSE = 200;
     // Cycles in which compute units whose collective was aborted may come to their end, before they are set back.
     static constexpr uint64_t PATIENCE = 400;
-
-    void read_jobs() {
-        const size_t gpus = system.all().size();
-        for (uint64_t number = 0; number < session.number("jobs"); ++number) {
-            const std::string folder = "../jobs/" + std::to_string(number) + "/";
-            SequenceJob& job = jobs.emplace_back();
-            job.parts.resize(gpus);
-            std::ifstream file{folder + "job.txt"};
-            if (!file) throw std::runtime_error("there is no job " + folder);
-            for (std::string line; std::getline(file, line);) {
-                std::istringstream words{line};
-                std::string key;
-                words >> key;
-                std::vector<uint64_t> numbers;
-                for (uint64_t value; words >> value;) numbers.push_back(value);
-                if (key == "span") job.span = numbers.at(0);
-                if (key == "gathered") job.gathered = numbers;
-                if (key == "result")
-                    job.parts.at(numbers.at(0))
-                        .results.push_back({numbers.at(1), numbers.at(2), numbers.at(3), numbers.at(4)});
-            }
-            const Image gates{folder + "gates.hex", static_cast<size_t>(around[0]->gates->bytes)};
-            for (size_t rank = 0; rank < gpus; ++rank) read_part(job.parts[rank], folder, rank, gates);
-        }
-    }
-
-    void read_part(Part& part, const std::string& folder, size_t rank, const Image& gates) const {
-        const auto image = [&](const std::string& name, const Variable* memory) {
-            return Image{folder + name + std::to_string(rank) + ".hex", static_cast<size_t>(memory->bytes)};
-        };
-        const Around& of = *around[rank];
-        part.plan = image("plan", of.plan);
-        part.steps = image("steps", of.steps);
-        part.waits = image("waits", of.waits);
-        part.gates = gates;
-        part.source = image("source", of.source);
-        part.gathered = image("gathered", of.owners);
-        part.initial = image("initial", of.memory);
-        part.expected = image("expected", of.memory);
-        const auto commands = [&](const std::string& name) {
-            std::vector<uint64_t> found;
-            std::ifstream file{folder + name + std::to_string(rank) + ".hex"};
-            for (uint64_t command; file >> std::hex >> command;) found.push_back(command);
-            return found;
-        };
-        part.commands = commands("commands");
-        for (const uint64_t command : commands("doorbells")) {
-            if (part.doorbells.empty() || part.doorbells.back().back() == 0) part.doorbells.emplace_back();
-            part.doorbells.back().push_back(command);
-        }
-    }
-
-    Sequence parse(const std::string& line) const {
-        std::istringstream words{line};
-        Sequence made;
-        words >> made.number >> made.seed >> made.stall;
-        std::string mode;
-        while (words >> mode) {
-            Item& item = made.items.emplace_back();
-            size_t aborts = 0;
-            item.alone = mode == "~";
-            words >> item.job >> aborts;
-            item.aborts.resize(aborts);
-            for (AbortAt& at : item.aborts) words >> at.gpu >> at.cycle;
-            if (!words || item.job >= jobs.size()) throw std::runtime_error("a sequence cannot be read: " + line);
-        }
-        return made;
-    }
 
     void run_apart(const Sequence& wanted) {
         const int answer = answering_child(wanted.number);

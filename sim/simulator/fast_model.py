@@ -73,8 +73,24 @@ SYSTEM_HEADERS = (
     "wire_ends.h",
 )
 TOUCHED = "touched.h"
-FAULT_HEADERS = ("answers.h", "fault_server.h", "model_state.h", TOUCHED)
-SEQUENCE_HEADERS = ("answers.h", "model_state.h", "sequence_server.h")
+FAULT_HEADERS = (
+    "answers.h",
+    "deciding_state.h",
+    "fault_plan.h",
+    "fault_server.h",
+    "first_uses.h",
+    "model_state.h",
+    "run_outcomes.h",
+    TOUCHED,
+)
+SEQUENCE_HEADERS = (
+    "answers.h",
+    "around_node.h",
+    "model_state.h",
+    "sequence.h",
+    "sequence_job.h",
+    "sequence_server.h",
+)
 LANE_FOLDER, LANE_LIBRARY = "lane", "Vlane"
 """Of a lane that is a model of its own: folder in that of the simulator, and prefix of what is made there."""
 SWITCH_FOLDER, SWITCH_LIBRARY = "switch", "Vswitch"
