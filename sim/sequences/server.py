@@ -72,7 +72,7 @@ def build(known: Collectives, tell: Tell = silent) -> Path:
         made.source_sectors,
         plans=True,
         shared=wiring.shared,
-        switch_gpus=made.config.ranges // 2 if isinstance(wiring, Switch) else 0,
+        switch_gpus=known.gpus if isinstance(wiring, Switch) else 0,
         tell=tell,
         sequences=True,
     )

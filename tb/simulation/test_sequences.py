@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sim.errors import UsageError
+from sim.sequences import server
 from sim.sequences.campaign import (
     Finished,
     Options,
@@ -103,6 +104,15 @@ def test_all_collectives_of_a_size_have_one_build(topology):
         assert len({item.job.build.config for item in of.ready}) == 1 and of.names == served(topology, gpus)
         assert not any(item.job.log for item in of.ready), "the order of a sum must not matter"
     assert dict(settings_of(topology, 4))["protection"] == "all"
+
+
+@pytest.mark.parametrize("gpus", [2, 9, 16])
+def test_a_switch_is_no_larger_than_its_gpus_need(gpus, monkeypatch):
+    asked = []
+    monkeypatch.setattr(server, "build_system", lambda *_, **options: asked.append(options["switch_gpus"]))
+    for topology in ("switch", "mesh"):
+        build(known(topology, gpus))
+    assert asked == [gpus, 0]
 
 
 def test_what_is_finished_is_kept(tmp_path):
