@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.progress import Progress
@@ -15,6 +15,11 @@ from sim.errors import UsageError, check_processes
 from sim.experiments.results import provenance
 from sim.files import check_folder, replaced
 from sim.simulator.prerequisites import require_simulator
+
+if TYPE_CHECKING:
+    from sim.sequences.campaign import Finished, Store
+    from sim.sequences.collectives import Collectives
+    from sim.sequences.sequence import CollectiveSequence
 
 FOLDER = Path("build/sequences")
 SEQUENCES = 1000
@@ -67,12 +72,7 @@ def sequences(
     Example: t3rtl sequences --gpus 3 --sequences 200
     """
     check_processes(processes, MOST_PROCESSES)
-    if not 1 <= count <= MOST_SEQUENCES:
-        raise UsageError(f"sequences must be from 1 to {MOST_SEQUENCES}, got {count}")
-    if not FEWEST_GPUS <= gpus <= MOST_GPUS:
-        raise UsageError(f"gpus must be from {FEWEST_GPUS} to {MOST_GPUS}, got {gpus}")
-    if not 0 <= seed < 1 << 32:
-        raise UsageError(f"seed must be from 0 to {(1 << 32) - 1}, got {seed}")
+    _check_numbers(count, gpus, seed)
     if replay:
         refuse(context, "one sequence is run alone", "count", "pairs", "every_cycle", "seed", "processes", "out")
     elif pairs:
@@ -80,11 +80,10 @@ def sequences(
     elif every_cycle:
         refuse(context, "there are as many as cycles", "count")
     from sim.experiments.catalogue import settings
-    from sim.sequences.campaign import Options, Store, cycles_alone, merged, run_all, summarize
+    from sim.sequences.campaign import Options, Store, cycles_alone, merged, summarize
     from sim.sequences.collectives import TOPOLOGIES, collectives_of
-    from sim.sequences.sequence import at_every_cycle, drawn, parse
-    from sim.sequences.sequence import pairs as all_pairs
-    from sim.sequences.server import OK, build, prepared, run_sequences
+    from sim.sequences.sequence import parse
+    from sim.sequences.server import build, prepared
 
     if topology not in TOPOLOGIES:
         raise UsageError(f"topology must be one of {', '.join(TOPOLOGIES)}; got {topology!r}")
@@ -101,27 +100,15 @@ def sequences(
         with prepared(known, model) as shared:
             if alone is not None:
                 progress(str(alone))
-                ((_, found),) = run_sequences(known, model, shared, [alone])
-                for name, value in found.to_json().items():
-                    typer.echo(f"{name:16} {value}")
-                leave(0 if found.verdict == OK else 1)
+                _run_alone(known, model, shared, alone)
             progress("each collective alone")
             cycles = cycles_alone(known, model, shared)
-            if pairs:
-                kind, listed = PAIRS, [all_pairs(known, seed)]
-            elif every_cycle:
-                kind, listed = f"{EVERY_CYCLE} {every_cycle}", list(at_every_cycle(known, cycles, every_cycle, seed))
-            else:
-                kind, listed = RANDOM, [drawn(known, cycles, (seed << 32) + number) for number in range(count)]
+            kind = PAIRS if pairs else f"{EVERY_CYCLE} {every_cycle}" if every_cycle else RANDOM
+            listed = _listed(known, cycles, count, pairs, every_cycle, seed)
             started = time.monotonic()
             store = Store(out / "results", asked)
             there = store.load().keys()
-            results = []
-            with Progress(*counted_columns(), console=errors, transient=True, disable=not errors.is_terminal) as bar:
-                task = bar.add_task("sequences", total=len(listed))
-                for item in run_all(known, (model, shared), listed, store, processes):
-                    results.append(item)
-                    bar.advance(task)
+            results = _run_all(known, model, shared, listed, store, processes)
     seconds = time.monotonic() - started
     ran = sum(item.text not in there for item in results)
     made = {
@@ -138,6 +125,59 @@ def sequences(
     _show(made)
     typer.echo(f"seed {seed}; {ran:,} sequences in {seconds:,.0f} s, the others were there; {out / 'summary.json'}")
     leave(1 if made["failed"] else 0)
+
+
+def _check_numbers(count: int, gpus: int, seed: int) -> None:
+    if not 1 <= count <= MOST_SEQUENCES:
+        raise UsageError(f"sequences must be from 1 to {MOST_SEQUENCES}, got {count}")
+    if not FEWEST_GPUS <= gpus <= MOST_GPUS:
+        raise UsageError(f"gpus must be from {FEWEST_GPUS} to {MOST_GPUS}, got {gpus}")
+    if not 0 <= seed < 1 << 32:
+        raise UsageError(f"seed must be from 0 to {(1 << 32) - 1}, got {seed}")
+
+
+def _run_alone(known: "Collectives", model: Path, shared: Path, alone: "CollectiveSequence") -> NoReturn:
+    """Show what comes of one sequence, and leave."""
+    from sim.sequences.server import OK, run_sequences
+
+    ((_, found),) = run_sequences(known, model, shared, [alone])
+    for name, value in found.to_json().items():
+        typer.echo(f"{name:16} {value}")
+    leave(0 if found.verdict == OK else 1)
+
+
+def _listed(
+    known: "Collectives", cycles: Mapping[str, int], count: int, pairs: bool, every_cycle: str, seed: int
+) -> list["CollectiveSequence"]:
+    """What is to be run."""
+    from sim.sequences.sequence import at_every_cycle, drawn
+    from sim.sequences.sequence import pairs as all_pairs
+
+    if pairs:
+        return [all_pairs(known, seed)]
+    if every_cycle:
+        return list(at_every_cycle(known, cycles, every_cycle, seed))
+    return [drawn(known, cycles, (seed << 32) + number) for number in range(count)]
+
+
+def _run_all(
+    known: "Collectives",
+    model: Path,
+    shared: Path,
+    listed: list["CollectiveSequence"],
+    store: "Store",
+    processes: int,
+) -> list["Finished"]:
+    """What came of each, with how many are done where that can be seen."""
+    from sim.sequences.campaign import run_all
+
+    results = []
+    with Progress(*counted_columns(), console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("sequences", total=len(listed))
+        for item in run_all(known, (model, shared), listed, store, processes):
+            results.append(item)
+            bar.advance(task)
+    return results
 
 
 def _show(made: Mapping[str, Any]) -> None:

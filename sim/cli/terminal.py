@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 from rich.console import Console
@@ -100,7 +101,7 @@ def finish(passed: bool) -> None:
     leave(0 if passed else 1)
 
 
-def leave(code: int) -> None:
+def leave(code: int) -> NoReturn:
     """Leave with exit code `code`."""
     raise typer.Exit(code)
 
