@@ -1,4 +1,4 @@
-// What stands around the node of a GPU, as C++ sees and changes it by the back door: a part of `gpus.cpp`.
+// What stands around the node of a GPU, as C++ sees and changes it by the back door.
 #pragma once
 
 #include <random>

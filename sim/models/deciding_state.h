@@ -1,4 +1,4 @@
-// The state of a GPU that decides how it goes on: a part of `gpus.cpp`, in models whose members C++ knows.
+// The state of a GPU that decides how it goes on, in models whose members C++ knows.
 #pragma once
 
 #include <set>

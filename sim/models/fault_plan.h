@@ -1,4 +1,4 @@
-// What a campaign of faults looks at, and what is to go wrong: a part of `gpus.cpp`, read from campaign.txt.
+// What a campaign of faults looks at, and what is to go wrong, as campaign.txt says.
 //
 // Lines of the file campaign.txt, where a name is that of a variable, a GPU a number:
 //   register NAME                              must be in the end what it is without a fault

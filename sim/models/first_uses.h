@@ -1,8 +1,9 @@
-// When words of memories are used next: a part of `gpus.cpp`, in models whose arrays tell of it (`touched.h`).
+// When words of memories are used next, in models whose arrays tell of it (`touched.h`).
 #pragma once
 
 #include <deque>
 
+#include "gpu.h"
 #include "history.h"
 #include "touched.h"
 

@@ -1,8 +1,13 @@
-// The state of a GPU's model as C++ can see it: a part of `gpus.cpp`, in models of which state is public
-// (`sim/simulator/public_state.py`).
+// The state of a GPU's model as C++ can see it, in models of which state is public (`sim/simulator/public_state.py`).
 #pragma once
 
+#include <cstring>
+#include <map>
+#include <stdexcept>
+#include <string>
+
 #include "Vgpu__Syms.h"
+#include "gpu.h"
 #include "verilated_syms.h"
 
 void Vgpu___024root___eval_settle(Vgpu___024root*);

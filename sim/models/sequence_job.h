@@ -1,4 +1,4 @@
-// Collectives that sequences are made of, each with its data: a part of `gpus.cpp`.
+// Collectives that sequences are made of, each with its data.
 //
 // Folder jobN of a job holds, by rank R, what a run of it reads (plan, steps, waits, source, gathered, initial, gates), and
 //   commands R.hex: of the host, without epoch and arm    doorbells R.hex: the same, an end behind each ring

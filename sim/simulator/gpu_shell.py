@@ -1,7 +1,7 @@
 """One GPU as C++ sees it: module `gpu_shell`, its ports packed into two, and `gpu_ports.h`, which says where each lies;
 where its lanes are models of their own, `lane_shell` beside it.
 
-`sim/models/gpus.cpp` advances as many of them as a system has. What the ports of a GPU are wired to is no part of a
+`sim/models/system.h` advances as many of them as a system has. What the ports of a GPU are wired to is no part of a
 build, so that one serves every size and topology.
 """
 

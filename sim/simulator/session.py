@@ -1,4 +1,4 @@
-"""What a simulator is told of one run, as the lines that `sim/models/gpus.cpp` reads: the system, and the session."""
+"""What a simulator is told of one run, as the lines that `sim/models/session.h` reads: the system, and the session."""
 
 from collections.abc import Mapping
 from typing import Any
