@@ -26,7 +26,7 @@ INJECTIONS = 28000
 MOST_INJECTIONS = 100_000_000
 MOST_PROCESSES = 256
 WATCHDOG_BITS = 32
-SHOWN_FAILURES, SHOWN_REGISTERS = 20, 10
+SHOWN_FAILURES, SHOWN_REGISTERS = 20, 3
 Folder = Annotated[Path, typer.Option(help="Folder of summary.json and of finished injections.", metavar="FOLDER")]
 
 
@@ -163,9 +163,10 @@ def _show(summary: Mapping[str, Any]) -> None:
         typer.echo(line)
     if summary["longest_abort_cycles"]:
         typer.echo(f"an abort took {summary['longest_abort_cycles']:,} cycles at the most")
-    for row in summary["worst"][:SHOWN_REGISTERS]:
-        typer.echo(
-            f"unprotected: {row['silent']} silent, {row['hang']} hung of {row['injections']} in {row['variable']}"
-        )
+    for name in dict.fromkeys(row["class"] for row in summary["worst"]):
+        for row in [row for row in summary["worst"] if row["class"] == name][:SHOWN_REGISTERS]:
+            typer.echo(
+                f"{name}: {row['silent']} silent, {row['hang']} hung of {row['injections']} in {row['variable']}"
+            )
     for item in summary["failures"][:SHOWN_FAILURES]:
         print_error(f"{item['class']}: {item['outcome']}: {item['command']}")

@@ -9,22 +9,24 @@ from sim.faults.injections import CLASSES, TITLES, Space
 from sim.faults.outcomes import CONFIDENCE, HANG, OUTCOMES, SILENT, interval, margin, sample_size
 from sim.faults.places import block_of
 
-WORST = 25
-"""Registers that are named."""
+WORST = 10
+"""Registers of each class that are named."""
 MARGIN = 0.01
 """The margin for which the number of injections is told that Leveugle's formula asks for."""
 
 
-def counted(results: Sequence[Finished]) -> dict[str, Any]:
-    """How many injections ended how, and the interval of the share that is silent or hangs."""
+def counted(results: Sequence[Finished], population: int = 0) -> dict[str, Any]:
+    """How many injections ended how, and the interval of the share that is silent or hangs; it is known where they are
+    all that are possible, the `population`."""
     found = Counter(item.outcome for item in results)
     bad = found[SILENT] + found[HANG]
-    low, high = interval(bad, len(results))
+    share = bad / len(results) if results else 0.0
+    low, high = (share, share) if len(results) == population else interval(bad, len(results))
     return {
         "injections": len(results),
         **{name: found[name] for name in OUTCOMES},
         "wrong_result": sum(item.outcome == SILENT and _wrong_result(item) for item in results),
-        "silent_or_hang": {"share": bad / len(results) if results else 0.0, "low": low, "high": high},
+        "silent_or_hang": {"share": share, "low": low, "high": high},
     }
 
 
@@ -44,7 +46,7 @@ def summarize(options: Options, space: Space, results: Sequence[Finished]) -> di
         classes[name] = {
             "title": TITLES[name],
             "protected": name in protected(options),
-            **counted(found),
+            **counted(found, population),
             "population": population,
             "margin": margin(population, len(found)),
             "injections_for_margin": sample_size(population, MARGIN),
@@ -79,8 +81,8 @@ def failures(options: Options, results: Sequence[Finished]) -> list[Finished]:
 
 
 def worst(results: Sequence[Finished], count: int = WORST) -> list[dict[str, Any]]:
-    """The variables whose bits, when flipped, were most often silent or ended in a hang; a share of more injections
-    goes first."""
+    """Of each class the variables whose bits, when flipped, were most often silent or ended in a hang; a share of more
+    injections goes first."""
     by_place: dict[str, list[Finished]] = defaultdict(list)
     for item in results:
         if item.place and block_of(item.place):
@@ -90,14 +92,15 @@ def worst(results: Sequence[Finished], count: int = WORST) -> list[dict[str, Any
         for place, found in by_place.items()
     ]
     rows = [row for row in rows if row["silent"] + row["hang"]]
-    return sorted(rows, key=lambda row: (-row["silent_or_hang"]["low"], -row["injections"], row["variable"]))[:count]
+    rows.sort(key=lambda row: (-row["silent_or_hang"]["low"], -row["injections"], row["variable"]))
+    return [row for name in CLASSES for row in [row for row in rows if row["class"] == name][:count]]
 
 
 FIELDS: Mapping[str, str] = {
     "classes": "by class of injection how many there were, how they ended, and what share was silent or hung, with its "
     "interval; `wrong_result`: of the silent ones, those in which data was wrong, not only a register",
     "blocks": "the same by class and block",
-    "worst": "registers and memories of which a flipped bit was silent or hung most often",
+    "worst": "by class, registers and memories of which a flipped bit was silent or hung most often",
     "failures": "injections into what is protected that were silent or hung, with the command that repeats each",
     "longest_abort_cycles": "from an abort until nothing of its epoch was left anywhere, the longest that was seen",
 }

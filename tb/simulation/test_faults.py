@@ -29,7 +29,7 @@ from sim.faults.outcomes import (
 )
 from sim.faults.places import CONTROL, CSR, DATA, MEMORY, PROTECTED, Variable, block_of, kind_of
 from sim.faults.reference import counts_corrections, reference_spec
-from sim.faults.summary import failures, summarize, table
+from sim.faults.summary import counted, failures, summarize, table, worst
 from sim.simulator.public_state import control_file, members_header, with_own_state, with_touches
 
 BARE = (("protection", "none"),)
@@ -265,6 +265,7 @@ def test_a_summary_counts_by_class_and_block_and_names_the_worst() -> None:
     assert control["wrong_result"] == 1 and not control["protected"]
     assert found["blocks"][CONTROL]["dma"]["silent"] == 1
     assert [row["variable"] for row in found["worst"]] == [armed, walk]
+    assert [row["variable"] for row in worst(results, 1)] == [armed]
     assert [item["class"] for item in found["failures"]] == ["flit_bit", ABORT]
     assert "--replay 'flit_bit 220 wire 0 0 flits damage 0 3'" in found["failures"][0]["command"]
     assert found["longest_abort_cycles"] == 77
@@ -272,6 +273,19 @@ def test_a_summary_counts_by_class_and_block_and_names_the_worst() -> None:
     assert json.loads(json.dumps(found)) == found
     assert len(table(found["classes"])) == 1 + 3
     assert found["classes"]["flit_bit"]["protected"] and set(LINK_CLASSES) < set(CLASSES)
+
+
+def test_what_is_injected_in_full_is_known() -> None:
+    results = [made("flit_dropped", f"{cycle} wire 0 0 flits drop 0 0", wrong_sectors=cycle == 1) for cycle in range(4)]
+    assert counted(results, 4)["silent_or_hang"] == {"share": 0.25, "low": 0.25, "high": 0.25}
+    sample = counted(results, 5)["silent_or_hang"]
+    assert sample["low"] < 0.25 < sample["high"]
+
+
+def test_worst_places_are_of_each_class() -> None:
+    csr = [made("csr", f"1 flip 0 {NODE}.registers.total_{number} 0 0", wrong_registers=1) for number in range(9)]
+    walk = made(CONTROL, f"2 flip 0 {NODE}.lane_0.dma.walk 0 3", wrong_sectors=1)
+    assert [row["class"] for row in worst([*csr, walk], 2)] == [CONTROL, "csr", "csr"]
 
 
 def test_the_control_has_links_without_protection() -> None:
