@@ -3,6 +3,8 @@
 import json
 import time
 from collections.abc import Mapping
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -139,12 +141,10 @@ def _campaign(
     listed = campaign.plan(space, counts, seed)
     store = campaign.Store(folder, asked)
     known = store.load()
-    found = {}
     with Progress(*counted_columns(), console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("injections", total=len(listed))
-        for item in campaign.run_all(asked, listed, store, *workers):
-            found[item.injection.text] = item
-            bar.advance(task)
+        running = campaign.run_all(asked, listed, store, *workers)
+        finished = bar.track(running, total=len(listed), description="injections")
+        found = {item.injection.text: item for item in finished}
     return [found[item.text] for item in listed if item.text in found], len(found.keys() - known.keys())
 
 
@@ -163,10 +163,9 @@ def _show(summary: Mapping[str, Any]) -> None:
         typer.echo(line)
     if summary["longest_abort_cycles"]:
         typer.echo(f"an abort took {summary['longest_abort_cycles']:,} cycles at the most")
-    for name in dict.fromkeys(row["class"] for row in summary["worst"]):
-        for row in [row for row in summary["worst"] if row["class"] == name][:SHOWN_REGISTERS]:
-            typer.echo(
-                f"{name}: {row['silent']} silent, {row['hang']} hung of {row['injections']} in {row['variable']}"
-            )
+    for name, rows in groupby(summary["worst"], itemgetter("class")):
+        for row in islice(rows, SHOWN_REGISTERS):
+            ended = f"{row['silent']} silent, {row['hang']} hung of {row['injections']}"
+            typer.echo(f"{name}: {ended} in {row['variable']}")
     for item in summary["failures"][:SHOWN_FAILURES]:
         print_error(f"{item['class']}: {item['outcome']}: {item['command']}")

@@ -171,13 +171,9 @@ def _run_all(
     """What came of each, with how many are done where that can be seen."""
     from sim.sequences.campaign import run_all
 
-    results = []
     with Progress(*counted_columns(), console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task("sequences", total=len(listed))
-        for item in run_all(known, (model, shared), listed, store, processes):
-            results.append(item)
-            bar.advance(task)
-    return results
+        running = run_all(known, (model, shared), listed, store, processes)
+        return list(bar.track(running, total=len(listed), description="sequences"))
 
 
 def _show(made: Mapping[str, Any]) -> None:

@@ -93,7 +93,8 @@ def worst(results: Sequence[Finished], count: int = WORST) -> list[dict[str, Any
     ]
     rows = [row for row in rows if row["silent"] + row["hang"]]
     rows.sort(key=lambda row: (-row["silent_or_hang"]["low"], -row["injections"], row["variable"]))
-    return [row for name in CLASSES for row in [row for row in rows if row["class"] == name][:count]]
+    by_class = {name: [row for row in rows if row["class"] == name] for name in CLASSES}
+    return [row for found in by_class.values() for row in found[:count]]
 
 
 FIELDS: Mapping[str, str] = {

@@ -35,7 +35,8 @@ def answers(
             number, _, text = line.partition(" ")
             item = missing.pop(int(number))
             if text.startswith(DIED):
-                raise SimulationError(f"the simulator died of {what} {str(item)!r}")
+                words = log.read_text(errors="replace").strip().splitlines() or [text.strip()]
+                raise SimulationError(f"the simulator died of {what} {str(item)!r}: {words[-1]}")
             yield item, text
         if code := process.wait():
             raise failure(f"the server of {what}s", code, log.read_text(errors="replace"), folder)

@@ -27,6 +27,7 @@ def test_answers_come_in_the_order_of_the_process(tmp_path: Path) -> None:
     ("script", "error", "words"),
     [
         ("echo 0 a; echo 1 died 6", SimulationError, "the simulator died of thing 'second'"),
+        ("echo no such wire >&2; echo 0 died 256", SimulationError, "died of thing 'first': no such wire"),
         ("echo 0 a", SimulationError, "thing 'second' was never reached"),
         (
             "echo 0 a; echo 1 b; echo there is no wire >&2; exit 1",
@@ -40,7 +41,7 @@ def test_answers_come_in_the_order_of_the_process(tmp_path: Path) -> None:
         ),
         ("kill -9 $$", MachineError, "the server of things failed: it was killed"),
     ],
-    ids=["died", "left-out", "failed", "memory", "killed"],
+    ids=["died", "died-with-words", "left-out", "failed", "memory", "killed"],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, script: str, error: type[SimulationError], words: str) -> None:
     with pytest.raises(error, match=words):
