@@ -1,6 +1,7 @@
 """What stands around a node in simulation: compute units, DRAM, links, stalls, the DRAM timing checker."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -9,7 +10,22 @@ ONE_MODEL_CHANNELS = 8
 """Of a GPU of several lanes that is one model all the same: its waves are written, its coverage is measured, or it
 has a seeded bug. For one of 32 channels Verilator takes 8 GB and minutes, before any of its C++ is compiled."""
 
+_INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
+
 
 def model_texts(names: Iterable[str]) -> dict[str, str]:
     """File name -> content of models in SystemVerilog and C++."""
     return {name: (FOLDER / name).read_text() for name in names}
+
+
+def included_texts(texts: Mapping[str, str]) -> dict[str, str]:
+    """File name -> content of the models that `texts`, files of C++, include, and of what those include; a file of
+    `texts` is not among them. What is not here is of Verilator or made with the model."""
+    found: dict[str, str] = {}
+    unread = list(texts.values())
+    while unread:
+        names = set(_INCLUDE.findall(unread.pop())) - {*texts, *found}
+        new = model_texts(name for name in names if (FOLDER / name).exists())
+        found |= new
+        unread += new.values()
+    return found

@@ -1,5 +1,5 @@
-// A fork server of runs in which something goes wrong, in models whose state C++ can see (built with T3_FAULTS,
-// `sim/simulator/public_state.py`).
+// A fork server of runs in which something goes wrong, in models whose state C++ can see
+// (`sim/simulator/public_state.py`).
 //
 // A run is two collectives, one after the other, on the same tables, so that what the first has left behind shows in the
 // second. A process goes once to the end and notes what is right: digests of the whole state by the way, and all that enters

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "run_server.h"
 #include "session.h"
 #include "system.h"
 
@@ -72,14 +73,6 @@ void run(System& system, const Session& session) {
 }
 
 }  // namespace
-
-#if T3_FAULTS
-#include "fault_server.h"
-#elif T3_SEQUENCES
-#include "sequence_server.h"
-#else
-static void serve(System&, const Session&) { throw std::runtime_error("this model was built for single runs"); }
-#endif
 
 int main(int argc, char** argv) {
     try {

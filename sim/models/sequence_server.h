@@ -1,5 +1,5 @@
-// A server of sequences of collectives, in models of which C++ can see and change what stands around the node (built with
-// T3_SEQUENCES, `sim/simulator/public_state.py`).
+// A server of sequences of collectives, in models of which C++ can see and change what stands around the node
+// (`sim/simulator/public_state.py`).
 //
 // After reset a process forks for each sequence. The child runs its collectives one after the other without another reset:
 // each GPU has a host of its own, which ends the epoch before, waits until it is drained, programs all tables anew, arms the

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hw.config import Configuration
 from hw.export.verilog import to_systemverilog
-from sim.models import ONE_MODEL_CHANNELS, model_texts
+from sim.models import ONE_MODEL_CHANNELS, included_texts, model_texts
 from sim.models.gpu import Gpu
 from sim.models.gpu_lane import GpuLane
 from sim.models.switch import Switch
@@ -59,41 +59,7 @@ functions are those in the file."""
 EXECUTABLE = "Vgpu"
 """File of the simulator in its folder."""
 SYSTEM_SOURCES = ("gpus.cpp", "recorder.cpp")
-LANES_HEADERS = ("gpu_of_lanes.h",)
-SYSTEM_HEADERS = (
-    "bit_errors.h",
-    "bits.h",
-    "digest.h",
-    "gpu.h",
-    "history.h",
-    "host.h",
-    "mirror.h",
-    "session.h",
-    "system.h",
-    "tamper.h",
-    "team.h",
-    "wire.h",
-    "wire_ends.h",
-)
 TOUCHED = "touched.h"
-FAULT_HEADERS = (
-    "answers.h",
-    "deciding_state.h",
-    "fault_plan.h",
-    "fault_server.h",
-    "first_uses.h",
-    "model_state.h",
-    "run_outcomes.h",
-    TOUCHED,
-)
-SEQUENCE_HEADERS = (
-    "answers.h",
-    "around_node.h",
-    "model_state.h",
-    "sequence.h",
-    "sequence_job.h",
-    "sequence_server.h",
-)
 LANE_FOLDER, LANE_LIBRARY = "lane", "Vlane"
 """Of a lane that is a model of its own: folder in that of the simulator, and prefix of what is made there."""
 SWITCH_FOLDER, SWITCH_LIBRARY = "switch", "Vswitch"
@@ -227,16 +193,15 @@ def _build_system(
     lane = GpuLane(config, storage_sectors, shared, gpu.logged) if apart else None
     # What a fault makes the hardware do is not to be counted.
     measured = hook.instrument(gpu, "gpu") if hook and not (seeded_bugs or faults or sequences or apart) else None
-    texts = _gpu_sources(gpu, measured) | model_texts([*SYSTEM_SOURCES, *SYSTEM_HEADERS])
+    texts = _gpu_sources(gpu, measured) | model_texts(SYSTEM_SOURCES)
     texts |= {"gpu_ports.h": gpu_ports(config, gpu, lane), "gpu_model.h": gpu_model(gpu)}
+    texts["run_server.h"] = _run_server(faults, sequences)
     switch = Switch(config, switch_size) if switch_size else None
     texts["switch_model.h"] = switch_model(switch)
-    texts |= model_texts(["switch_plane.h" if switch else "no_switch.h"])
     if switch:
         texts["switch_ports.h"] = switch_ports(switch)
         texts |= {f"{SWITCH_FOLDER}/{name}": text for name, text in switch_sources(config, switch).items()}
     if lane:
-        texts |= model_texts(LANES_HEADERS)
         texts |= {f"{LANE_FOLDER}/{name}": text for name, text in _lane_sources(lane, gpu.logged).items()}
     arguments = [*FLAGS, *CPP]
     if waves:
@@ -244,15 +209,14 @@ def _build_system(
         arguments += ["--trace-fst", "--trace-structs"]
     if faults:
         texts["gpu.sv"] = with_own_state(texts["gpu.sv"])
-        texts = {CONTROL_FILE: control_file(texts["gpu.sv"], DRAM)} | texts | model_texts(FAULT_HEADERS)
-        arguments = [*(word for word in arguments if word != "--assert"), "-CFLAGS", "-DT3_FAULTS"]
+        texts = {CONTROL_FILE: control_file(texts["gpu.sv"], DRAM)} | texts
+        arguments = [word for word in arguments if word != "--assert"]
     if sequences:
         texts["gpu.sv"] = with_own_state(texts["gpu.sv"])
-        control = control_file(texts["gpu.sv"], LOADED, COMPUTE_UNITS)
-        texts = {CONTROL_FILE: control} | texts | model_texts(SEQUENCE_HEADERS)
-        arguments += ["-CFLAGS", "-DT3_SEQUENCES"]
+        texts = {CONTROL_FILE: control_file(texts["gpu.sv"], LOADED, COMPUTE_UNITS)} | texts
     if profiled:
         arguments += PROFILED
+    texts |= included_texts(texts)
     made_from = (sorted(texts.items()), arguments, optimize)
     lane_channels = config.channels if lane else 0
     kind = "waves" if waves else "faults" if faults else "sequences" if sequences else "gpu"
@@ -264,6 +228,12 @@ def _build_system(
         if measured:
             measured.save(folder)
     return folder
+
+
+def _run_server(faults: bool, sequences: bool) -> str:
+    """C++ of `run_server.h`: what serves many runs, if this model is one for that."""
+    server = "fault_server.h" if faults else "sequence_server.h" if sequences else "single_run.h"
+    return f'#pragma once\n\n#include "{server}"\n'
 
 
 def _build(folder: Path, texts: dict[str, str], arguments: list[str], optimize: str) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sim.models import FOLDER, included_texts, model_texts
 from sim.simulator import fast_model
 from sim.simulator.sources import ROOT, digest_of, modules_reached, sources_of
 
@@ -73,3 +74,15 @@ def test_a_point_is_made_from_what_simulates_it_and_no_more() -> None:
     made_from = {str(path.relative_to(ROOT)) for path in sources_of("sim.experiments.experiment")}
     assert {"sim/__init__.py", "sim/workloads/sublayer.py", "sim/workloads/data/calibration.json"} <= made_from
     assert not {path for path in made_from if path.startswith(("tb/", "sim/report", "sim/cli"))}
+
+
+def test_a_header_of_a_simulator_is_what_its_files_include() -> None:
+    texts = {"here.cpp": '#include "gpu_ports.h"\n#include <cstdio>\n#include "mirror.h"\n', "bits.h": "// made"}
+    assert set(included_texts(texts)) == {"mirror.h"}
+    assert set(included_texts({"here.cpp": texts["here.cpp"]})) == {"mirror.h", "bits.h"}
+
+
+def test_every_header_is_included_by_a_simulator() -> None:
+    ends = ["fault_server.h", "sequence_server.h", "single_run.h", "switch_plane.h", "no_switch.h", "gpu_of_lanes.h"]
+    texts = model_texts(fast_model.SYSTEM_SOURCES) | {"made.h": "".join(f'#include "{name}"\n' for name in ends)}
+    assert set(included_texts(texts)) == {path.name for path in FOLDER.glob("*.h")}
