@@ -25,14 +25,14 @@ from sim.experiments.job import (
     time_limit,
 )
 from sim.experiments.program_data import awaited
-from sim.experiments.program_kernels import INPUT_BASE, data_sets, input_sectors, span_of
+from sim.experiments.program_kernels import data_sets, input_sectors, span_of
 from sim.experiments.program_model import ProgramWork, node_of
 from sim.experiments.spec import Spec
 from sim.experiments.variants import POLICIES, THRESHOLDS
 from sim.golden.arithmetic import pattern_type
-from sim.host.address_space import ARRAY_BASE
+from sim.host.address_space import ARRAY_BASE, input_base
 from sim.host.program import host_program
-from sim.host.register_writes import arbiter_writes, slow_link_writes
+from sim.host.register_writes import arbiter_writes, slow_link_writes, window_write
 from sim.simulator.memory_image import scatter_channels, to_sectors, write_hex, write_hex_at
 from sim.topologies.hosted import Hosted
 from sim.topologies.known import topology
@@ -60,7 +60,8 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     span = span_of(work.laid, program)
     backing = behind_arrays(span)
     wiring = topology(spec.topology, gpus)
-    ranks = compiled(spec, program, config, wiring, places, nodes, (INPUT_BASE, input_sectors(spec)), backing)
+    inputs = (input_base(config.channels), input_sectors(spec))
+    ranks = compiled(spec, program, config, wiring, places, nodes, inputs, backing)
     before = [
         *arbiter_writes(
             config,
@@ -69,6 +70,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
             spec.starvation_limit,
             ports=_busy_ports(ranks, config.links),
         ),
+        window_write(config, ARRAY_BASE),
         *fault_writes(spec, config),
     ]
     late = [spec.late_rank] if spec.late_cycles else []

@@ -11,17 +11,13 @@ from sim.experiments.array_model import INPUT_SECTORS, arming_cycles
 from sim.experiments.hardware import EARLY_GATE
 from sim.experiments.spec import Spec
 from sim.experiments.spec_values import ELEMENT_BYTES
-from sim.host.address_space import ARRAY_BASE
+from sim.host.address_space import input_base
 from sim.topologies.known import topology
 from sim.workloads.calibration import COMPUTE_UNITS, gemm_cycles
 from sim.workloads.kernel_plans import KernelPlan
 from sim.workloads.machines import machine as known_machine
 from sim.workloads.program_plans import Laid, Operands, program_kernel
 from sim.workloads.sublayer import STEP_DEPTH
-
-INPUT_BASE = ARRAY_BASE + (1 << 29)
-"""First sector of the operands. In the DRAM they are the places of the arrays, and what is read there is not looked at
-(hw/DECISIONS.md 97)."""
 
 
 def data_sets(program: Program, rank: int) -> dict[tuple[int, int], int]:
@@ -86,13 +82,13 @@ def _operands(spec: Spec, config: Configuration) -> Operands:
     if not spec.machine:
         # As on all compute units of machine PAPER, one of which the workgroup has, for the channels that are simulated.
         cycles = gemm_cycles(rows * columns, depth, 1) * TOTAL_CHANNELS / config.channels if depth else 0
-        return Operands(depth, INPUT_BASE, INPUT_SECTORS, round(cycles))
+        return Operands(depth, input_base(config.channels), INPUT_SECTORS, round(cycles))
     machine = known_machine(spec.machine)
     rows, columns, whole = (side * machine.side for side in (rows, columns, depth))
     lead = machine.cycles(machine.workgroup_us(rows, columns, 0))
     return Operands(
         depth,
-        INPUT_BASE,
+        input_base(config.channels),
         input_sectors(spec),
         machine.cycles(machine.workgroup_us(rows, columns, whole)) - lead,
         lead_cycles=lead,

@@ -1,6 +1,8 @@
 """The host programs what a brute-force look at the tiles says, and refuses what the hardware cannot hold."""
 
 import math
+from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,12 +11,13 @@ from hypothesis import strategies as st
 
 from hw.config import preset
 from hw.messages import Access, DataType, Mapping, Policy, Threshold, TrafficClass
-from hw.range_table import WORDS, Word
+from hw.range_table import ENTRY_WORDS, WORDS, Word
 from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
 from hw.send_table import SendWord
+from sim.collectives.known import PROGRAMS
 from sim.experiments.array_model import INPUT_SECTORS, ArrayWork
-from sim.experiments.catalogue import layer, shape
-from sim.experiments.experiment import job_of, work_of
+from sim.experiments.catalogue import collective, layer, shape
+from sim.experiments.experiment import job_of, run_experiment, work_of
 from sim.host.address_space import ARRAY_BASE, input_base
 from sim.host.limits import DriverError
 from sim.host.program import WRITE, command
@@ -300,6 +303,53 @@ def test_an_experiment_keeps_to_the_memory_that_its_channels_have(spec):
         assert written.count(command(WRITE, rank, window[0], 0)) == 1
         assert place < job.session["phases"]["settle"]
     assert window_write(config, input_base(config.channels) + INPUT_SECTORS - 1) == window
+
+
+def programmed_ranges(config, program, rank):
+    """Sectors of the ranges that a GPU is told of, as the commands of the host say: first, and first behind them."""
+    words = {}
+    for item in program:
+        operation, of, address, value = item >> 60, item >> 50 & 63, item >> 32 & 0xFFFF, item & 0xFFFF_FFFF
+        if (operation, of) == (WRITE, rank) and WINDOW_BASE <= address < WINDOW_BASE + config.ranges * 4 * ENTRY_WORDS:
+            index, word = divmod((address - WINDOW_BASE) // 4, ENTRY_WORDS)
+            words[index, word] = value
+    for index in {index for index, word in words if word == Word.CONTROL and words[index, word]}:
+        first, last = (
+            words[index, low] | words[index, high] << 32
+            for low, high in ((Word.BASE_LOW, Word.BASE_HIGH), (Word.LIMIT_LOW, Word.LIMIT_HIGH))
+        )
+        yield first, last
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_a_program_keeps_to_the_memory_that_its_channels_have(name):
+    """All that it is told of lies in the memory which alone it may reach, and so does all that its kernels read."""
+    spec = collective(name, 2, shape=(80, 40, 40), tile=(16, 32), wfs=4)
+    work = work_of(spec)
+    job = job_of(spec, work)
+    config = job.build.config
+    window = window_write(config, ARRAY_BASE)
+    for rank in range(job.build.nodes):
+        assert job.program.index(command(WRITE, rank, *window)) < job.session["phases"]["settle"]
+        ranges = list(programmed_ranges(config, job.program, rank))
+        assert len(ranges) > 1
+        for first, limit in ranges:
+            assert window_write(config, first) == window_write(config, limit - 1) == window
+        for plan in work.kernels[rank]:
+            for operand in ("a", "b"):
+                groups = plan.workgroups
+                count = plan.kernel["steps"] * groups[f"{operand}_sectors"] + groups[f"{operand}_last"]
+                places, counts = np.broadcast_arrays(groups[f"{operand}_va"], count)
+                for place, read in zip(places.tolist(), counts.tolist(), strict=True):
+                    assert not read or any(first <= place < limit for first, limit in ranges)
+
+
+def test_a_program_does_not_run_in_the_memory_beside_its_own():
+    spec = collective("ring-all-gather-gemm", 2, shape=(80, 40, 40), tile=(16, 32), wfs=4)
+    beside = partial(window_write, va=2 * ARRAY_BASE)
+    with patch("sim.experiments.program_job.window_write", lambda config, va: beside(config)):
+        result = run_experiment(spec)
+    assert {f"rank {rank} had a read refused" for rank in range(2)} <= set(result["errors"])
 
 
 def test_arrays_that_reach_the_operands_are_refused():
