@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from unittest.mock import patch
 
 import cocotb
 import pytest
@@ -16,6 +17,7 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from hw.link.egress import DMA, STORES
 from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
+from hw.link.port_sender import PortSender
 from hw.link.wire import FlitKind, flit_layout, header_layout, message_layout, state_layout
 from hw.messages import Fault
 from sim.errors import SimulationError
@@ -107,6 +109,15 @@ class LeftWhenSent(LinkLane):
     def elaborate(self, platform: object) -> Module:
         m = super().elaborate(platform)
         m.d.comb += self.all_left.eq(1)
+        return m
+
+
+class BelievesAll(PortSender):
+    """The wrong variant: packets that were never sent may be acknowledged."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.sync += m.submodules.queue.acknowledge.eq(self.message.valid & self.up)
         return m
 
 
@@ -381,6 +392,67 @@ async def a_neighbour_takes_credits(dut):
 
 
 @cocotb.test()
+async def a_neighbour_says_anything(dut):
+    """State messages of a port's neighbour are clean and say anything of its session: packets that it has not got are
+    acknowledged, buffers are free that are not, other epochs are granted. All other ports, and what this one receives,
+    go on as ever; nothing is written wrong. Given up with the epoch, the port is right again in the next."""
+    bench = EpochBench.of(dut)
+    await bench.reset()
+    for side in SIDES:
+        await bench.up(side)
+    await bench.program(list(range(bench.parameters.links)))
+    state = state_layout(bench.parameters)
+    lies = True
+
+    def forge(word: int) -> int:
+        if not lies:
+            return word
+        true = unpack(state, word)
+        said = unpack(state, random.getrandbits(state.size)) | {"session": true["session"]}
+        for name in ("expected", "freed"):
+            if random.random() < 0.7:
+                said[name] = (true[name] + random.randrange(-4, 8)) % (1 << state[name].width)
+        if random.random() < 0.5:
+            said |= {"granted": 1, "epoch": bench.epoch["a"]}
+        return sealed(pack(state, **said), state.size)
+
+    bench.states["a", 0] = ForgingWire(bench.states["a", 0], forge)
+    others = list(range(1, bench.parameters.links))
+    # A source keeps to its order: it has a slot for one packet to a port that stands.
+    for source in (DMA, STORES):
+        bench.packet("a", source, [0])
+    for _ in range(60):
+        bench.packet("a", random.choice([DMA, STORES]), [random.choice(others)])
+        bench.packet("b", random.choice([DMA, STORES]))
+    await bench.finish_sends(lambda packet, send: bench.packets["a"].get(packet.number) is not packet or send != 0)
+    for _ in range(20):
+        bench.packet("a", random.choice([DMA, STORES]), [0])
+    await ClockCycles(dut.clk, 2000)
+    lies = False
+    for _ in range(4):
+        bench.packet("a", DMA, [0])
+    await ClockCycles(dut.clk, 2000)
+    assert bench.undelivered("a"), "no lie was believed"
+
+    async def give_up() -> None:
+        await ClockCycles(dut.clk, 2000)
+        dut.a_give_up.value = 1
+        await ClockCycles(dut.clk, 1)
+        dut.a_give_up.value = 0
+
+    cocotb.start_soon(give_up())
+    await bench.next_epoch()
+    assert bench.events["a0.cut"] == 1 and not bench.events["a1.cut"]
+    for _ in range(20):
+        for side in SIDES:
+            bench.packet(side, random.choice([DMA, STORES]))
+    await bench.finish()
+    await ClockCycles(dut.clk, 100)
+    for side in SIDES:
+        assert int(bench.signal(side, "all_left").value), f"all of {side} has arrived, but not left"
+
+
+@cocotb.test()
 async def all_left_means_on_the_wire(dut):
     """Packets to one to all ports: `all_left` is high only when the last flit of each send of each packet that was
     closed has been on the wire, and it comes before the acknowledgements; each send of a block is counted once,
@@ -451,7 +523,12 @@ def run(
 
 
 EPOCHS = ("an_ended_epoch_is_discarded", "a_packet_cannot_outlive_its_epoch")
-NEIGHBOURS = ("a_neighbour_lies", "a_neighbour_floods", "a_neighbour_takes_credits")
+NEIGHBOURS = (
+    "a_neighbour_lies",
+    "a_neighbour_floods",
+    "a_neighbour_takes_credits",
+    "a_neighbour_says_anything",
+)
 
 
 @pytest.mark.parametrize("case", EPOCHS)
@@ -491,6 +568,11 @@ def test_a_receiver_that_outlives_its_epoch_is_caught():
 def test_half_a_packet_that_outlives_its_epoch_is_caught():
     with pytest.raises(SimulationError, match=r"ranges of another epoch have let in|packet 1 place 0"):
         run("half_a_packet_waits_for_its_number", wrong=LanePair(SIZES["two"], AlwaysArmed))
+
+
+def test_a_sender_that_believes_all_is_caught():
+    with patch("hw.link.egress.PortSender", BelievesAll), pytest.raises(SimulationError):
+        run("a_neighbour_says_anything", wrong=LanePair(SIZES["two"]))
 
 
 def test_left_before_it_leaves_is_caught():
