@@ -10,11 +10,15 @@ import cocotb
 import pytest
 from amaranth import Const, Module
 from cocotb.triggers import ClockCycles
+from cocotbext.axi import AxiResp
 
 from hw import node as node_module
 from hw.config import Configuration, Timing
 from hw.memory_clear import MemoryClear
+from hw.messages import Fault
 from hw.node import Node
+from hw.range_table import Word
+from hw.registers.map import SEND_BASE, WINDOW_BASE
 from sim.host.register_writes import register_write
 from sim.host.tiling import Tiling
 from sim.topologies.switch import Switch
@@ -200,6 +204,29 @@ async def arming_waits_and_can_be_called_off(dut):
 
 
 @cocotb.test()
+async def nothing_is_programmed_in_an_epoch(dut):
+    """While an epoch is armed a write to a table is refused, recorded, and of no consequence; once it is drained tables
+    are written as ever."""
+    bench = await started(dut)
+    wrong = [(WINDOW_BASE, 0), (SEND_BASE, 0), (WINDOW_BASE + 4 * Word.LIMIT_LOW.value, 1)]
+    for epoch in range(1, 2 * rounds(), 2):
+        partials = bench.partials()
+        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
+        for rank in bench.ranks:
+            bench.store(rank, partials[rank])
+        await ClockCycles(dut.clk, random.randrange(LONGEST // 2))
+        rank = random.choice(bench.ranks)
+        await bench.write(rank, wrong, AxiResp.SLVERR)
+        assert await bench.read(rank, "fault_record") & 15 == Fault.LOCKED.value
+        await bench.write(rank, [register_write(bench.config, "interrupt_status", fault=1)])
+        await bench.finish(partials)
+        await bench.all_ranks(lambda rank: bench.control(rank, disarm=1))
+        await bench.all_ranks(lambda rank: bench.wait(rank, "drained"))
+        await bench.all_ranks(bench.program)
+        await bench.collective(epoch + 1)
+
+
+@cocotb.test()
 async def memory_keeps_nothing_for_the_epoch_after_a_reset(dut):
     """Garbage whose tags are the first epoch's, and resets of all nodes at any cycle, the memories' contents kept: an
     epoch of the same number is right each time, and so are others whose ranges lie elsewhere."""
@@ -222,6 +249,7 @@ CASES = {
     "one_node_aborts_and_goes_ahead": 20,
     "a_neighbour_that_never_arms_holds_up_one_epoch_only": 5,
     "arming_waits_and_can_be_called_off": 20,
+    "nothing_is_programmed_in_an_epoch": 5,
     "memory_keeps_nothing_for_the_epoch_after_a_reset": 8,
 }
 """Rounds of each case; the quick tests do a third of them."""

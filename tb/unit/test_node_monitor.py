@@ -113,11 +113,12 @@ async def epochs(dut):
 @cocotb.test()
 async def commands_at_any_time(dut):
     """`arm` and `disarm` in any cycle, both at once included: the last of them counts, with the number that came with
-    it; a clear only when drained after the last epoch ended, armed only when swept after that."""
+    it; a clear only when drained after the last epoch ended, armed only when swept after that; locked from the call
+    until drained after the end."""
     await start(dut, (*INPUTS, *sent_in(1)))
     armed, current = False, 0
     wanted: int | None = None
-    clears = swept = was_drained = may_arm = False
+    clears = swept = was_drained = may_arm = left_over = False
     for _ in range(6000):
         arm, disarm = random.random() < 0.03, random.random() < 0.03
         number, drained = random.randrange(1, 256), not armed and random.random() < 0.2
@@ -130,6 +131,8 @@ async def commands_at_any_time(dut):
             armed, current, wanted, clears = True, wanted, None, False
         assert (int(dut.armed.value), int(dut.epoch.value)) == (armed, current)
         assert int(dut.arming.value) == (wanted is not None)
+        assert int(dut.locked.value) == (armed or wanted is not None or left_over)
+        left_over = armed or (left_over and not drained)
         may_arm = wanted is not None and clears and cleared and not (arm or disarm)
         if int(dut.clear.value):
             assert not armed and was_drained
@@ -190,6 +193,15 @@ class Rash(CollectiveState):
         return super().elaborate(platform)
 
 
+class UnlocksEarly(CollectiveState):
+    """Lets tables be written as soon as an epoch has ended."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.locked.eq(self.armed | self.arming)
+        return m
+
+
 @pytest.mark.parametrize("case", ["epochs", "commands_at_any_time"])
 def test_epochs(case):
     simulate(CollectiveState(preset("paper")), "collective_state", __name__, case)
@@ -217,6 +229,11 @@ def test_a_lane_that_is_not_asked_is_noticed():
 def test_arming_that_does_not_wait_is_noticed(case):
     with pytest.raises(SimulationError):
         simulate(Rash(preset("paper")), "rash_state", __name__, case)
+
+
+def test_tables_that_are_unlocked_early_are_noticed():
+    with pytest.raises(SimulationError):
+        simulate(UnlocksEarly(preset("paper")), "early_state", __name__, "commands_at_any_time")
 
 
 def test_a_hasty_end_is_noticed():
