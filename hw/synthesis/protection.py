@@ -49,6 +49,7 @@ MECHANISMS = (
         "none",
     ),
     Mechanism("parity of its copies of ranges and sends", "dma_engine", LINKS, ALL, "none"),
+    Mechanism("parity of its copies of ranges", "memory_clear", LINKS, ALL, "none"),
     Mechanism("parity of sectors of remote stores that wait", "store_packetizer", LINKS, ALL, "none"),
     Mechanism(
         "check bits of the tables of ranges and sends; counts, places, interrupt, scrubbing, self test",
