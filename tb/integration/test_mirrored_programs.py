@@ -24,8 +24,8 @@ WAYS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
     "copied and added in memory": ("direct-all-reduce", (512, 6144, 0), {"copied": True, "units": 16}),
     "copied and added": ("all-to-all-reduce-scatter", (512, 6144, 0), {"copied": True}),
 }
-"""A program, its shape, and what is chosen of it. Copying, most of a run is the link's time. The last of eight nodes is later
-than one by some hundred cycles, whatever the shape: less than a hundredth of these."""
+"""A program, its shape, and what is chosen of it. Copying, most of a run is the link's time. The last of eight nodes is
+later than one by some hundred cycles, whatever the shape: less than a hundredth of these."""
 
 
 def spec(way: str, mode: str = "mirrored") -> Spec:

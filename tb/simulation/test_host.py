@@ -18,6 +18,7 @@ from sim.collectives.known import PROGRAMS
 from sim.experiments.array_model import INPUT_SECTORS, ArrayWork
 from sim.experiments.catalogue import collective, layer, shape
 from sim.experiments.experiment import job_of, run_experiment, work_of
+from sim.experiments.program_model import ProgramWork
 from sim.host.address_space import ARRAY_BASE, input_base
 from sim.host.limits import DriverError
 from sim.host.program import WRITE, command
@@ -326,6 +327,7 @@ def test_a_program_keeps_to_the_memory_that_its_channels_have(name):
     """All that it is told of lies in the memory which alone it may reach, and so does all that its kernels read."""
     spec = collective(name, 2, shape=(80, 40, 40), tile=(16, 32), wfs=4)
     work = work_of(spec)
+    assert isinstance(work, ProgramWork)
     job = job_of(spec, work)
     config = job.build.config
     window = window_write(config, ARRAY_BASE)
