@@ -17,6 +17,7 @@ from .counters import total
 from .memory_window import WindowCheck
 from .message_parameters import ChannelParameters
 from .messages import Access, DataType, Fault, Mapping, Messages, Source, with_parity
+from .primitives.memory_watch import watch
 from .range_table import Control, Grouping, RangeMatch, RangeTable, Word, range_write
 from .send_table import SendControls, send_write
 from .word_table import mask_of
@@ -120,7 +121,8 @@ class AddressMap(wiring.Component):
     `holding`, an access that only an armed node accepts, or a first touch, was accepted and has not left; `requests`,
     accesses of the GPU; `local`, accesses to this GPU's memory; `remote`, stores for peers; `refused_reads`, answers
     with `error` and data 0; `faults`, the record of a refused access; `refused`, one pulse per refused access; with
-    protection of memories `tables_wrong`, a pulse: an access was decided by a word of a table that had a wrong bit.
+    protection of memories `tables_wrong`, a pulse: an access was decided by a word of a table that had a wrong bit, and
+    `queues_wrong`: what goes with its data was kept with a wrong bit.
 
     Rules, the first that applies: no range: OUTSIDE. Read of a remote-mapped range: REMOTE_READ; any other read is
     allowed. Write to a tracked or remote-mapped range while not `armed`: NOT_ARMED, or with a workgroup or wavefront
@@ -153,7 +155,7 @@ class AddressMap(wiring.Component):
                 "refused_reads": Out(stream.Signature(messages.compute_response)),
                 "faults": Out(stream.Signature(messages.fault_record)),
                 "refused": Out(1),
-                **({"tables_wrong": Out(1)} if config.protects_memories else {}),
+                **({"tables_wrong": Out(1), "queues_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -194,7 +196,12 @@ class AddressMap(wiring.Component):
             # A wrong bound makes a miss as well as a hit.
             bounds_wrong = Signal()
             m.d.sync += bounds_wrong.eq(compared & match.wrong)
-            m.d.comb += self.tables_wrong.eq(bounds_wrong | table.wrong | sends.wrong)
+            payload_watch = watch(m, "payload_watch", payload_write, (payload_read, release), apart=("data",))
+            decision_watch = watch(m, "decision_watch", decision_write, (decision_read, release))
+            m.d.comb += [
+                self.tables_wrong.eq(bounds_wrong | table.wrong | sends.wrong),
+                self.queues_wrong.eq(payload_watch.wrong | decision_watch.wrong),
+            ]
         self._hand_over(m, decision_read, payload_read, head, decided, release)
         m.d.sync += decided.eq(decided + looked_up.matched - release)
         with m.If(release):

@@ -71,6 +71,7 @@ BLOCKS = {
             BankMachines,
             "memory_controller",
         ),
+        Block("memory_watch", _in("primitives", "memory_watch"), part_of="memory_controller", synthesized=False),
         Block(
             "memory_controller",
             (

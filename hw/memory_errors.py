@@ -69,10 +69,14 @@ class MemoryErrors(wiring.Component):
         m.d.comb += [
             corrected.eq(Cat(report.corrected for report in self.reports)),
             lost.eq(Cat(report.lost for report in self.reports)),
-            self.lost.eq(self.events.lost != 0),
-            self.met.eq(self.lost | (self.events.corrected != 0)),
         ]
-        m.d.sync += [self.events.corrected.eq(sum(corrected)), self.events.lost.eq(sum(lost))]
+        m.d.sync += [
+            self.events.corrected.eq(sum(corrected)),
+            self.events.lost.eq(sum(lost)),
+            # Not of the counts, which may be too narrow for all memories at once.
+            self.lost.eq(lost.any()),
+            self.met.eq(corrected.any() | lost.any()),
+        ]
 
         latest = Signal(Location)
         for memory, report in zip(self._memories, self.reports, strict=True):

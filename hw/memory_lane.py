@@ -53,8 +53,8 @@ class MemoryLane(wiring.Component):
     `map_faults` per channel, `link_faults`, `dma_faults`; `events` per channel, `refused` per channel, `dma_events`,
     `link_events` per port, `discarded`: for the counters; `link_empty`: no packet is in a slot; `lane_state`; with
     protection of memories `upset`, of this lane's number or its channels', `memory_reports` per channel, and
-    `tables_wrong`, pulses: a word of a table that had a wrong bit was used, by which of :data:`LANE_USERS`. Latency:
-    none of its own.
+    `tables_wrong`, pulses: a word of a table that had a wrong bit was used, by which of :data:`LANE_USERS`, and
+    `queues_wrong`, a pulse: something in a queue was, but data. Latency: none of its own.
     """
 
     def __init__(self, config: Configuration):
@@ -72,6 +72,7 @@ class MemoryLane(wiring.Component):
             "upset": In(MemoryUpset),
             "memory_reports": Out(MemoryReport).array(channels),
             "tables_wrong": Out(len(LANE_USERS)),
+            "queues_wrong": Out(1),
         }
         return {
             **({"number": In(config.lane_bits)} if config.lanes > 1 else {}),
@@ -202,6 +203,8 @@ class MemoryLane(wiring.Component):
                     links.sends_wrong,
                 )
             )
+            keepers = (*maps, *controllers, dma, packetizer, links)
+            m.d.comb += self.queues_wrong.eq(Cat(block.queues_wrong for block in keepers).any())
         state = self.lane_state
         events = [controller.events for controller in controllers]
         m.d.comb += [

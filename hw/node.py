@@ -37,6 +37,10 @@ from .tracker.events import TRACKER_COUNTERS
 from .tracker.spill import SpillPort
 from .tracker.tracker import Tracker
 
+DRAIN_STARVATION = 64
+"""Starvation limit of the arbiters, in cycles, while something of an ended epoch is left, unless a lower one is
+programmed. Each request that is left may wait so long."""
+
 
 class Node(wiring.Component):
     """The exported hardware of one GPU.
@@ -113,6 +117,9 @@ class Node(wiring.Component):
         states = [lane.lane_state for lane in lanes]
         ports = [[lane.link_events[index] for lane in lanes] for index in range(config.links)]
         link_empty = Signal()
+        dead = Signal(config.links)
+        was_dead = Signal(config.links)
+        m.d.sync += was_dead.eq(dead)
         m.d.comb += [
             link_empty.eq(Cat(lane.link_empty for lane in lanes).all()),
             tracker.spill_response.eq(spill.response),
@@ -125,7 +132,9 @@ class Node(wiring.Component):
             drain_bound.waits.eq(~state.armed & ~link_empty),
             drain_bound.limit.eq(registers.link_dead),
             registers.link_status_up.eq(Cat(Cat(event.up for event in events).all() for events in ports)),
-            registers.link_status_dead.eq(Cat(Cat(event.dead for event in events).any() for events in ports)),
+            dead.eq(Cat(Cat(event.dead for event in events).any() for events in ports)),
+            registers.link_status_dead.eq(dead),
+            registers.interrupt_status_link.eq((dead & ~was_dead).any()),
             tracker.ranges.eq(registers.range_write),
             tracker.epoch.eq(state.epoch),
             tracker.clear.eq(state.clear),
@@ -149,6 +158,14 @@ class Node(wiring.Component):
         drained = Signal()
         m.d.comb += left_over.eq(Cat(*(item.holding for item in states), tracker.waiting, doorbell.busy).any())
         m.d.sync += drained.eq(~left_over & ~state.armed)
+        # Plain traffic that never stops must not hold up what is left of an epoch that has ended.
+        programmed = registers.starvation_limit
+        starvation_limit = Signal.like(programmed)
+        m.d.sync += starvation_limit.eq(programmed)
+        with m.If(left_over & ~state.armed & ((programmed == 0) | (programmed >= DRAIN_STARVATION))):
+            m.d.sync += starvation_limit.eq(DRAIN_STARVATION)
+        for lane in lanes:
+            m.d.comb += lane.control.starvation_limit.eq(starvation_limit)
 
         idle = Signal()
         m.d.comb += [
@@ -210,7 +227,7 @@ class Node(wiring.Component):
         sources: list[Any] = [tracker, doorbell, abort, spill]
         if config.protects_memories:
             copies = self._table_copies(m, lanes, tracker, memory_clear, state)
-            sources.append(self._protect_memories(m, registers, abort, tracker, lanes, copies))
+            sources.append(self._protect_memories(m, registers, abort, tracker, spill, lanes, copies))
         self._faults(
             m,
             registers,
@@ -230,20 +247,30 @@ class Node(wiring.Component):
         registers: RegisterFile,
         abort: EpochAbort,
         tracker: wiring.Component,
+        spill: SpillPort,
         lanes: list[MemoryLane],
         copies: Signal,
     ) -> MemoryErrors:
         """What the protected memories report, and what they are told."""
         sectors = [report for lane in lanes for report in lane.memory_reports]
+        queues_wrong = [*(lane.queues_wrong for lane in lanes), spill.queues_wrong]
         tables = [*registers.memory_reports, copies]
         memories = [*TRACKER_MEMORIES] * self._config.tracker_banks + [ProtectedMemory.SECTORS] * len(sectors)
         memories += [ProtectedMemory.TABLES] * len(registers.memory_reports) + [ProtectedMemory.TABLE_COPIES]
+        memories += [ProtectedMemory.QUEUES] * len(queues_wrong)
+        queues = []
+        for number, wrong in enumerate(queues_wrong):
+            report = Signal(MemoryReport, name=f"queues_{number}")
+            m.d.comb += [report.lost.eq(wrong), report.address.eq(number)]
+            queues.append(report)
         m.submodules.memory_errors = errors = MemoryErrors(self._config, memories)
         upset = Signal(MemoryUpset)
         m.d.comb += [
             *(
                 port.eq(report)
-                for port, report in zip(errors.reports, (*tracker.memory_reports, *sectors, *tables), strict=True)
+                for port, report in zip(
+                    errors.reports, (*tracker.memory_reports, *sectors, *tables, *queues), strict=True
+                )
             ),
             errors.forget.eq(registers.control_arm),
             errors.interval.eq(registers.memory_scrub),
@@ -338,7 +365,6 @@ class Node(wiring.Component):
             "policy": "arbiter_policy",
             "threshold": "arbiter_threshold",
             "refresh": "arbiter_refresh",
-            "starvation_limit": "starvation_limit",
             "pace": "pace",
             "pace_lag": "pace_lag",
             "window": "detector_window",

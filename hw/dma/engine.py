@@ -112,7 +112,7 @@ class DmaEngine(wiring.Component):
                 "idle": Out(1),
                 "wake": Out(1),
                 "sent_blocks": Out(20),
-                **({"tables_wrong": Out(1)} if config.protects_memories else {}),
+                **({"tables_wrong": Out(1), "queues_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -137,7 +137,7 @@ class DmaEngine(wiring.Component):
                 arrival.slot.eq(back.id[3:]),
                 arrival.data.eq(back.data),
             ]
-        waiting = self._take(m, walkers, reader, wrong)
+        waiting, queues = self._take(m, walkers, reader, wrong)
         absent, skipped = self._absent(m, walkers)
         walking = Signal()
         m.d.comb += [
@@ -153,6 +153,7 @@ class DmaEngine(wiring.Component):
                 | self.faults.valid
                 | ~self.idle
                 | Cat(wrong).any()
+                | (Cat(queue.checking for queue in queues).any() if config.protects_memories else 0)
             ),
             self.events.busy.eq(~self.idle),
             self.events.reads.eq(reader.step),
@@ -161,7 +162,10 @@ class DmaEngine(wiring.Component):
             self.events.waiting.eq(reader.waits),
         ]
         if config.protects_memories:
-            m.d.comb += self.tables_wrong.eq(Cat(wrong).any())
+            m.d.comb += [
+                self.tables_wrong.eq(Cat(wrong).any()),
+                self.queues_wrong.eq(Cat(queue.wrong for queue in queues).any()),
+            ]
         with m.If(self.clear):
             m.d.sync += self.sent_blocks.eq(0)
         with m.Elif(self.block_sent | (skipped != 0)):
@@ -180,15 +184,17 @@ class DmaEngine(wiring.Component):
             m.d.comb += walker.lane.eq(self.lane)
         return sum(walker.absent for walker in walkers), skipped
 
-    def _take(self, m: Module, walkers: list[Walker | LaneWalker], reader: PacketReader, wrong: list[Value]) -> Signal:
+    def _take(
+        self, m: Module, walkers: list[Walker | LaneWalker], reader: PacketReader, wrong: list[Value]
+    ) -> tuple[Value, list[Queue]]:
         """Keep blocks by port, and give each to the walker of its port as soon as that has nothing to walk. Returns
-        whether one waits."""
+        whether one waits, and the queues."""
         config, messages = self._config, self._messages
         kept = data.StructLayout({"block": messages.ready_block, "epoch": messages.epoch})
         port = self._port(m, wrong)
         queues = []
         for number in range(config.links):
-            m.submodules[f"queue_{number}"] = queue = Queue(kept, config.dma_blocks)
+            m.submodules[f"queue_{number}"] = queue = Queue(kept, config.dma_blocks, checked=config.protects_memories)
             queues.append(queue)
 
         chosen = Signal(kept)
@@ -242,7 +248,7 @@ class DmaEngine(wiring.Component):
         ]
         bounds = self._bounds(m, upcoming.block.range, chooses, wrong)
         self._walk(m, walkers, reader, chosen, chosen_valid, chosen_port, bounds, wrong)
-        return Cat(stored, chosen_valid).any()
+        return Cat(stored, chosen_valid).any(), queues
 
     def _port(self, m: Module, wrong: list[Value]) -> Signal:
         """The port through which the block that is offered leaves first."""

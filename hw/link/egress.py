@@ -59,7 +59,8 @@ class Egress(wiring.Component):
     have aborted, 0: none; `port_of`: port of each send; `block_sent`: a send of a packet with `mark` goes to its wire,
     not again; `discarded`: a send of a packet was discarded; `all_left`: the wires have taken every closed packet once;
     `empty`: no slot is in use; with protection of memories `sends_wrong`, a pulse: see `wrong` of
-    :class:`hw.link.send_table.SendTable`. A `count` of 0 acts as 1; sends and ports that do not exist act as the first
+    :class:`hw.link.send_table.SendTable`, and `queues_wrong`: what is kept of a packet but its data was used with a
+    wrong bit. A `count` of 0 acts as 1; sends and ports that do not exist act as the first
     ones.
 
     Rate: one flit a cycle for all ports together, without bubbles between packets; a port alone has all of them with
@@ -88,7 +89,7 @@ class Egress(wiring.Component):
                 "discarded": Out(1),
                 "all_left": Out(1),
                 "empty": Out(1),
-                **({"sends_wrong": Out(1)} if parameters.protects_memories else {}),
+                **({"sends_wrong": Out(1), "queues_wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
@@ -122,7 +123,7 @@ class Egress(wiring.Component):
             self._events(m, port, sender, buffer)
             senders.append(sender)
             buffers.append(buffer)
-        self._fill(m, table, banks, senders)
+        issues = self._fill(m, table, banks, senders)
         self._send(m, table, banks, senders, buffers)
         self._release(m, banks, senders)
         m.d.comb += [
@@ -131,7 +132,13 @@ class Egress(wiring.Component):
         ]
         if parameters.protects_memories:
             closes = Cat(source.close for source in self.sources).any()
-            m.d.comb += [table.routes.eq(~self.empty | closes), self.sends_wrong.eq(table.wrong)]
+            wrong = [bank.queues_wrong for bank in banks]
+            wrong += [issue.queue_wrong for issue in issues] + [sender.queue_wrong for sender in senders]
+            m.d.comb += [
+                table.routes.eq(~self.empty | closes),
+                self.sends_wrong.eq(table.wrong),
+                self.queues_wrong.eq(Cat(wrong).any()),
+            ]
         return m
 
     def _events(self, m: Module, port: int, sender: PortSender, buffer: FlitBuffer) -> None:
@@ -147,8 +154,8 @@ class Egress(wiring.Component):
             ),
         ]
 
-    def _fill(self, m: Module, table: SendTable, banks: list[SlotBank], senders: list[PortSender]) -> None:
-        """Give slots to the sources, and issue their closed packets."""
+    def _fill(self, m: Module, table: SendTable, banks: list[SlotBank], senders: list[PortSender]) -> list[PacketIssue]:
+        """Give slots to the sources, and issue their closed packets, by what is returned."""
         parameters = self._parameters
         issues = []
         prefer = Signal()
@@ -217,6 +224,7 @@ class Egress(wiring.Component):
                 sender.push.eq(Cat(issue.taken & (issue.port == port) for issue in issues).any()),
                 sender.descriptor.eq(Mux(fires[STORES], issues[STORES].descriptor, issues[DMA].descriptor)),
             ]
+        return issues
 
     def _send(
         self,

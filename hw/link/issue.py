@@ -29,8 +29,9 @@ class PacketIssue(wiring.Component):
 
     Ports: `close`, `closed`: at most `depth` of them wait; `asked`, `whole`: whether that packet's sectors are there,
     in the same cycle; `forget`: it is no longer asked for; `port_of`: port of each send; `valid`, `descriptor`, `port`:
-    one send, through that port, stays until `taken`; `idle`: none waits. Latency: `close` to `valid` 1 cycle, with
-    `asks` 2, and `whole` to `valid` 1. Rate: one descriptor a cycle.
+    one send, through that port, stays until `taken`; `idle`: none waits; with protection of memories `queue_wrong`, a
+    pulse: a packet left the queue with a wrong bit. Latency: `close` to `valid` 1 cycle, with `asks` 2, and `whole` to
+    `valid` 1. Rate: one descriptor a cycle.
     """
 
     def __init__(self, parameters: LinkParameters, depth: int, asks: bool):
@@ -50,13 +51,17 @@ class PacketIssue(wiring.Component):
                 "port": Out(4),
                 "taken": In(1),
                 "idle": Out(1),
+                **({"queue_wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         closed = closed_layout(self._parameters)
-        m.submodules.queue = queue = Queue(closed, self._depth, bypass=True)
+        checked = self._parameters.protects_memories
+        m.submodules.queue = queue = Queue(closed, self._depth, bypass=True, checked=checked)
+        if checked:
+            m.d.comb += self.queue_wrong.eq(queue.wrong)
         m.d.comb += [queue.i.valid.eq(self.close), queue.i.payload.eq(self.closed)]
         # Registers part the search among the slots from what comes before and after it.
         issued = Signal(closed)

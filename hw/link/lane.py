@@ -25,15 +25,16 @@ class LinkLane(wiring.Component):
     messages, and no port waits for another.
 
     Ports: `lane`, number of this one if there are others: packets for another are refused; `ranges`, `sends`:
-    programming buses; `window`: of this node's memory; `timers`; `rank`; `peers`: whose
-    packets a port takes; `epoch`, `armed`: packets of that epoch are taken, and its grant is given; `notice`: what the
-    peers are told; `sources`, `arrivals`, `port_of`, `block_sent`, `discarded`, `all_left`, `empty`, `heard`,
-    `give_up`: see :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is discarded; per port `tx`
-    and the state messages against it, `tx_messages`, `rx` and `rx_messages`; `requests`: writes of received packets,
-    per channel; `faults`: a fault that comes while others still wait replaces the last one of its port that was not yet
-    offered; `events`, per port; `idle`: nothing is in a slot or buffer of a port; with protection of memories
-    `ranges_wrong`, `sends_wrong`, pulses: a port's packet writer, the egress, used a word of a table that had a wrong
-    bit. Latency: see Egress; `rx` last flit to first write 4 cycles.
+    programming buses; `window`: of this node's memory; `timers`; `rank`; `peers`: whose packets a port takes; `epoch`,
+    `armed`: packets of that epoch are taken, and its grant is given; `notice`: what the peers are told; `sources`,
+    `arrivals`, `port_of`, `block_sent`, `discarded`, `all_left`, `empty`, `heard`, `give_up`: see
+    :class:`hw.link.egress.Egress`; while not `armed`, what was never sent is discarded; per port `tx` and the state
+    messages against it, `tx_messages`, `rx` and `rx_messages`; `requests`: writes of received packets, per channel;
+    `faults`: a fault that comes while others still wait replaces the last one of its port that was not yet offered;
+    `events`, per port; `idle`: nothing is in a slot or buffer of a port; with protection of memories `ranges_wrong`,
+    `sends_wrong`, pulses: a port's packet writer, the egress, used a word of a table that had a wrong bit, and
+    `queues_wrong`: what either keeps of a packet but its data. Latency: see Egress; `rx` last flit to first write 4
+    cycles.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -42,6 +43,7 @@ class LinkLane(wiring.Component):
         messages = Messages(config)
         links = parameters.links
         flits = stream.Signature(flit_layout(parameters))
+        protected = ("ranges_wrong", "sends_wrong", "queues_wrong")
         super().__init__(
             {
                 **({"lane": In(parameters.lane_bits)} if parameters.lanes > 1 else {}),
@@ -71,7 +73,7 @@ class LinkLane(wiring.Component):
                 "empty": Out(1),
                 "heard": Out(messages.epoch).array(links),
                 "idle": Out(1),
-                **({"ranges_wrong": Out(1), "sends_wrong": Out(1)} if config.protects_memories else {}),
+                **(dict.fromkeys(protected, Out(1)) if config.protects_memories else {}),
             }
         )
 
@@ -128,6 +130,7 @@ class LinkLane(wiring.Component):
             m.d.comb += [
                 self.ranges_wrong.eq(Cat(arrivals.tables_wrong for arrivals in ingress).any()),
                 self.sends_wrong.eq(egress.sends_wrong),
+                self.queues_wrong.eq(Cat(egress.queues_wrong, *(arrivals.queue_wrong for arrivals in ingress)).any()),
             ]
         self._requests(m, ingress)
         self._faults(m, ingress)

@@ -13,6 +13,7 @@ from ..geometry import INTERLEAVE_SECTORS
 from ..memory_window import WindowCheck, in_lane
 from ..message_parameters import ChannelParameters
 from ..messages import Fault, Messages
+from ..primitives.memory_watch import watch
 from ..range_table import Control, RangeMatch, RangeTable, Word, range_write
 from ..word_table import mask_of
 from .parameters import LinkParameters
@@ -54,7 +55,8 @@ class PacketWriter(wiring.Component):
     `requests`: STORE or UPDATE as the header says, `first_touch`, `tracked` from the range, in the order received;
     `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `writing`: an accepted packet has requests
     that were not taken; `idle`; with protection of memories `tables_wrong`, a pulse: a word of the range table by which
-    a header was judged in the cycle before had a wrong bit. Latency: `complete` to the first request 3 cycles. Rate:
+    a header was judged in the cycle before had a wrong bit, and `queue_wrong`: a header was kept with a wrong bit.
+    Latency: `complete` to the first request 3 cycles. Rate:
     one sector a cycle, no bubble between packets.
     """
 
@@ -85,7 +87,7 @@ class PacketWriter(wiring.Component):
                 "received": Out(1),
                 "writing": Out(1),
                 "idle": Out(1),
-                **({"tables_wrong": Out(1)} if config.protects_memories else {}),
+                **({"tables_wrong": Out(1), "queue_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -142,7 +144,9 @@ class PacketWriter(wiring.Component):
             m.d.comb += self.fault.fault.eq(fault)
         with m.Else():
             m.d.comb += self.fault.fault.eq(Fault.EPOCH)
-        draining = self._drain(m, accept, refuse, meta, meta_read, sector_read)
+        draining, fetch = self._drain(m, accept, refuse, meta, meta_read, sector_read)
+        if config.protects_memories:
+            m.d.comb += self.queue_wrong.eq(watch(m, "header_watch", meta_write, (meta_read, fetch)).wrong)
         m.d.comb += self.idle.eq(~draining & ~checking)
         return m
 
@@ -214,9 +218,10 @@ class PacketWriter(wiring.Component):
         meta: data.StructLayout,
         meta_read: ReadPort,
         sector_read: ReadPort,
-    ) -> Signal:
+    ) -> tuple[Signal, Signal]:
         """Take the accepted packets out of their buffers, one sector a cycle; a refused packet leaves its buffer in
-        turn, so that buffers become free in the order in which they were filled."""
+        turn, so that buffers become free in the order in which they were filled. Returns whether one is there, and
+        whether a header is read."""
         packets = self._parameters.link_receive_packets
         slots = len(self.buffer)
         stored = Signal(range(packets + 1))
@@ -281,4 +286,4 @@ class PacketWriter(wiring.Component):
             m.d.sync += unwritten.eq(Mux(accept, unwritten + 1, unwritten - 1))
         draining = Signal()
         m.d.comb += draining.eq(active | fetched | (stored != 0))
-        return draining
+        return draining, fetch

@@ -35,9 +35,10 @@ class StorePacketizer(wiring.Component):
     packet can have no slot is passed over, so a port that stands holds up no other until its queue is full.
 
     Ports: `stores`: per channel, behind a FIFO of `remote_queue_depth` for each port; `slots`, `arrival`: the packets
-    and their sectors; `idle`; `wake`: see :mod:`hw.primitives.clock_enable`. Rate: one store a cycle; one cycle is lost
-    per packet that ends in a store which does not continue it, and per packet with other sends than the one before.
-    Latency: store to `arrival` 1 cycle, to `close` the same if its packet closes with it.
+    and their sectors; `idle`; `wake`: see :mod:`hw.primitives.clock_enable`; with protection of memories
+    `queues_wrong`, a pulse: what goes with a store left a queue with a wrong bit. Rate: one store a cycle; one cycle is
+    lost per packet that ends in a store which does not continue it, and per packet with other sends than the one
+    before. Latency: store to `arrival` 1 cycle, to `close` the same if its packet closes with it.
     """
 
     def __init__(self, config: PacketizerParameters):
@@ -53,6 +54,7 @@ class StorePacketizer(wiring.Component):
                 "arrival": Out(arrival_layout(config)),
                 "idle": Out(1),
                 "wake": Out(1),
+                **({"queues_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -117,8 +119,12 @@ class StorePacketizer(wiring.Component):
             closed.length.eq(Mux(merge, self.arrival.index, place - 1)),
             closed.mask.eq(Mux(merge, store.mask, 0xFFFFFFFF)),
             self.idle.eq(~opened & ~waiting.any()),
-            self.wake.eq(Cat(port.valid for port in self.stores).any() | ~self.idle),
         ]
+        wakes = [*(port.valid for port in self.stores), ~self.idle]
+        if config.protects_memories:
+            m.d.comb += self.queues_wrong.eq(Cat(queue.wrong for queue in queues).any())
+            wakes += [queue.checking for queue in queues]
+        m.d.comb += self.wake.eq(Cat(wakes).any())
         with m.If(merge):
             m.d.sync += [packet.eq(filled), place.eq(self.arrival.index + 1), timeout.eq(0)]
         with m.Elif(opened & ~present):
@@ -145,7 +151,7 @@ class StorePacketizer(wiring.Component):
         queues = []
         for channel, stores in enumerate(self.stores):
             for port in range(config.links):
-                queue = Queue(queued, config.remote_queue_depth)
+                queue = Queue(queued, config.remote_queue_depth, checked=config.protects_memories, apart=("data",))
                 m.submodules[f"queue_{channel}_{port}"] = queue
                 queues.append(queue)
                 here = (stores.payload.port == port) if config.links > 1 else 1

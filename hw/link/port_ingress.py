@@ -19,9 +19,9 @@ class PortIngress(wiring.Component):
     """:class:`hw.link.port_receiver.PortReceiver` and :class:`hw.link.packet_writer.PacketWriter` behind the wire.
 
     Ports: `lane`, `timers`, `ranges`, `window`, `rank`, `peer`, `epoch`, `armed` (grants `epoch`), `notice`,
-    `requests`, `fault_valid`, `fault`, `received`, `writing`, `idle`, `tables_wrong`: as there; `rx`: always ready;
-    `message`: state message with its CRC, for the peer; `damaged`: a flit was not clean. Latency: last flit to first
-    request 4 cycles. Rate: one flit a cycle.
+    `requests`, `fault_valid`, `fault`, `received`, `writing`, `idle`, `tables_wrong`, `queue_wrong`: as there; `rx`:
+    always ready; `message`: state message with its CRC, for the peer; `damaged`: a flit was not clean. Latency: last
+    flit to first request 4 cycles. Rate: one flit a cycle.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -47,7 +47,7 @@ class PortIngress(wiring.Component):
                 "writing": Out(1),
                 "damaged": Out(1),
                 "idle": Out(1),
-                **({"tables_wrong": Out(1)} if parameters.protects_memories else {}),
+                **({"tables_wrong": Out(1), "queue_wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
@@ -98,7 +98,7 @@ class PortIngress(wiring.Component):
             self.idle.eq(writer.idle & ~receiver.busy & ~valid),
         ]
         if self._parameters.protects_memories:
-            m.d.comb += self.tables_wrong.eq(writer.tables_wrong)
+            m.d.comb += [self.tables_wrong.eq(writer.tables_wrong), self.queue_wrong.eq(writer.queue_wrong)]
         state = receiver.message.state
         body = state.as_value()[: state.shape()["crc"].offset]
         m.d.comb += [

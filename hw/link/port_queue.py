@@ -11,6 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from ..primitives.memory_watch import watch
 from .parameters import LinkParameters
 from .wire import descriptor_layout
 
@@ -26,7 +27,8 @@ class PortQueue(wiring.Component):
     over, so nothing that is not acknowledged has been sent; `discard`: take packets that were never sent out of the
     queue, the last first; `dropped`: the head goes though not done; `release`, `released`, `unsent`: a descriptor is
     over, taken with `release_taken`; `unacknowledged`: something sent was not; `first`: the first place not
-    acknowledged; `empty`. Latency: `push` to `head` 1 cycle.
+    acknowledged; `empty`; with protection of memories `wrong`, a pulse: a descriptor was read with a wrong bit.
+    Latency: `push` to `head` 1 cycle.
     """
 
     def __init__(self, parameters: LinkParameters):
@@ -59,6 +61,7 @@ class PortQueue(wiring.Component):
                 "first": Out(sequence),
                 "sent": Out(sequence),
                 "empty": Out(1),
+                **({"wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
@@ -119,6 +122,10 @@ class PortQueue(wiring.Component):
             self.dropped.eq(self.head_valid & (self.cut | self.back | overtaken | (self.discard & self.fresh))),
             load.eq((~self.head_valid | self.done) & ((next_place != written) | self.push)),
         ]
+        if self._parameters.protects_memories:
+            loads = load & (next_place != written)
+            uses = (next_read, loads), (release_read, self.release & self.release_taken)
+            m.d.comb += self.wrong.eq(watch(m, "memory_watch", write, *uses).wrong)
         with m.If(self.started & self.fresh):
             m.d.sync += self.sent.eq(self.sent + 1)
         with m.If(self.cut):

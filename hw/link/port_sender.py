@@ -55,14 +55,14 @@ class PortSender(wiring.Component):
     that were not acknowledged stay, and count as never sent.
 
     Ports: `timers`: see :data:`LinkTimers`; `push`, `descriptor`; `message`: from the peer's receiver, checked;
-    `discard`: take out what was never sent; `give_up`: the session ends if something is in the queue;
-    `asks`: wants a turn at the slots, depends on registers, `room` and
-    `discard` only; `turn`: has it; `flit`: what is read in that turn; `room`: there is room for a flit; `release`,
-    `released`, `unsent`, `release_taken`, `all_left`: see :class:`hw.link.port_queue.PortQueue`; `left`: a packet was
-    sent to its end for the first time in the session; `block_leaves`: of a packet with `mark`; `heard`: the epoch that
-    the peer says it has aborted, as long as it has just said so, else 0; `up`: in a session; `cut`: a
-    session ended (pulse); `dead`: nothing was heard for the time `dead`, until the next session; `again`: packets are
-    sent again (pulse); `no_credit`, `no_grant`: the head waits for that; `empty`: no descriptor is left.
+    `discard`: take out what was never sent; `give_up`: the session ends if something is in the queue; `asks`: wants a
+    turn at the slots, depends on registers, `room` and `discard` only; `turn`: has it; `flit`: what is read in that
+    turn; `room`: there is room for a flit; `release`, `released`, `unsent`, `release_taken`, `all_left`: see
+    :class:`hw.link.port_queue.PortQueue`; `left`: a packet was sent to its end for the first time in the session;
+    `block_leaves`: of a packet with `mark`; `heard`: the epoch that the peer says it has aborted, as long as it has
+    just said so, else 0; `up`: in a session; `cut`: a session ended (pulse); `dead`: nothing was heard for the time
+    `dead`, until the next session; `again`: packets are sent again (pulse); `no_credit`, `no_grant`: the head waits for
+    that; `empty`: no descriptor is left; with protection of memories `queue_wrong`, a pulse: see `wrong` of the queue.
     Rate: one flit a cycle without bubbles between packets. Latency: `push` to `asks` 1 cycle, `message` to `asks` 2.
     """
 
@@ -96,6 +96,7 @@ class PortSender(wiring.Component):
                 "no_credit": Out(1),
                 "no_grant": Out(1),
                 "empty": Out(1),
+                **({"queue_wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
@@ -116,6 +117,7 @@ class PortSender(wiring.Component):
             self.block_leaves.eq(queue.leaves & queue.head.mark),
             self.all_left.eq(queue.all_left),
             self.empty.eq(queue.empty),
+            *([self.queue_wrong.eq(queue.wrong)] if self._parameters.protects_memories else []),
         ]
         state = Signal(PortState)
         session = Signal(SESSION_BITS)

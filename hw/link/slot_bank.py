@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..geometry import INTERLEAVE_SECTORS
 from ..messages import Messages
+from ..primitives.memory_watch import watch
 from ..primitives.places import FreeList
 from .parameters import LinkParameters
 from .wire import arrival_layout, count_bits, packet_layout
@@ -30,7 +31,9 @@ class SlotBank(wiring.Component):
     to `asked_length` of a slot have arrived, those that arrive in this cycle included; `forget`: that slot may be
     filled anew from when it is free (these four not in the bank of the stores, whose packets are closed whole); `read`,
     `read_slot`, `read_place`: a sector, and the attributes, in the next cycle, and until the next `read`; `release`,
-    `release_slot`, `release_port`: a send of a slot is over; `empty`: all slots are free; `freed`: a slot becomes so.
+    `release_slot`, `release_port`: a send of a slot is over; `empty`: all slots are free; `freed`: a slot becomes so;
+    with protection of memories `queues_wrong`, a pulse: attributes that were read, or a free slot that was taken, had a
+    wrong bit.
     """
 
     def __init__(self, parameters: LinkParameters, bank: int):
@@ -63,6 +66,7 @@ class SlotBank(wiring.Component):
                 "release_port": In(range(parameters.links) if parameters.links > 1 else 1),
                 "freed": Out(1),
                 "empty": Out(1),
+                **({"queues_wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
@@ -71,8 +75,10 @@ class SlotBank(wiring.Component):
         self._memories(m)
         if self._asked_for:
             self._arrived(m)
-        self._charge(m)
+        free = self._charge(m)
         self._release(m)
+        if self._parameters.protects_memories:
+            m.d.comb += self.queues_wrong.eq(free.wrong | m.submodules.packet_watch.wrong)
         return m
 
     def _memories(self, m: Module) -> None:
@@ -97,6 +103,8 @@ class SlotBank(wiring.Component):
             packet_read.en.eq(self.read),
             self.attributes.eq(packet_read.data),
         ]
+        if self._parameters.protects_memories:
+            watch(m, "packet_watch", packet_write, (packet_read, self.read))
 
     def _arrived(self, m: Module) -> None:
         """A bit for each place whose sector is there."""
@@ -115,11 +123,11 @@ class SlotBank(wiring.Component):
         with m.If(self.forget):
             m.d.sync += arrived.word_select(self.asked, INTERLEAVE_SECTORS).eq(0)
 
-    def _charge(self, m: Module) -> None:
-        """Decide whether a slot may be had."""
+    def _charge(self, m: Module) -> FreeList:
+        """Decide whether a slot may be had; returns the free ones."""
         links, own = self._parameters.links, self._own
         count = len(self.sends)
-        m.submodules.free = free = FreeList(self._slots)
+        m.submodules.free = free = FreeList(self._slots, checked=self._parameters.protects_memories)
         shared_used = Signal(range(max(self._shared, (1 << count) - 1) + 1))
         shared = Signal(self._slots)
         own_room = Signal()
@@ -155,6 +163,7 @@ class SlotBank(wiring.Component):
         with m.If(self.close != self.freed):
             m.d.sync += used_slots.eq(Mux(self.close, used_slots + 1, used_slots - 1))
         m.d.comb += self.empty.eq(used_slots == 0)
+        return free
 
     def _release(self, m: Module) -> None:
         """Count the sends of each slot; the last one frees it."""

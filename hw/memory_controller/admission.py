@@ -46,7 +46,8 @@ class Admission(wiring.Component):
     with `request`: it does (0 cycles); `commit_given`, `response_given`: a reserved place is free again; `settles`:
     what is taken is a write that belongs to an epoch (those of the neighbours all), `settled`: one of these is at its
     bank, `unsettled`: one was accepted and is not; `decision`: see :data:`Decision`; `empty`: no request waits in a
-    queue. Latency 1 cycle; one request a cycle. `ready` of a stream depends on registers only.
+    queue; with protection of memories `queues_wrong`, a pulse: a request left a queue with a wrong bit (data have a
+    parity of their own). Latency 1 cycle; one request a cycle. `ready` of a stream depends on registers only.
     """
 
     def __init__(self, config: ControllerParameters):
@@ -71,15 +72,23 @@ class Admission(wiring.Component):
                 "unsettled": Out(1),
                 "decision": Out(Decision),
                 "empty": Out(1),
+                **({"queues_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config, shape = self._config, self._messages.memory_request
-        m.submodules.compute_queue = compute = Queue(shape, config.compute_queue_depth, mark=Needs)
-        m.submodules.communication_queue = communication = Queue(shape, config.communication_queue_depth, mark=Needs)
-        m.submodules.spill_queue = spill = Queue(shape, min(2, config.spill_queue_depth))
+        checked = config.protects_memories
+        depths = {"compute": config.compute_queue_depth, "communication": config.communication_queue_depth}
+        compute, communication = (
+            Queue(shape, depth, mark=Needs, checked=checked, apart=("data",)) for depth in depths.values()
+        )
+        spill = Queue(shape, min(2, config.spill_queue_depth), checked=checked, apart=("data",))
+        m.submodules.compute_queue, m.submodules.communication_queue = compute, communication
+        m.submodules.spill_queue = spill
+        if checked:
+            m.d.comb += self.queues_wrong.eq(compute.wrong | communication.wrong | spill.wrong)
         m.submodules.arbiter = arbiter = Arbiter()
         m.submodules.commit_room = commit_room = Room(config.commit_queue_depth)
         m.submodules.response_room = response_room = Room(config.response_depth)

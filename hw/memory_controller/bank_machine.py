@@ -14,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 from ..geometry import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS
 from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, RowCommand, TrafficClass
 from ..primitives.lane_timers import LaneTimers
+from ..primitives.memory_watch import watch
 from .dram_queue import BankEvent, RowEvent, encode, rotating, spread
 from .parameters import ControllerParameters
 
@@ -46,7 +47,8 @@ class BankMachines(wiring.Component):
     not the first since its row was opened; `row`: row bus; `activated`, `released`: what the buses did, for the DRAM
     queue; `hold_rows`, `precharge_all`, `refresh`: from the refresher; `quiet`: no request is here and every bank may
     be precharged; `precharged`: REF is allowed. After reset every bank is closed and no distance runs, as a DRAM is
-    after its initialization. Latency: `to_bank` to column bus 2 cycles; row request to row bus 2 cycles.
+    after its initialization. With protection of memories `queues_wrong`, a pulse: a request's slot or an open row was
+    looked at, and had a wrong bit. Latency: `to_bank` to column bus 2 cycles; row request to row bus 2 cycles.
     """
 
     def __init__(self, config: ControllerParameters):
@@ -72,6 +74,7 @@ class BankMachines(wiring.Component):
                 "refresh": In(1),
                 "quiet": Out(1),
                 "precharged": Out(1),
+                **({"queues_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -250,6 +253,11 @@ class BankMachines(wiring.Component):
             self.activated.bank.eq(self.row.bank),
             self.activated.row.eq(self.row.row),
         ]
+        if self._config.protects_memories:
+            slot_watch = watch(m, "slot_watch", slot_write, (slot_read, self.issue.valid))
+            uses = (row_read, activate), (row_lookup, self.lookup_open)
+            row_watch = watch(m, "row_watch", row_write, *uses)
+            m.d.comb += self.queues_wrong.eq(slot_watch.wrong | row_watch.wrong)
         m.d.sync += self.row.valid.eq(activate | precharge | self.precharge_all | self.refresh)
         with m.If(self.precharge_all | self.refresh):
             m.d.sync += [

@@ -25,6 +25,7 @@ from .refresh import Refresher
 def controller_ports(config: ControllerParameters) -> dict[str, wiring.Member]:
     """Members of the signature of :class:`MemoryController`."""
     messages = Messages(config)
+    protected = {"upset": In(MemoryUpset), "report": Out(MemoryReport), "queues_wrong": Out(1)}
     return {
         "compute": In(stream.Signature(messages.memory_request)),
         "communication": In(stream.Signature(messages.memory_request)),
@@ -36,7 +37,7 @@ def controller_ports(config: ControllerParameters) -> dict[str, wiring.Member]:
         "control": In(ArbiterControl),
         "kernel_active": In(1),
         "events": Out(ControllerEvents),
-        **({"upset": In(MemoryUpset), "report": Out(MemoryReport)} if config.checks_sectors else {}),
+        **(protected if config.checks_sectors else {}),
     }
 
 
@@ -56,7 +57,7 @@ class MemoryController(wiring.Component):
 
     With protection of memories a sector whose parity is wrong is not written and counts for no byte, and `report`
     tells, a cycle later; for that a commit is valid when its data is on the bus, WL cycles after its command. `upset`:
-    see :class:`PayloadStore`.
+    see :class:`PayloadStore`. `queues_wrong`, a pulse: something of a request but its data was used with a wrong bit.
     """
 
     def __init__(self, config: ControllerParameters):
@@ -71,7 +72,9 @@ class MemoryController(wiring.Component):
         m.submodules.payload_store = store = PayloadStore(config)
         m.submodules.dram_queue = queue = DramQueue(config)
         m.submodules.bank_machines = banks = BankMachines(config)
-        m.submodules.commit_queue = commits = Queue(messages.commit, config.commit_queue_depth, bypass=True)
+        m.submodules.commit_queue = commits = Queue(
+            messages.commit, config.commit_queue_depth, bypass=True, checked=config.protects_memories
+        )
         m.submodules.read_return = reads = ReadReturn(config)
         for name in ("compute", "communication", "spill"):
             connect(m, flipped(getattr(self, name)), getattr(admission, name))
@@ -100,6 +103,7 @@ class MemoryController(wiring.Component):
         # It leaves for its bank.
         m.d.comb += [
             store.to_bank_index.eq(queue.to_bank_index),
+            *([store.to_bank.eq(queue.to_bank.valid)] if config.checks_sectors else []),
             banks.to_bank.eq(queue.to_bank),
             banks.slot.eq(store.slot),
             banks.row_request.eq(queue.row_request),
@@ -132,6 +136,8 @@ class MemoryController(wiring.Component):
         )
         if config.checks_sectors:
             tracked, settled, commit, committing = self._check(m, store, banks)
+            keepers = (admission, store, banks, reads)
+            m.d.comb += self.queues_wrong.eq(Cat(commits.wrong, *(block.queues_wrong for block in keepers)).any())
         m.d.comb += [
             commits.i.valid.eq(tracked),
             commits.i.payload.eq(commit),

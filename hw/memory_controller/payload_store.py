@@ -11,6 +11,7 @@ from ..geometry import ROW_BITS
 from ..messages import BANK_SHAPE, Access, Messages, Source
 from ..next_word_upset import NextWordUpset
 from ..primitives.count_ones import count_ones
+from ..primitives.memory_watch import watch
 from ..primitives.places import FreeList
 from ..primitives.queue import memory_depth
 from ..protection import MemoryUpset, ProtectedMemory
@@ -39,11 +40,12 @@ class PayloadStore(wiring.Component):
     """`dram_queue_depth` places.
 
     Ports: `room`: a place is free; `take` with `request` and `settles`: it gets one, and in the next cycle `inserted`
-    with its `bank`, `row` and `index` goes to the DRAM queue. `to_bank_index`: `slot`, what its bank machine is told
-    (0 cycles). `select` with `select_index`: `identity` in the next cycle and until the next one. `issued` with
+    with its `bank`, `row` and `index` goes to the DRAM queue. `to_bank_index`: `slot`, what its bank machine is told (0
+    cycles). `select` with `select_index`: `identity` in the next cycle and until the next one. `issued` with
     `issued_index`: its column command is on the bus; WL cycles later its `write_data` is, and the place is free a cycle
     before. With protection of memories `poisoned` tells then that the parity of the sector is not even, and no byte of
-    it is written; `upset`: turns bits of a sector that is stored (self test).
+    it is written; `upset`: turns bits of a sector that is stored, or the parity of the rest (self test);
+    `queues_wrong`, a pulse: something else that is kept was used, and had a wrong bit; `to_bank`: `slot` is used.
 
     The address of a request in its channel is its sector address without the channel bits; from the bottom: bank group
     (2), column (6), bank (2), row (15). The memories need no reset: a place is read only after it was written.
@@ -54,7 +56,7 @@ class PayloadStore(wiring.Component):
         self._messages = messages = Messages(config)
         index = range(memory_depth(config.dram_queue_depth))
         slot = slot_layout(config)
-        protected = {"upset": In(MemoryUpset), "poisoned": Out(1)}
+        protected = {"upset": In(MemoryUpset), "poisoned": Out(1), "to_bank": In(1), "queues_wrong": Out(1)}
         super().__init__(
             {
                 "room": Out(1),
@@ -81,7 +83,7 @@ class PayloadStore(wiring.Component):
         m = Module()
         config, messages = self._config, self._messages
         depth = config.dram_queue_depth
-        m.submodules.free_list = free_list = FreeList(depth)
+        m.submodules.free_list = free_list = FreeList(depth, checked=config.protects_memories)
 
         # A request is kept in the cycle after it was taken. Its data needs no register: it is in its memory by then.
         carried = {name: shape for name, shape in messages.memory_request.members.items() if name != "data"}
@@ -148,6 +150,15 @@ class PayloadStore(wiring.Component):
             m.submodules.upset = turns = NextWordUpset(ProtectedMemory.SECTORS, len(sector))
             m.d.comb += [turns.upset.eq(self.upset), turns.stored.eq(self.take)]
             sector = sector ^ turns.flips
+            slot_watch = watch(m, "slot_watch", slot_write, (slot_read, self.to_bank))
+            m.submodules.queue_upset = parity_turns = NextWordUpset(ProtectedMemory.QUEUES, 1)
+            m.d.comb += [
+                parity_turns.upset.eq(self.upset),
+                parity_turns.stored.eq(self.inserted),
+                slot_watch.turn.eq(parity_turns.flips),
+            ]
+            identity_watch = watch(m, "identity_watch", identity_write, (identity_read, self.select))
+            m.d.comb += self.queues_wrong.eq(free_list.wrong | slot_watch.wrong | identity_watch.wrong)
         m.d.comb += sector_write.data.data.eq(sector)
 
         steps = [(self.issued, self.issued_index)]

@@ -13,7 +13,8 @@ class ReadReturn(wiring.Component):
     """Ports: `issued` with `source` and `id`: a read's column command is on the bus; `read_data`: CL cycles after it;
     `response`: data of reads of the compute stream, queued (`response_depth`, reserved when a read was taken);
     `returns`: data of the others, in the cycle in which it comes, with its parity; `empty`: no data is awaited or
-    waits."""
+    waits; with protection of memories `queues_wrong`, a pulse: a reader, or data for one, left a queue with a wrong
+    bit."""
 
     def __init__(self, config: ControllerParameters):
         self._config = config
@@ -27,14 +28,20 @@ class ReadReturn(wiring.Component):
                 "response": Out(stream.Signature(messages.compute_response)),
                 "returns": Out(messages.read_return),
                 "empty": Out(1),
+                **({"queues_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         reader = data.StructLayout({"source": Source, "id": self._messages.memory_id})
-        m.submodules.readers = readers = Queue(reader, self._config.timing.cl + 2)
-        m.submodules.response_queue = responses = Queue(self._messages.compute_response, self._config.response_depth)
+        checked = self._config.protects_memories
+        m.submodules.readers = readers = Queue(reader, self._config.timing.cl + 2, checked=checked)
+        m.submodules.response_queue = responses = Queue(
+            self._messages.compute_response, self._config.response_depth, checked=checked
+        )
+        if checked:
+            m.d.comb += self.queues_wrong.eq(readers.wrong | responses.wrong)
         connect(m, responses.o, flipped(self.response))
         read = self.read_data.data
         m.d.comb += [

@@ -22,7 +22,7 @@ replaces what the partial WR stored. A sector that is reduced in an epoch must t
 from dataclasses import dataclass
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import unsigned
+from amaranth.hdl import Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -32,6 +32,8 @@ from ..geometry import COLUMN_BITS, ROW_BITS
 from ..message_parameters import MessageParameters
 from ..messages import AluOperation, ColumnCommand, DataType, Messages
 from ..parameters import ConfigurationError
+from ..primitives.secded import Corrector, check_bits, check_width
+from ..protection import ProtectionParameters
 from .alu import LATENCY, Alu, AluPort
 
 GROUP_ADDRESS_BITS = ROW_BITS + 2 + COLUMN_BITS
@@ -42,8 +44,9 @@ ArrayRead = data.StructLayout({"valid": unsigned(1), "address": unsigned(GROUP_A
 
 
 @dataclass(frozen=True)
-class NearBankParameters(DramParameters, MessageParameters):
-    """Of a near-bank unit: the timing its fixed schedule must fit, and the width of an epoch."""
+class NearBankParameters(DramParameters, MessageParameters, ProtectionParameters):
+    """Of a near-bank unit: the timing its fixed schedule must fit, the width of an epoch, and whether the addresses of
+    reads on their way have check bits."""
 
 
 def array_data_layout(config: NearBankParameters) -> data.StructLayout:
@@ -116,22 +119,11 @@ class BankGroupUnit(wiring.Component):
         address = Signal(GROUP_ADDRESS_BITS)
         m.d.comb += address.eq(Cat(column.column, column.bank[2:], self.row))
 
-        # RD: only the address waits for the read latency.
-        waiting = (timing.cl - 1).bit_length()
-        m.submodules.read_addresses = addresses = Memory(shape=GROUP_ADDRESS_BITS, depth=1 << waiting, init=[])
-        push, pop = addresses.write_port(), addresses.read_port(domain="comb")
         reads = Signal(timing.cl - 1)
         read = Signal()
-        m.d.comb += [
-            read.eq(column.valid & (column.command == ColumnCommand.RD)),
-            push.en.eq(read),
-            push.data.eq(address),
-        ]
+        m.d.comb += read.eq(column.valid & (column.command == ColumnCommand.RD))
         m.d.sync += [reads.eq(Cat(read, reads)), self.read_data.valid.eq(reads[-1])]
-        with m.If(read):
-            m.d.sync += push.addr.eq(push.addr + 1)
-        with m.If(reads[-1]):
-            m.d.sync += pop.addr.eq(pop.addr + 1)
+        read_address = self._delay(m, read, address, reads)
         m.d.comb += self.read_data.data.eq(self.array_data.data)
 
         # WR and UPDATE: the command waits for its data. writes[n], updates[n]: one issued n + 1 cycles ago.
@@ -167,7 +159,7 @@ class BankGroupUnit(wiring.Component):
 
         m.d.comb += [
             self.array_read.valid.eq(updates[-2] | reads[-1]),
-            self.array_read.address.eq(Mux(reads[-1], pop.data, fetched.address)),
+            self.array_read.address.eq(Mux(reads[-1], read_address, fetched.address)),
         ]
 
         if self._own_alu:
@@ -227,3 +219,25 @@ class BankGroupUnit(wiring.Component):
                 self.array_write.epoch.eq(finished.epoch),
             ]
         return m
+
+    def _delay(self, m: Module, read: Signal, address: Signal, reads: Signal) -> Value:
+        """The address of a read when it is its turn: it alone waits for the read latency. With protection of memories
+        one wrong bit of it is corrected, in the last two of these cycles."""
+        checked = self._config.protects_memories
+        width = GROUP_ADDRESS_BITS + (check_width(GROUP_ADDRESS_BITS) if checked else 0)
+        m.submodules.read_addresses = addresses = Memory(shape=width, depth=1 << len(reads).bit_length(), init=[])
+        push, pop = addresses.write_port(), addresses.read_port(domain="comb")
+        leaves = reads[-3] if checked else reads[-1]
+        m.d.comb += [push.en.eq(read), push.data.eq(Cat(address, check_bits(address)) if checked else address)]
+        with m.If(read):
+            m.d.sync += push.addr.eq(push.addr + 1)
+        with m.If(leaves):
+            m.d.sync += pop.addr.eq(pop.addr + 1)
+        if not checked:
+            return pop.data
+        left = Signal(width)
+        corrected = Signal(GROUP_ADDRESS_BITS)
+        m.submodules.corrector = corrector = Corrector(GROUP_ADDRESS_BITS)
+        m.d.comb += Cat(corrector.word, corrector.check).eq(left)
+        m.d.sync += [left.eq(pop.data), corrected.eq(corrector.corrected)]
+        return corrected

@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from .memory_watch import watch
 from .queue import memory_depth, next_pointer
 
 
@@ -35,11 +36,13 @@ class FreeList(wiring.Component):
 
     Ports: `available`, `index`: a number can be taken, and which; `take`: take it; `give`, `given`: return a number. A
     number returned can be taken from the next cycle. The ring that stores returned numbers needs no initial content:
-    its first `depth` numbers are the positions themselves.
+    its first `depth` numbers are the positions themselves. With `checked`, `wrong` (pulse, 2 cycles after `take`): a
+    returned number that was taken had a wrong bit; `checking`: that is not known yet.
     """
 
-    def __init__(self, depth: int):
+    def __init__(self, depth: int, checked: bool = False):
         self._depth = depth
+        self._checked = checked
         super().__init__(
             {
                 "available": Out(1),
@@ -47,6 +50,7 @@ class FreeList(wiring.Component):
                 "take": In(1),
                 "give": In(1),
                 "given": In(range(memory_depth(depth))),
+                **({"wrong": Out(1), "checking": Out(1)} if checked else {}),
             }
         )
 
@@ -69,6 +73,9 @@ class FreeList(wiring.Component):
             write.data.eq(self.given),
             write.en.eq(self.give),
         ]
+        if self._checked:
+            found = watch(m, "memory_watch", write, (read, self.take & wrapped))
+            m.d.comb += [self.wrong.eq(found.wrong), self.checking.eq(found.busy)]
         with m.If(self.take):
             m.d.sync += first.eq(next_pointer(first, self._depth))
             with m.If(first == self._depth - 1):

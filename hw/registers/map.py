@@ -271,6 +271,7 @@ def _interrupts() -> Iterator[Register]:
         Field("done", 1, 1, Kind.RW1C, "this node's part of the collective became complete"),
         Field("aborted", 2, 1, Kind.RW1C, "the epoch was aborted: `abort_cause` says why"),
         Field("memory", 3, 1, Kind.RW1C, "a word of a protected memory had a wrong bit, or more"),
+        Field("link", 4, 1, Kind.RW1C, "a port has become dead: `link_status.dead`"),
     )
     yield _register(
         "interrupt_enable",
@@ -279,6 +280,7 @@ def _interrupts() -> Iterator[Register]:
         Field("done", 1, 1, Kind.READ_WRITE, "raise on done"),
         Field("aborted", 2, 1, Kind.READ_WRITE, "raise on aborted"),
         Field("memory", 3, 1, Kind.READ_WRITE, "raise on memory"),
+        Field("link", 4, 1, Kind.READ_WRITE, "raise on link"),
     )
 
 

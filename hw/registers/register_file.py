@@ -105,7 +105,7 @@ class RegisterFile(wiring.Component):
         super().__init__(members)
         self._record = Signal(messages.fault_record)
         self._fault_count = Signal(32)
-        self._status = Signal(data.StructLayout({"fault": 1, "done": 1, "aborted": 1, "memory": 1}))
+        self._status = Signal(data.StructLayout({"fault": 1, "done": 1, "aborted": 1, "memory": 1, "link": 1}))
         self._totals = {counter.name: Signal(COUNTER_BITS, name=f"total_{counter.name}") for counter in self._counters}
         self._high = Signal(COUNTER_BITS - 32)
         self._refused = Signal()
@@ -166,7 +166,7 @@ class RegisterFile(wiring.Component):
         status = self._status
         with m.If(clears.fault):
             m.d.sync += [status.fault.eq(0), self._fault_count.eq(0)]
-        for cause in ("done", "aborted", "memory"):
+        for cause in ("done", "aborted", "memory", "link"):
             with m.If(clears[cause]):
                 m.d.sync += status[cause].eq(0)
             with m.If(getattr(self, f"interrupt_status_{cause}")):
@@ -191,6 +191,7 @@ class RegisterFile(wiring.Component):
             | (status.done & self.interrupt_enable_done)
             | (status.aborted & self.interrupt_enable_aborted)
             | (status.memory & self.interrupt_enable_memory)
+            | (status.link & self.interrupt_enable_link)
         )
 
     def elaborate(self, platform: object) -> Module:

@@ -32,25 +32,33 @@ MECHANISMS = (
         "none; 3 of a counter that comes back from the backing store",
     ),
     Mechanism(
-        "parity of sectors in queues and store of a channel, checked at its DRAM",
+        "parity of sectors in queues and store of a channel, checked at its DRAM, and of all that waits beside them",
         "memory_controller",
         LINKS,
         ALL,
         "none of the sector; its commit WL cycles later (2), when its data is on the bus",
     ),
     Mechanism(
-        "parity of sectors made as stores come in, of its copies of ranges and sends", "address_map", LINKS, ALL, "none"
+        "parity of sectors made as stores come in, of what waits beside them, of its copies of ranges and sends",
+        "address_map",
+        LINKS,
+        ALL,
+        "none",
     ),
     Mechanism(
-        "parity of sectors in packet slots, flits, receive buffers, and of its copies of ranges and sends",
+        "parity of sectors in packet slots, flits, receive buffers, of the rest of a packet and of descriptors, of its "
+        "copies of ranges and sends",
         "link_lane",
         LINKS,
         ALL,
         "none",
     ),
-    Mechanism("parity of its copies of ranges and sends", "dma_engine", LINKS, ALL, "none"),
+    Mechanism("parity of blocks that wait, of its copies of ranges and sends", "dma_engine", LINKS, ALL, "none"),
     Mechanism("parity of its copies of ranges", "memory_clear", LINKS, ALL, "none"),
-    Mechanism("parity of sectors of remote stores that wait", "store_packetizer", LINKS, ALL, "none"),
+    Mechanism(
+        "parity of sectors of remote stores that wait, and of all beside them", "store_packetizer", LINKS, ALL, "none"
+    ),
+    Mechanism("check bits of addresses of reads on their way", "near_bank", LINKS, ALL, "none"),
     Mechanism(
         "check bits of the tables of ranges and sends; counts, places, interrupt, scrubbing, self test",
         "register_file",

@@ -504,14 +504,14 @@ class TrackerBank(wiring.Component):
         """Queue of spill requests, and the answers to fetches; returns "a request left the queue"."""
         config = self._config
         layout = count.spill_request.shape()
-        m.submodules.spills = spills = Queue(layout, config.spill_queue_depth)
+        m.submodules.spills = spills = Queue(layout, config.spill_queue_depth, checked=config.protects_memories)
         wiring.connect(m, spills.o, wiring.flipped(self.spill_requests))
         answer = self.spill_response
         usable = Signal()
         spill = Signal()
         request = Signal(layout)
         if config.protects_memories:
-            answer, put_right = self._check_records(m, request, spill, spills.i.payload, clears)
+            answer, put_right = self._check_records(m, request, spill, spills, clears)
             m.d.sync += self.memory_reports[ProtectedMemory.SPILLED.value].corrected.eq(put_right & usable)
         else:
             m.d.comb += spills.i.payload.eq(request)
@@ -533,12 +533,14 @@ class TrackerBank(wiring.Component):
         return self.spill_requests.valid & self.spill_requests.ready
 
     def _check_records(
-        self, m: Module, request: data.View, spill: Signal, checked: data.View, clears: Signal
+        self, m: Module, request: data.View, spill: Signal, spills: Queue, clears: Signal
     ) -> tuple[data.View, Signal]:
-        """Gives the record of a request the check bits it is `checked` by; returns the answers of the backing store, 3
-        cycles late, without a wrong bit, and whether one had one. A record that is lost is none. Where none was written
-        anything may lie: only what has the number of `clears`, but for two bits at the most, can have been one."""
+        """Gives the record of a request that goes to `spills` the check bits it is checked by; returns the answers of
+        the backing store, 3 cycles late, without a wrong bit, and whether one had one. A record that is lost is none.
+        Where none was written anything may lie: only what has the number of `clears`, but for two bits at the most, can
+        have been one."""
         given = self.spill_response
+        checked = spills.i.payload
         record = request.record.as_value()
         bits = len(record) - len(request.record.reserved) + GENERATION_BITS
         checks = check_width(bits)
@@ -578,7 +580,7 @@ class TrackerBank(wiring.Component):
             m.d.sync += answer.record.present.eq(0)
         m.d.sync += [
             put_right.eq(seen.valid & wrong.any() & ~lost),
-            report.lost.eq(seen.valid & lost & (sum(differing[1:], differing[0]) <= 2)),
+            report.lost.eq((seen.valid & lost & (sum(differing[1:], differing[0]) <= 2)) | spills.wrong),
             report.address.eq(self._bank),
         ]
         return answer, put_right

@@ -29,7 +29,8 @@ class SpillPort(wiring.Component):
     `faults` has a record OUTSIDE (one that meets an untaken one is dropped), a write is lost, a fetch is answered with
     no record, without a bound in time only while reads return.
     `base`, `sectors` and `window` are quiet for two cycles before a request. With `far_backing_store`, `far` takes the
-    requests whose sector another channel of the whole GPU holds.
+    requests whose sector another channel of the whole GPU holds. With protection of memories `queues_wrong`, a pulse:
+    an answer left its queue with a wrong tag (records have check bits).
     """
 
     def __init__(self, config: SpillParameters):
@@ -46,6 +47,7 @@ class SpillPort(wiring.Component):
                 "memory": Out(stream.Signature(messages.memory_request)).array(config.channels),
                 "returns": In(messages.read_return).array(config.channels),
                 **({"far": Out(BackingStorePort(config))} if config.far_backing_store else {}),
+                **({"queues_wrong": Out(1)} if config.protects_memories else {}),
             }
         )
 
@@ -116,6 +118,7 @@ class SpillPort(wiring.Component):
 
         answer = data.StructLayout({"tag": messages.spill_tag, "record": messages.spill_record})
         answers = []
+        wrong: list[Value] = []
         for number in range(config.channels):
             item = self.returns[number]
             found = Signal(answer, name=f"answer_{number}")
@@ -139,11 +142,15 @@ class SpillPort(wiring.Component):
             return m
         m.submodules.merge = merge = StreamArbiter(answer, len(answers))
         for number, (valid, found) in enumerate(answers):
-            queue = Queue(answer, config.spill_tags)
+            queue = Queue(answer, config.spill_tags, checked=config.protects_memories, apart=("record",))
             m.submodules[f"answers_{number}"] = queue
             m.d.comb += [queue.i.valid.eq(valid), queue.i.payload.eq(found)]
             connect(m, queue.o, merge.inputs[number])
+            if config.protects_memories:
+                wrong.append(queue.wrong)
         m.d.comb += merge.output.ready.eq(1)
+        if config.protects_memories:
+            m.d.comb += self.queues_wrong.eq(Cat(wrong).any())
         self._answer(m, merge.output.valid, merge.output.payload, held, refused)
         return m
 

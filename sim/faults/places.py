@@ -15,6 +15,8 @@ PROTECTED, MEMORY, CONTROL, DATA, CSR = "protected_memory", "memory", "control",
 KINDS = (PROTECTED, MEMORY, CONTROL, DATA, CSR)
 _NODE = re.compile(r"gpu_shell\.gpu\.node\.(?:lane_\d+\.)?(.*)")
 _NEAR_BANK = re.compile(r"gpu_shell\.gpu\.hbm_\d+\.((?:unit_\d+|alu)\..*)")
+_AGAIN = re.compile(r"\$\d+(?=\.|$)")
+"""What follows a name that an instance has more than once."""
 _PROTECTED = re.compile(
     r"tracker\.bank_\d+\.(storage\.(sets|spills)|triggers\.(masks|entries|(blocks|launches)\.items))"
     r"|controller_\d+\.payload_store\.write_data_memory"
@@ -25,6 +27,12 @@ _PROTECTED = re.compile(
     r"|dma\.(bounds\.\w+|ports|row_sectors)"
     r"|(address_map_\d+|dma)\.sends\.words\.\w+"
     r"|links\.egress\.sends\.(control|offset_low|offset_high)"
+    r"|.*_watch\.parities"
+    r"|controller_\d+\..*queue\.(memory|marks)|controller_\d+\.(read_return\.readers|.*free_list)\.memory"
+    r"|controller_\d+\.(payload_store\.(slots|identities)|bank_machines\.(slots|rows))"
+    r"|address_map_\d+\.(payloads|decisions)|packetizer\.queue_\d+_\d+\.memory|dma\.queue_\d+\.memory"
+    r"|links\.egress\.(bank_\d+\.(packets|free\.memory)|(issue|sender)_\d+\.queue\.memory)"
+    r"|links\.ingress_\d+\.writer\.headers|tracker\.bank_\d+\.spills\.memory|spill\.answers_\d+\.memory"
 )
 """Memories of which every bit counts in check bits or in a parity, with protection of memories."""
 _PROTECTED_REGISTERS = re.compile(
@@ -69,10 +77,11 @@ def kind_of(variable: Variable, config: Configuration) -> str:
     """The class of a variable of the hardware. A memory has words, protected or not. Of the flip-flops, `csr` are those
     that software reads or writes as registers; `data` hold whole sectors, or are stages of the near-bank unit's
     arithmetic; all others are `control`."""
-    found = _NODE.fullmatch(variable.name)
+    found = _NODE.fullmatch(_AGAIN.sub("", variable.name))
     inside = found[1] if found is not None and config.protects_memories else ""
     if variable.words > 1:
-        return PROTECTED if _PROTECTED.fullmatch(inside) else MEMORY
+        in_dram = config.protects_memories and variable.name.endswith(".read_addresses")
+        return PROTECTED if in_dram or _PROTECTED.fullmatch(inside) else MEMORY
     if _PROTECTED_REGISTERS.fullmatch(inside):
         return PROTECTED
     scope, _, name = variable.name.rpartition(".")

@@ -77,6 +77,7 @@ MODULES = (
     "secded",
     "protected_words",
     "queues",
+    "memory_watch",
     "arbiter",
     "coalescer",
     "doorbell",

@@ -3,24 +3,28 @@ every bit. What is aborted by `disarm`, which tells nobody, is in `test_epochs`.
 
 import os
 import random
+from unittest.mock import patch
 
 import cocotb
 import pytest
 from amaranth import Const, Module
-from cocotb.triggers import ClockCycles
+from cocotb.triggers import ClockCycles, Combine
 
-from hw.messages import Fault
-from hw.node import Node
+from hw.messages import Access, Fault, Policy
+from hw.node import DRAIN_STARVATION, Node
 from hw.registers.map import find_register
 from sim.errors import SimulationError
 from sim.host.register_writes import register_write
 from tb.drivers.node_ring import LINK_DEAD, NodeRing, RingBench
+from tb.drivers.payload import pack
 from tb.drivers.tagged_dram import SOURCE
 from tb.integration.test_epochs import BOUND, LONGEST, RINGS, SMALL, begin, node_ring, rounds, started
 from tb.runner import simulate
 
 WATCHDOG = 700
 """Cycles without movement: longer than a round trip and the time for which a packet is open."""
+LEFT = 64
+"""Requests of an epoch that a channel may hold when it ends: packets that were accepted, queues."""
 TOLD = 200
 """Cycles in which a notice has come to a peer: from its register over the link to the port."""
 
@@ -141,9 +145,13 @@ async def a_neighbour_that_never_arms_is_noticed_by_the_watchdog(dut):
 @cocotb.test()
 async def a_dead_neighbour_delays_an_abort_no_longer_than_its_link(dut):
     """A node falls silent in mid-run, for good: the others abort, and are drained when the link is taken for dead,
-    which a register says. Once it speaks again, the next epoch is right."""
+    which a register says and an interrupt tells. Once it speaks again, the next epoch is right."""
     bench = await started(dut)
+    enable = register_write(bench.config, "interrupt_enable", link=1)
+    forget = register_write(bench.config, "interrupt_status", link=1)
+    await bench.all_ranks(lambda rank: bench.write(rank, [enable]))
     for epoch in range(1, 2 * rounds(), 2):
+        await bench.all_ranks(lambda rank: bench.write(rank, [forget]))
         dead = random.choice(bench.ranks)
         others = [rank for rank in bench.ranks if rank != dead]
         await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
@@ -160,13 +168,53 @@ async def a_dead_neighbour_delays_an_abort_no_longer_than_its_link(dut):
         await ClockCycles(dut.clk, longer)
         if longer and os.environ["RING"] == "small":
             # Of a ring one way, the rank before it has a port that hears it.
-            assert [await dead_links(bench, rank) for rank in others] == [rank == (dead - 1) % 3 for rank in others]
+            deaf = [rank == (dead - 1) % 3 for rank in others]
+            assert [await dead_links(bench, rank) for rank in others] == deaf
+            assert [int(dut.irq.value) >> rank & 1 for rank in others] == deaf
+            await bench.all_ranks(lambda rank: bench.write(rank, [forget]), others)
+            assert not any(int(dut.irq.value) >> rank & 1 for rank in others)
         dut.silent.value = 0
         if random.random() < 0.5:
             await bench.control(dead, abort=1)
         await drained(bench, [dead], 2 * LINK_DEAD + BOUND)
         await bench.collective(epoch + 1)
         assert not any([await dead_links(bench, rank) for rank in bench.ranks])
+
+
+@cocotb.test()
+async def plain_traffic_that_never_stops_holds_up_no_drain(dut):
+    """The arbiters put compute first and know no limit, and the GPU stores in every cycle: what is left of an aborted
+    epoch reaches its banks all the same, and the next epoch is right once that stops."""
+    bench = await started(dut)
+    config = bench.config
+    policy = register_write(config, "arbiter", policy=Policy.COMPUTE_FIRST, refresh=0)
+    limits = register_write(config, "starvation_limit", starvation_limit=0)
+    request = pack(bench.messages.compute_request, access=Access.STORE.value, va=bench.inputs[0], mask=0xFFFFFFFF)
+    channel = bench.channel(bench.inputs[0])
+    storing = True
+
+    async def store_on(rank: int) -> None:
+        source = bench.compute[rank][channel]
+        while storing:
+            source.queue.extend([request] * max(0, 16 - len(source.queue)))
+            await ClockCycles(dut.clk, 8)
+
+    await bench.all_ranks(lambda rank: bench.write(rank, [policy, limits]))
+    for epoch in range(1, 2 * rounds(), 2):
+        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
+        for rank, partial in enumerate(bench.partials()):
+            bench.store(rank, partial)
+        storing = True
+        kernels = [cocotb.start_soon(store_on(rank)) for rank in bench.ranks]
+        await ClockCycles(dut.clk, random.randrange(LONGEST, 2 * LONGEST))
+        assert not int(dut.done.value), "communication is not held up"
+        await bench.all_ranks(lambda rank: bench.control(rank, abort=1))
+        await drained(bench, None, BOUND + DRAIN_STARVATION * LEFT)
+        storing = False
+        await Combine(*kernels)
+        for rank in bench.ranks:
+            bench.kill(rank)
+        await bench.collective(epoch + 1)
 
 
 @cocotb.test()
@@ -202,6 +250,7 @@ CASES = {
     "who_arms_late_is_told_too": 6,
     "a_neighbour_that_never_arms_is_noticed_by_the_watchdog": 3,
     "a_dead_neighbour_delays_an_abort_no_longer_than_its_link": 4,
+    "plain_traffic_that_never_stops_holds_up_no_drain": 4,
     "a_gpu_is_reset_while_the_others_go_on": 6,
 }
 """Rounds of each case; the quick tests do a third of them."""
@@ -246,6 +295,27 @@ class KeepsQuiet(Node):
         m = super().elaborate(platform)
         m._named_submodules["lane_0"][0].notice = Const(0, self._config.epoch_bits)
         return m
+
+
+class Sleeps(Node):
+    """A wrong node, whose watchdog never barks."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m._named_submodules["epoch_abort"][0].watchdog = Const(0, 24)
+        return m
+
+
+def test_a_node_that_waits_for_ever_is_caught():
+    case = "a_neighbour_that_never_arms_is_noticed_by_the_watchdog"
+    with pytest.raises(SimulationError, match="never drained"):
+        run(NodeRing(SMALL, 3, Sleeps), "sleeping_ring", "small", case, 1)
+
+
+def test_a_drain_that_waits_for_plain_traffic_is_caught():
+    case = "plain_traffic_that_never_stops_holds_up_no_drain"
+    with patch("hw.node.DRAIN_STARVATION", 0), pytest.raises(SimulationError, match="never drained"):
+        run(NodeRing(SMALL, 3), "patient_ring", "small", case, 1)
 
 
 def test_a_node_that_tells_nobody_is_noticed():

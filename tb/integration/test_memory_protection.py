@@ -142,22 +142,23 @@ async def two_errors_end_the_epoch(dut):
 
 @cocotb.test()
 async def a_poisoned_sector_ends_the_epoch(dut):
-    """A bit of one sector is turned, where it waits for the DRAM or in a packet slot: wherever it is found, it is not
-    written, and the epoch is aborted on all GPUs."""
+    """A bit of one sector is turned, where it waits for the DRAM or in a packet slot, or of the parity of what goes
+    with it: wherever it is found, a sector is not written, and the epoch is aborted on all GPUs."""
     bench = await started(dut)
     config = bench.config
-    aborted: dict[ProtectedMemory, int] = {ProtectedMemory.SECTORS: 0, ProtectedMemory.PACKETS: 0}
+    memories = (ProtectedMemory.SECTORS, ProtectedMemory.PACKETS, ProtectedMemory.QUEUES)
+    aborted = dict.fromkeys(memories, 0)
     for epoch in range(1, 2 * rounds(), 2):
         partials = bench.partials()
         await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
         await bench.all_ranks(lambda rank: bench.write(rank, [FORGET]))
-        memory = list(aborted)[epoch // 2 % 2]
+        memory = memories[epoch // 2 % len(memories)]
         places = config.lanes if memory is ProtectedMemory.PACKETS else config.channels
         rank, place = random.choice(bench.ranks), random.randrange(places)
         for source in bench.ranks:
             bench.store(source, partials[source])
         await ClockCycles(dut.clk, random.randrange(LONGEST // 2))
-        await turn(bench, rank, memory, place, first=random.randrange(128))
+        await turn(bench, rank, memory, place, first=0 if memory is ProtectedMemory.QUEUES else random.randrange(128))
         found = await ends(dut, bench, epoch, partials, forget=rank)
         aborted[memory] += found
     assert all(aborted.values()), aborted
@@ -268,8 +269,8 @@ def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None
         ("single_errors_change_nothing", "small", 4),
         ("single_errors_change_nothing", "lanes", 3),
         ("two_errors_end_the_epoch", "small", 4),
-        ("a_poisoned_sector_ends_the_epoch", "small", 6),
-        ("a_poisoned_sector_ends_the_epoch", "lanes", 4),
+        ("a_poisoned_sector_ends_the_epoch", "small", 9),
+        ("a_poisoned_sector_ends_the_epoch", "lanes", 6),
         ("a_lost_word_of_a_table_ends_the_epoch", "small", 3),
         ("a_wrong_copy_ends_the_epoch_that_uses_it", "small", 6),
         ("a_wrong_copy_ends_the_epoch_that_uses_it", "lanes", 6),

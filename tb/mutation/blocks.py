@@ -34,6 +34,7 @@ BLOCKS = {
     "bank_machines": Block(paths_of("bank_machines", "dram_queue"), _CONTROLLER_TESTS),
     "near_bank": Block(paths_of("near_bank"), ("tb/unit/near_bank/test_bank_group.py",)),
     "alu": Block(paths_of("alu"), ("tb/unit/near_bank/test_alu.py",)),
+    "memory_watch": Block(paths_of("memory_watch"), ("tb/unit/primitives/test_memory_watch.py",), mutants=100),
     "secded": Block(paths_of("secded"), ("tb/unit/primitives/test_secded.py",)),
     "coalescer": Block(paths_of("coalescer"), ("tb/unit/tracker/test_coalescer.py",)),
     # With tags: without them most of the ways' logic leads nowhere.

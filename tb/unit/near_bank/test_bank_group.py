@@ -2,15 +2,21 @@
 
 import os
 import random
+from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import cocotb
 import pytest
+from amaranth import Module, Signal
 from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import PRESETS, Timing, preset
 from hw.near_bank.bank_group import GROUP_ADDRESS_BITS, ArrayRead, BankGroupUnit, array_write_layout
+from hw.primitives.secded import check_width
 from sim.errors import SimulationError
 from sim.models import FOLDER as MODELS
 from sim.models.clock_gates import ClockGated
@@ -26,6 +32,31 @@ CONFIGURATIONS = {
     "paper": PRESETS["paper"],
     "late_data": preset("paper", timing=Timing(wl=5, cl=11, rtw=7, wtr=1, ccd_l=3), epoch_bits=4),
 }
+CONFIGURATIONS |= {
+    name: replace(CONFIGURATIONS[other], protection="all")
+    for name, other in {"protected": "paper", "protected_late": "late_data"}.items()
+}
+
+
+class UpsetAddresses(BankGroupUnit):
+    """Of each address that waits for its read the bits `wrong` are turned, one place further in every cycle."""
+
+    def __init__(self, config, wrong: int):
+        super().__init__(config)
+        self._wrong = wrong
+
+    def elaborate(self, platform: object) -> Module:
+        turned = Signal(GROUP_ADDRESS_BITS + check_width(GROUP_ADDRESS_BITS), init=self._wrong)
+
+        class UpsetMemory(Memory):
+            def read_port(self, **options):
+                port = super().read_port(**options)
+                return SimpleNamespace(addr=port.addr, data=port.data ^ turned)
+
+        with patch("hw.near_bank.bank_group.Memory", UpsetMemory):
+            m = super().elaborate(platform)
+        m.d.sync += turned.eq(turned.rotate_left(1))
+        return m
 
 
 def field(layout, value: int, name: str) -> int:
@@ -121,6 +152,16 @@ def run(unit: wiring.Component, configuration: str, bug: str = "") -> None:
 def test_random_traffic(configuration, gated_clocks):
     unit = BankGroupUnit(CONFIGURATIONS[configuration])
     run(ClockGated(unit) if gated_clocks else unit, configuration)
+
+
+@pytest.mark.parametrize("configuration", ["protected", "protected_late"])
+def test_a_wrong_bit_of_an_address_that_waits_is_put_right(configuration):
+    run(UpsetAddresses(CONFIGURATIONS[configuration], 1), configuration)
+
+
+def test_two_wrong_bits_of_an_address_are_seen():
+    with pytest.raises(SimulationError, match="expected"):
+        run(UpsetAddresses(CONFIGURATIONS["protected"], 3), "protected")
 
 
 def test_seeded_bugs_are_caught():

@@ -1,0 +1,116 @@
+"""A parity beside a memory whose words live for a short time: compared behind the use, so that no path is longer.
+
+A word that was used wrong cannot be taken back. What is found ends the epoch, so its result is not taken for a good
+one (hw/DECISIONS.md 176).
+"""
+
+from collections.abc import Collection
+
+from amaranth import Cat, Module, Signal
+from amaranth.hdl import Value
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory, ReadPort, WritePort
+from amaranth.lib.wiring import In, Out
+
+PART = 8
+"""Bits of a word whose parity is found in the cycle of the access."""
+
+
+def part_parities(word: Value) -> Value:
+    """Parity of each `PART` bits of `word`."""
+    return Cat(word[place : place + PART].xor() for place in range(0, len(word), PART))
+
+
+class MemoryWatch(wiring.Component):
+    """Parities of a memory of `depth` words of `width` bits with `reads` read ports.
+
+    Ports: `written`, `write_address`, `word`: what the memory is told, and `turn`, that its parity is kept wrong; per
+    read port `used`, `address`: a word that was written before is read, and will be used, and `read`, the word, in the
+    same cycle, with `late` (a clocked read port) in the next; `wrong` (pulse): a word that was used had an odd number
+    of wrong bits, with its parity; `busy`: `wrong` may still come of what was used. Latency: `used` to `wrong` 2
+    cycles, with `late` 3.
+
+    The parities are written and looked up a cycle behind the words, in the same order, so each word finds its own.
+    """
+
+    def __init__(self, width: int, depth: int, reads: int = 1, late: bool = False):
+        self._depth = depth
+        self._late = late
+        address = range(depth)
+        super().__init__(
+            {
+                "written": In(1),
+                "write_address": In(address),
+                "word": In(width),
+                "turn": In(1),
+                "used": In(1).array(reads),
+                "address": In(address).array(reads),
+                "read": In(width).array(reads),
+                "wrong": Out(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.parities = parities = Memory(shape=1, depth=self._depth, init=[])
+        write = parities.write_port()
+        parts = Signal(len(part_parities(self.word)))
+        turned = Signal()
+        m.d.sync += [
+            write.en.eq(self.written),
+            write.addr.eq(self.write_address),
+            parts.eq(part_parities(self.word)),
+            turned.eq(self.turn),
+        ]
+        m.d.comb += write.data.eq(parts.xor() ^ turned)
+
+        found = [self._compare(m, parities, number) for number in range(len(self.used))]
+        m.d.sync += self.wrong.eq(Cat(wrong for wrong, _ in found).any())
+        m.d.comb += self.busy.eq(Cat(self.wrong, *(busy for _, busy in found)).any())
+        return m
+
+    def _compare(self, m: Module, parities: Memory, number: int) -> tuple[Value, Value]:
+        """Whether the word that read port `number` used differs from its parity, and whether one is looked at."""
+        lookup = parities.read_port(domain="comb")
+        used = Signal(name=f"used_{number}")
+        parts = Signal(len(part_parities(self.read[number])), name=f"parts_{number}")
+        m.d.sync += [
+            used.eq(self.used[number]),
+            lookup.addr.eq(self.address[number]),
+            parts.eq(part_parities(self.read[number])),
+        ]
+        if not self._late:
+            return used & (parts.xor() ^ lookup.data), used
+        compared, parity = Signal(name=f"compared_{number}"), Signal(name=f"parity_{number}")
+        m.d.sync += [compared.eq(used), parity.eq(lookup.data)]
+        return compared & (parts.xor() ^ parity), used | compared
+
+
+def checked_bits(word: Value | data.View, apart: Collection[str] = ()) -> Value:
+    """The bits of `word` without its fields `apart`, which have a parity of their own."""
+    if not isinstance(word, data.View) or not isinstance(word.shape(), data.StructLayout):
+        return Value.cast(word)
+    return Cat(checked_bits(word[name], apart) for name in word.shape().members if name not in apart)
+
+
+def watch(
+    m: Module, name: str, write: WritePort, *reads: tuple[ReadPort, Value], apart: Collection[str] = ()
+) -> MemoryWatch:
+    """A watch, as submodule `name`, of the memory behind port `write`. `reads`: its read ports, of one kind, each with
+    when it reads what will be used; fields `apart` of the words have a parity of their own."""
+    word = checked_bits(write.data, apart)
+    late = reads[0][0].domain != "comb"
+    m.submodules[name] = found = MemoryWatch(len(word), write.memory.depth, len(reads), late)
+    m.d.comb += [
+        found.written.eq(Value.cast(write.en).any()),
+        found.write_address.eq(write.addr),
+        found.word.eq(word),
+    ]
+    for number, (port, used) in enumerate(reads):
+        m.d.comb += [
+            found.used[number].eq(used),
+            found.address[number].eq(port.addr),
+            found.read[number].eq(checked_bits(port.data, apart)),
+        ]
+    return found
