@@ -54,6 +54,7 @@ mutate: $(STAMP) ## mutation score of every block; score in build/mutation/summa
 	@$(BIN)/python -m tb.mutation
 
 faults: $(STAMP) ## a campaign of fault injections (INJECTIONS=28000), goes on where it was; build/faults/summary.json
+	@$(BIN)/t3rtl faults --control
 	@$(BIN)/t3rtl faults --processes $(JOBS) $(if $(INJECTIONS),--injections $(INJECTIONS))
 
 coverage: .venv/.installed-coverage ## the quick tests measured, and one page about all that is verified: build/coverage/index.html

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.progress import Progress
@@ -53,6 +53,12 @@ def faults(
     replay: Annotated[
         str, typer.Option(help="One injection alone, as a campaign prints it.", metavar="TEXT", show_default=False)
     ] = "",
+    control: Annotated[
+        bool,
+        typer.Option(
+            "--control", help="Instead, a build without protection, in which faults have to be seen getting through."
+        ),
+    ] = False,
     processes: options.Processes = 2,
     scheduler: Scheduler = "",
     out: Folder = FOLDER,
@@ -73,20 +79,26 @@ def faults(
         raise UsageError(f"watchdog must be from 0 to {(1 << WATCHDOG_BITS) - 1} cycles, got {watchdog}")
     if replay:
         refuse(context, "one injection is run alone", "injections", "only", "seed", "processes", "scheduler", "out")
+    if control:
+        refuse(context, "the build without protection is run", "injections", "only", "set_", "replay", "scheduler")
     if scheduler:
         refuse(context, "the scheduler's workers do it", "processes")
     from sim.experiments.catalogue import settings
     from sim.faults.campaign import Options, parse, run_now, shared_out, wrong_controls
     from sim.faults.injections import CLASSES
-    from sim.faults.places import PROTECTED
+    from sim.faults.places import MEMORY, PROTECTED
     from sim.faults.server import build, explore
     from sim.faults.summary import failures, summarize
 
     names = chosen("class", only or [], CLASSES, CLASSES)
     asked = Options(gpus, settings(set_), watchdog)
     # A setting that cannot be is refused now.
-    if PROTECTED in (only or ()) and not asked.config.protects_memories:
-        raise UsageError(f"--class {PROTECTED} has no effect here: with these settings no memory is protected")
+    covers = "every memory" if asked.config.protects_memories else "no memory"
+    empty = MEMORY if asked.config.protects_memories else PROTECTED
+    if empty in (only or ()):
+        raise UsageError(f"--class {empty} has no effect here: with these settings {covers} is protected")
+    if control:
+        _control(asked, seed, out)
     wanted = parse(replay) if replay else None
     check_folder(out)
     if scheduler:
@@ -146,6 +158,33 @@ def _campaign(
         finished = bar.track(running, total=len(listed), description="injections")
         found = {item.injection.text: item for item in finished}
     return [found[item.text] for item in listed if item.text in found], len(found.keys() - known.keys())
+
+
+def _control(asked: "Options", seed: int, out: Path) -> NoReturn:
+    """Run the build without protection; exit code 1 when a class of faults is not seen getting through."""
+    from sim.faults.campaign import UNPROTECTED, lets_through, plan, run_now, unprotected
+    from sim.faults.server import build, explore
+    from sim.faults.summary import summarize, table
+
+    check_folder(out)
+    require_simulator()
+    bare = unprotected(asked)
+    with stages("faults") as progress:
+        setup = bare.setup()
+        model = build(setup, progress)
+        progress("a run without a fault")
+        space = explore(setup, model).space
+        progress("injections without protection")
+        results = run_now(bare, plan(space, UNPROTECTED, seed))
+    summary = summarize(bare, space, results)
+    with replaced(out / "control.json") as draft:
+        draft.write_text(json.dumps({**provenance(), "seed": seed, **summary}, indent=1) + "\n")
+    for line in table(summary["classes"]):
+        typer.echo(line)
+    held = [name for name, through in lets_through(results).items() if not through]
+    for name in held:
+        print_error(f"{name}: nothing is seen getting through without protection, so the campaign can see nothing")
+    leave(1 if held else 0)
 
 
 def _show_alone(finished: "Finished") -> None:

@@ -2,15 +2,16 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hw.config import Configuration
+from hw.protection import NONE
 from sim.errors import UsageError
 from sim.experiments.hardware import Settings, configuration
 from sim.faults.injections import ABORT, CLASSES, FLITS, LINK_CLASSES, Injection, Space
 from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT, Facts, outcome
-from sim.faults.places import PROTECTED
+from sim.faults.places import MEMORY, PROTECTED
 from sim.faults.reference import SETTINGS, WATCHDOG, Setup, prepare, reference_spec
 from sim.faults.server import build, run_injections
 from sim.simulator.campaign_runs import RunFile, side_by_side
@@ -116,6 +117,26 @@ def controls(options: Options, space: Space) -> dict[str, tuple[Injection, str]]
         ends = DETECTED if options.watchdog else HANG
         known["a wire that is cut"] = (Injection(f"{line} cut 0 0", CONTROL), ends)
     return known
+
+
+UNPROTECTED = {MEMORY: 400, "flit_bit": 200, "flit_dropped": 100, "flit_reordered": 100}
+"""Injections of each class into the build without protection."""
+
+
+def unprotected(options: Options) -> Options:
+    """The same without protection."""
+    return replace(options, settings=(*options.settings, ("protection", NONE)))
+
+
+def lets_through(results: Sequence[Finished]) -> dict[str, bool]:
+    """By class, whether any injection is seen to do harm that protection would have corrected, or found: a wrong
+    result; of flits that are lost or overtaken also an end by the watchdog."""
+    found: dict[str, bool] = {}
+    for item in results:
+        name = item.injection.name
+        ends = (SILENT, HANG) if name in (MEMORY, "flit_bit") else (SILENT, HANG, DETECTED)
+        found[name] = found.get(name, False) or item.outcome in ends
+    return found
 
 
 def shared_out(space: Space, names: Sequence[str], total: int) -> dict[str, int]:

@@ -12,7 +12,19 @@ from amaranth.lib.wiring import In, Out
 
 from hw.export.verilog import to_systemverilog
 from sim.errors import UsageError
-from sim.faults.campaign import Finished, Options, Store, command, parse, plan, protected, shared_out, shares
+from sim.faults.campaign import (
+    Finished,
+    Options,
+    Store,
+    command,
+    lets_through,
+    parse,
+    plan,
+    protected,
+    shared_out,
+    shares,
+    unprotected,
+)
 from sim.faults.injections import ABORT, CLASSES, LINK_CLASSES, Injection, Sent, Space
 from sim.faults.outcomes import (
     CORRECTED,
@@ -138,8 +150,12 @@ def test_places(name: str, bits: int, words: int, block: str, kind: str) -> None
         ("tracker.bank_0.triggers.blocks.items", True),
         ("lane_0.links.egress.bank_1.sectors", True),
         ("lane_1.controller_2.payload_store.write_data_memory", True),
-        ("lane_0.controller_0.payload_store.slots", False),
-        ("lane_0.links.egress.bank_1.packets", False),
+        ("lane_0.controller_0.payload_store.slots", True),
+        ("lane_0.controller_3.admission.compute_queue.marks", True),
+        ("lane_0.controller_3.admission.compute_queue.marks_watch.parities", True),
+        ("lane_0.links.egress.bank_1.packets", True),
+        ("lane_0.address_map_0.sends$1.words.control$14", True),
+        ("lane_0.links.egress.bank_1.ports", False),
         ("registers.range_table", False),
     ],
 )
@@ -204,6 +220,19 @@ def test_injections_in_all_are_shared_out() -> None:
     assert shared_out(space(), (ABORT, CONTROL), 3 * few) == {ABORT: few, CONTROL: 2 * few}
     all_of_them = sum(map(space().population, CLASSES))
     assert sum(shared_out(space(), CLASSES, 2 * all_of_them).values()) == all_of_them
+
+
+def test_a_build_without_protection_is_seen_to_fail() -> None:
+    bare = unprotected(Options(gpus=4))
+    assert bare.settings == BARE and bare.gpus == 4
+    wrong, nothing, stopped = facts(wrong_sectors=1), facts(), facts(reported=1)
+
+    def through(name: str, *found: Facts) -> bool:
+        return lets_through([Finished(Injection("9 nothing", name), item) for item in found])[name]
+
+    assert through(MEMORY, nothing, wrong) and through("flit_bit", wrong, nothing)
+    assert not through(MEMORY, nothing, stopped) and not through("flit_bit", nothing)
+    assert through("flit_dropped", stopped) and not through("flit_dropped", nothing)
 
 
 def test_shares_lie_close_together_and_hold_everything_once() -> None:
