@@ -1,6 +1,6 @@
 """Proofs that no requester leaves the regions that are programmed, and that an abort does not wait for a peer."""
 
-from amaranth import Cat, Mux, Signal
+from amaranth import Array, Cat, Const, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib.data import StructLayout, View
 
@@ -84,23 +84,23 @@ def spill_isolation(b: Bench) -> None:
 
 @proof(
     block="address_map",
-    claim="every access that goes on to this GPU's memory, or to a peer, lies between base and limit of a valid range, "
-    "and in the window",
-    scope="4 ranges, 1 channel; any words of the range table, programmed while no access is in the map; any window "
-    "that does not change, any accesses",
+    claim="every access that goes on to this GPU's memory, or to a peer, was between base and limit of a valid range, "
+    "and in the window, when it was taken",
+    scope="4 ranges, 1 channel; any words of the range table, programmed in any cycle; any window that does not "
+    "change, any accesses",
     bug="hit stuck at 1: an access outside all ranges is taken for one in the first",
     bug_depth=14,
     cover_depth=14,
     depth=1,
 )
 def map_isolation(b: Bench) -> None:
+    m = b.m
     config = AddressMapParameters(ranges=4, wg_bits=9)
     dut = AddressMap(config)
     block = b.open_block(dut, stuck={"match.hit": 1})
     occupancy, decided, head = block.signal("occupancy"), block.signal("decided"), block.signal("head")
     compared, matched = block.signal("compared"), block.signal("matched")
     taken, found = block.view("taken", access_layout(config)), block.view("found", access_layout(config))
-    b.assume(implies(dut.ranges.valid, (occupancy == 0) & ~dut.requests.valid))
     window = b.any_const(32, "window")
     b.assume(dut.window.as_value() == window)
     ranges = [[block.signal(f"match.{name}_{number}") for name in ("valid", "base", "limit")] for number in range(4)]
@@ -111,20 +111,37 @@ def map_isolation(b: Bench) -> None:
     def allowed(va: Value) -> Value:
         return in_range(va) & in_window(config, dut.window, va)
 
+    request = dut.requests
+    came = Array(Signal.like(request.payload.va, name=f"came_{slot}") for slot in range(SLOTS))
+    was_allowed = Signal(SLOTS)
+    """Of the access in each slot: its address, and whether the ranges had it when it was taken."""
+    tail = block.signal("tail")
+    with m.If(request.valid & request.ready):
+        m.d.sync += [
+            came[tail].eq(request.payload.va),
+            was_allowed.bit_select(tail, 1).eq(allowed(request.payload.va)),
+        ]
+
+    def of_slot(slot: Value, va: Value) -> Value:
+        return (va == came[slot]) & was_allowed.bit_select(slot, 1)
+
     for port in (dut.local, dut.remote):
-        b.claim(implies(port.valid, allowed(port.payload.va)))
+        b.claim(implies(port.valid, of_slot(head, port.payload.va)))
     b.invariant((occupancy == decided + matched + compared) & (occupancy <= SLOTS))
-    b.invariant(block.signal("tail") == (head + occupancy)[:2])
+    b.invariant(tail == (head + occupancy)[:2])
     b.invariant(implies(compared, taken.slot == (head + decided + matched)[:2]))
     b.invariant(implies(matched, found.slot == (head + decided)[:2]))
-    b.invariant(implies(compared, block.component("match").hit == allowed(taken.va)))
-    b.invariant(implies(matched & block.signal("hit"), allowed(found.va)))
+    b.invariant(implies(compared, taken.va == came[taken.slot]))
+    b.invariant(implies(compared, block.component("match").hit == was_allowed.bit_select(taken.slot, 1)))
+    b.invariant(implies(matched, found.va == came[found.slot]))
+    b.invariant(implies(matched & block.signal("hit"), was_allowed.bit_select(found.slot, 1)))
     for slot in range(SLOTS):
         kept = View(decision_layout(config), block.word("decisions", slot))
         leaves = (kept.destination == Destination.LOCAL) | (kept.destination == Destination.REMOTE)
-        b.invariant(implies(((slot - head)[:2] < decided) & leaves, allowed(kept.va)))
+        b.invariant(implies(((slot - head)[:2] < decided) & leaves, of_slot(Const(slot, 2), kept.va)))
     b.cover(dut.refused_reads.valid)
     b.cover(dut.local.valid & (dut.local.payload.va == ranges[1][2] - 1))
+    b.cover(dut.local.valid & ~allowed(dut.local.payload.va))
 
 
 @proof(
