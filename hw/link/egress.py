@@ -261,6 +261,9 @@ class Egress(wiring.Component):
                 bank.read_slot.eq(chosen.descriptor.slot),
                 bank.read_place.eq(chosen.place),
             ]
+            if parameters.protects_memories:
+                # OPEN is of no packet, and may come before any.
+                m.d.comb += bank.uses.eq(chosen.kind == FlitKind.HEADER)
 
         read = Signal(chosen_flit(parameters))
         target = Signal(len(senders))

@@ -32,8 +32,8 @@ class SlotBank(wiring.Component):
     filled anew from when it is free (these four not in the bank of the stores, whose packets are closed whole); `read`,
     `read_slot`, `read_place`: a sector, and the attributes, in the next cycle, and until the next `read`; `release`,
     `release_slot`, `release_port`: a send of a slot is over; `empty`: all slots are free; `freed`: a slot becomes so;
-    with protection of memories `queues_wrong`, a pulse: attributes that were read, or a free slot that was taken, had a
-    wrong bit.
+    with protection of memories `uses`: the attributes that are read are those of a filled slot, and `queues_wrong`, a
+    pulse: these, or a free slot that was taken, had a wrong bit.
     """
 
     def __init__(self, parameters: LinkParameters, bank: int):
@@ -66,7 +66,7 @@ class SlotBank(wiring.Component):
                 "release_port": In(range(parameters.links) if parameters.links > 1 else 1),
                 "freed": Out(1),
                 "empty": Out(1),
-                **({"queues_wrong": Out(1)} if parameters.protects_memories else {}),
+                **({"uses": In(1), "queues_wrong": Out(1)} if parameters.protects_memories else {}),
             }
         )
 
@@ -104,7 +104,7 @@ class SlotBank(wiring.Component):
             self.attributes.eq(packet_read.data),
         ]
         if self._parameters.protects_memories:
-            watch(m, "packet_watch", packet_write, (packet_read, self.read))
+            watch(m, "packet_watch", packet_write, (packet_read, self.read & self.uses))
 
     def _arrived(self, m: Module) -> None:
         """A bit for each place whose sector is there."""

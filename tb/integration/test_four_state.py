@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from unittest.mock import patch
@@ -131,9 +132,9 @@ def write_tables(config: Configuration, folder: Path) -> dict[str, int]:
     }
 
 
-def run(folder: Path, texts: dict[str, str], **parameters: int) -> list[str]:
+def run(folder: Path, texts: dict[str, str], config: Configuration = CONFIG, **parameters: int) -> list[str]:
     """The lines that the bench prints with the modules `texts`; `parameters` override those of the tables."""
-    wanted = {**write_tables(CONFIG, folder), **parameters}
+    wanted = {**write_tables(config, folder), **parameters}
     files = [BENCH]
     for name, text in texts.items():
         files.append(folder / f"{name}.sv")
@@ -160,14 +161,16 @@ def with_multiplexers(component: wiring.Component, name: str) -> str:
 
 
 @cache
-def multiplexed() -> dict[str, str]:
-    return {name: with_multiplexers(MODULES[name](CONFIG), name) for name in MODULES}
+def multiplexed(config: Configuration = CONFIG) -> dict[str, str]:
+    return {name: with_multiplexers(MODULES[name](config), name) for name in MODULES}
 
 
-def test_no_unknown_leaves_a_node_after_reset(tmp_path: Path) -> None:
-    """A whole reduce-scatter, X never taken for a value: every sum is right."""
-    assert "always_comb" not in multiplexed()["t3_node"]
-    said = run(tmp_path, multiplexed())
+@pytest.mark.parametrize("protection", ["links", "all"])
+def test_no_unknown_leaves_a_node_after_reset(tmp_path: Path, protection: str) -> None:
+    """A whole reduce-scatter, X never taken for a value: every sum is right, and no memory tells of an error."""
+    config = replace(CONFIG, protection=protection)
+    assert "always_comb" not in multiplexed(config)["t3_node"]
+    said = run(tmp_path, multiplexed(config), config)
     assert said[-1].startswith("PASS: 0 errors"), said
 
 

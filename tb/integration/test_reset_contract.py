@@ -11,7 +11,6 @@ from sim.experiments.experiment import run_experiment
 from sim.experiments.regression import quiet
 from sim.simulator import fast_model
 
-SPEC = shape(gpus=3, shape=(192, 64, 32), tile=(64, 64), preset="tiny", alone=False)
 _MEMORY = re.compile(r"^  reg (?:\[(\d+):0\] )?(\S+ )\[(\d+):0\];\n", re.MULTILINE)
 _MODULE = re.compile(r"^module (\S+?)\(.*?^endmodule$", re.MULTILINE | re.DOTALL)
 
@@ -34,9 +33,11 @@ def with_garbage(text: str, inside: str) -> tuple[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_memories_may_start_with_anything(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "protection"), [(1, "links"), (2, "links"), (3, "all")])
+def test_memories_may_start_with_anything(seed: int, protection: str) -> None:
     """Three GPUs, a GEMM and its reduce-scatter: right, and equal in every figure, from zeros and from garbage."""
+    settings = (("protection", protection),)
+    spec = shape(gpus=3, shape=(192, 64, 32), tile=(64, 64), preset="tiny", alone=False, settings=settings)
     sources = fast_model._gpu_sources
     filled = []
 
@@ -47,9 +48,9 @@ def test_memories_may_start_with_anything(seed: int) -> None:
         return {**texts, "gpu.sv": f"// seed {seed}\n{text}"}
 
     with quiet():
-        expected = run_experiment(SPEC)
+        expected = run_experiment(spec)
         with fast_model.changed_hardware(), patch.object(fast_model, "_gpu_sources", from_garbage):
-            result = run_experiment(SPEC)
+            result = run_experiment(spec)
     assert filled
     assert min(filled) > 20
     assert (expected["errors"], result["errors"]) == ([], [])
