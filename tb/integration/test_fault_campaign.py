@@ -199,7 +199,7 @@ def test_many_errors_of_one_flit_end_as_each_alone() -> None:
 
 def test_state_that_acts_but_is_said_only_to_record_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seeded fault of what is skipped: a setting is taken for a counter, and a flipped bit of it for nothing."""
-    name = f"{reference.REGISTERS}.starvation_limit"
+    name = f"{reference.REGISTERS}.watchdog"
     injection = Injection(f"{sum(ready().space.spans[0]) // 2} flip 1 {name} 0 3", "csr")
     (right,) = run_now(Options(shorten=False), [injection])
     assert right.outcome == SILENT
