@@ -84,9 +84,31 @@ def blocks() -> list[str]:
     return list(dict.fromkeys(mechanism.block for mechanism in MECHANISMS))
 
 
+def in_all(summary: Summary) -> str:
+    """What all blocks with a mechanism take at each level, and the longest path of any."""
+    per_level = [[summary[name_of(level)][block] for block in blocks()] for level in LEVELS]
+    gates = [sum(found["gate_equivalents"] for found in level) for level in per_level]
+    bits = [sum(found["memory_bits"] for found in level) for level in per_level]
+    paths = [max(found["fo4"] for found in level) for level in per_level]
+    shares = [f"{100 * (total - gates[0]) / gates[0]:+.1f} %" for total in gates]
+    told = [
+        f"`{level}` {total:,} gate equivalents" + (f" ({share})" if level != NONE else "")
+        for level, total, share in zip(LEVELS, gates, shares, strict=True)
+    ]
+    longest = ", ".join(f"{path:.1f}" for path in paths)
+    more = 100 * (bits[-1] - bits[0]) / bits[0]
+    return (
+        f"In all, these blocks take with {', '.join(told)}; memories {more:+.1f} % bits with `{ALL}`. "
+        f"Longest path of any, in this order: {longest} FO4."
+    )
+
+
 def table(summary: Summary) -> list[str]:
-    """A Markdown table of the mechanisms whose block is in `summary`, a row each."""
+    """A Markdown table of the mechanisms whose block is in `summary`, a row each; before it what all take, if all are
+    there."""
+    complete = all(block in summary[name_of(level)] for level in LEVELS for block in blocks())
     lines = [
+        *([in_all(summary), ""] if complete else []),
         "| mechanism | block | gate equivalents | memory bits | FO4 | cycles |",
         "|---|---|--:|--:|--:|---|",
     ]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hw.config import PRESETS
-from hw.synthesis import report
+from hw.protection import ALL, LEVELS
+from hw.synthesis import protection, report
 from hw.synthesis.blocks import BLOCKS
 from hw.synthesis.liberty import LibertyError, Library
 from hw.synthesis.logical_effort import FLIP_FLOP_DELAY, FLIP_FLOP_SETUP, FO4, TAU_PS, liberty_text
@@ -218,3 +219,20 @@ def test_two_corners_of_one_library_are_refused(tmp_path):
         path.write_text(liberty_text())
     with pytest.raises(LibertyError, match=r"typical.lib: cell \w+ is in .*slow.lib too; give the files of one corner"):
         Library([slow, typical])
+
+
+def test_what_protection_costs_in_all_is_told_when_all_is_measured() -> None:
+    figures = {"gate_equivalents": 1000, "memory_bits": 200, "fo4": 20.0}
+    more = {"gate_equivalents": 1100, "memory_bits": 250, "fo4": 21.5}
+    names = protection.blocks()
+    summary = {protection.name_of(level): dict.fromkeys(names, figures) for level in LEVELS}
+    summary[protection.name_of(ALL)] = dict.fromkeys(names, figures) | {"tracker": more}
+    told, empty, *rows = protection.table(summary)
+    count = len(names)
+    assert f"`none` {1000 * count:,} gate equivalents, `links` {1000 * count:,} gate equivalents (+0.0 %)" in told
+    assert f"`all` {1000 * count + 100:,} gate equivalents (+{10 / count:.1f} %)" in told
+    assert f"{25 / count:+.1f} % bits" in told
+    assert "20.0, 20.0, 21.5 FO4" in told
+    assert not empty and rows[0].startswith("| mechanism")
+    one = {level: {"tracker": found["tracker"]} for level, found in summary.items()}
+    assert protection.table(one)[0].startswith("| mechanism") and len(protection.table(one)) == 3
