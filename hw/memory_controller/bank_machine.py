@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from ..geometry import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS
 from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, RowCommand, TrafficClass
 from ..primitives.lane_timers import LaneTimers
-from ..primitives.memory_watch import watch
+from ..primitives.memory_watch import MemoryWatch, part_parities, watch
 from .dram_queue import BankEvent, RowEvent, encode, rotating, spread
 from .parameters import ControllerParameters
 
@@ -23,7 +23,8 @@ DIRECTION_BURST = 32
 
 
 def slot_layout(config: ControllerParameters) -> data.StructLayout:
-    """What a bank machine knows of the request at it; `index` is its place in the payload memories."""
+    """What a bank machine knows of the request at it; `index` is its place in the payload memories. With protection of
+    memories `parity` makes the number of ones even, from the store of the controller to the column bus."""
     return data.StructLayout(
         {
             "index": unsigned(max(1, (config.dram_queue_depth - 1).bit_length())),
@@ -34,6 +35,7 @@ def slot_layout(config: ControllerParameters) -> data.StructLayout:
             "first_touch": unsigned(1),
             "epoch": unsigned(config.epoch_bits),
             "traffic_class": TrafficClass,
+            **({"parity": unsigned(1)} if config.protects_memories else {}),
         }
     )
 
@@ -254,10 +256,21 @@ class BankMachines(wiring.Component):
             self.activated.row.eq(self.row.row),
         ]
         if self._config.protects_memories:
-            slot_watch = watch(m, "slot_watch", slot_write, (slot_read, self.issue.valid))
-            uses = (row_read, activate), (row_lookup, self.lookup_open)
-            row_watch = watch(m, "row_watch", row_write, *uses)
-            m.d.comb += self.queues_wrong.eq(slot_watch.wrong | row_watch.wrong)
+            issued = Signal()
+            parts = Signal(len(part_parities(slot_read.data.as_value())))
+            m.d.sync += [issued.eq(self.issue.valid), parts.eq(part_parities(slot_read.data.as_value()))]
+            row_watch = watch(m, "row_watch", row_write, (row_lookup, self.lookup_open))
+            # The bank whose row is opened is known late: its row is looked at where it is on the bus.
+            m.submodules.open_watch = open_watch = MemoryWatch(ROW_BITS, BANKS, late=True)
+            m.d.comb += [
+                open_watch.written.eq(row_write.en),
+                open_watch.write_address.eq(row_write.addr),
+                open_watch.word.eq(row_write.data),
+                open_watch.used[0].eq(activate),
+                open_watch.address[0].eq(row_read.addr),
+                open_watch.read[0].eq(self.row.row),
+                self.queues_wrong.eq((issued & parts.xor()) | row_watch.wrong | open_watch.wrong),
+            ]
         m.d.sync += self.row.valid.eq(activate | precharge | self.precharge_all | self.refresh)
         with m.If(self.precharge_all | self.refresh):
             m.d.sync += [

@@ -103,7 +103,6 @@ class MemoryController(wiring.Component):
         # It leaves for its bank.
         m.d.comb += [
             store.to_bank_index.eq(queue.to_bank_index),
-            *([store.to_bank.eq(queue.to_bank.valid)] if config.checks_sectors else []),
             banks.to_bank.eq(queue.to_bank),
             banks.slot.eq(store.slot),
             banks.row_request.eq(queue.row_request),

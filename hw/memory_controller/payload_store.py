@@ -44,8 +44,8 @@ class PayloadStore(wiring.Component):
     cycles). `select` with `select_index`: `identity` in the next cycle and until the next one. `issued` with
     `issued_index`: its column command is on the bus; WL cycles later its `write_data` is, and the place is free a cycle
     before. With protection of memories `poisoned` tells then that the parity of the sector is not even, and no byte of
-    it is written; `upset`: turns bits of a sector that is stored, or the parity of the rest (self test);
-    `queues_wrong`, a pulse: something else that is kept was used, and had a wrong bit; `to_bank`: `slot` is used.
+    it is written; `upset`: turns bits of a sector that is stored, or the parity of the slot (self test);
+    `queues_wrong`, a pulse: something else that is kept was used, and had a wrong bit; a slot has its parity with it.
 
     The address of a request in its channel is its sector address without the channel bits; from the bottom: bank group
     (2), column (6), bank (2), row (15). The memories need no reset: a place is read only after it was written.
@@ -56,7 +56,7 @@ class PayloadStore(wiring.Component):
         self._messages = messages = Messages(config)
         index = range(memory_depth(config.dram_queue_depth))
         slot = slot_layout(config)
-        protected = {"upset": In(MemoryUpset), "poisoned": Out(1), "to_bank": In(1), "queues_wrong": Out(1)}
+        protected = {"upset": In(MemoryUpset), "poisoned": Out(1), "queues_wrong": Out(1)}
         super().__init__(
             {
                 "room": Out(1),
@@ -150,15 +150,15 @@ class PayloadStore(wiring.Component):
             m.submodules.upset = turns = NextWordUpset(ProtectedMemory.SECTORS, len(sector))
             m.d.comb += [turns.upset.eq(self.upset), turns.stored.eq(self.take)]
             sector = sector ^ turns.flips
-            slot_watch = watch(m, "slot_watch", slot_write, (slot_read, self.to_bank))
             m.submodules.queue_upset = parity_turns = NextWordUpset(ProtectedMemory.QUEUES, 1)
+            said = Cat(slot_write.data[name] for name in self.slot.shape().members if name != "parity")
             m.d.comb += [
                 parity_turns.upset.eq(self.upset),
                 parity_turns.stored.eq(self.inserted),
-                slot_watch.turn.eq(parity_turns.flips),
+                slot_write.data.parity.eq(said.xor() ^ parity_turns.flips),
             ]
             identity_watch = watch(m, "identity_watch", identity_write, (identity_read, self.select))
-            m.d.comb += self.queues_wrong.eq(free_list.wrong | slot_watch.wrong | identity_watch.wrong)
+            m.d.comb += self.queues_wrong.eq(free_list.wrong | identity_watch.wrong)
         m.d.comb += sector_write.data.data.eq(sector)
 
         steps = [(self.issued, self.issued_index)]

@@ -24,11 +24,10 @@ def part_parities(word: Value) -> Value:
 class MemoryWatch(wiring.Component):
     """Parities of a memory of `depth` words of `width` bits with `reads` read ports.
 
-    Ports: `written`, `write_address`, `word`: what the memory is told, and `turn`, that its parity is kept wrong; per
-    read port `used`, `address`: a word that was written before is read, and will be used, and `read`, the word, in the
-    same cycle, with `late` (a clocked read port) in the next; `wrong` (pulse): a word that was used had an odd number
-    of wrong bits, with its parity; `busy`: `wrong` may still come of what was used. Latency: `used` to `wrong` 2
-    cycles, with `late` 3.
+    Ports: `written`, `write_address`, `word`: what the memory is told; per read port `used`, `address`: a word that was
+    written before is read, and will be used, and `read`, the word, in the same cycle, with `late` (a clocked read port)
+    in the next; `wrong` (pulse): a word that was used had an odd number of wrong bits, with its parity; `busy`: `wrong`
+    may still come of what was used. Latency: `used` to `wrong` 2 cycles, with `late` 3.
 
     The parities are written and looked up a cycle behind the words, in the same order, so each word finds its own.
     """
@@ -42,7 +41,6 @@ class MemoryWatch(wiring.Component):
                 "written": In(1),
                 "write_address": In(address),
                 "word": In(width),
-                "turn": In(1),
                 "used": In(1).array(reads),
                 "address": In(address).array(reads),
                 "read": In(width).array(reads),
@@ -56,14 +54,8 @@ class MemoryWatch(wiring.Component):
         m.submodules.parities = parities = Memory(shape=1, depth=self._depth, init=[])
         write = parities.write_port()
         parts = Signal(len(part_parities(self.word)))
-        turned = Signal()
-        m.d.sync += [
-            write.en.eq(self.written),
-            write.addr.eq(self.write_address),
-            parts.eq(part_parities(self.word)),
-            turned.eq(self.turn),
-        ]
-        m.d.comb += write.data.eq(parts.xor() ^ turned)
+        m.d.sync += [write.en.eq(self.written), write.addr.eq(self.write_address), parts.eq(part_parities(self.word))]
+        m.d.comb += write.data.eq(parts.xor())
 
         found = [self._compare(m, parities, number) for number in range(len(self.used))]
         m.d.sync += self.wrong.eq(Cat(wrong for wrong, _ in found).any())

@@ -19,10 +19,10 @@ def model_texts(names: Iterable[str]) -> dict[str, str]:
 
 
 def included_texts(texts: Mapping[str, str]) -> dict[str, str]:
-    """File name -> content of the models that `texts`, files of C++, include, and of what those include; a file of
-    `texts` is not among them. What is not here is of Verilator or made with the model."""
+    """File name -> content of the models that the C++ of `texts` includes, and of what those include; a file of `texts`
+    is not among them. What is not here is of Verilator or made with the model."""
     found: dict[str, str] = {}
-    unread = list(texts.values())
+    unread = [text for name, text in texts.items() if name.endswith((".cpp", ".h"))]
     while unread:
         names = set(_INCLUDE.findall(unread.pop())) - {*texts, *found}
         new = model_texts(name for name in names if (FOLDER / name).exists())

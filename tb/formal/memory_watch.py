@@ -15,7 +15,7 @@ def _check(b: Bench, late: bool) -> None:
     """A memory beside it, of which any bits of any read are turned."""
     m = b.m
     dut = MemoryWatch(WIDTH, WORDS, late=late)
-    block = b.block(dut, stuck={"turned": 1})
+    block = b.block(dut, stuck={"parts": 0})
     b.free(dut.written, dut.write_address, dut.word, dut.used[0], dut.address[0])
     words = Array(Signal(WIDTH, name=f"word_{number}") for number in range(WORDS))
     known = Signal(WORDS)
@@ -54,7 +54,7 @@ def _check(b: Bench, late: bool) -> None:
     claim="of a read of a word that was written, used 2 cycles ago, it tells whether an odd number of bits was turned, "
     "and of nothing else; it says how long it may still tell",
     scope="2 words of 9 bits, any bits of any read turned",
-    bug="turned stuck at 1: every parity is kept wrong",
+    bug="parts stuck at 0: what is written has no parity",
     bug_depth=6,
     cover_depth=8,
     engine="pdr",
@@ -68,7 +68,7 @@ def memory_watch(b: Bench) -> None:
     block="memory_watch",
     claim="the same of a clocked read port, a cycle later",
     scope="2 words of 9 bits, any bits of any read turned",
-    bug="turned stuck at 1: every parity is kept wrong",
+    bug="parts stuck at 0: what is written has no parity",
     bug_depth=7,
     cover_depth=9,
     engine="pdr",
