@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from ..geometry import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS
 from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, RowCommand, TrafficClass
 from ..primitives.lane_timers import LaneTimers
-from ..primitives.memory_watch import MemoryWatch, part_parities, watch
+from ..primitives.memory_watch import MemoryWatch, part_parities
 from .dram_queue import BankEvent, RowEvent, encode, rotating, spread
 from .parameters import ControllerParameters
 
@@ -259,17 +259,21 @@ class BankMachines(wiring.Component):
             issued = Signal()
             parts = Signal(len(part_parities(slot_read.data.as_value())))
             m.d.sync += [issued.eq(self.issue.valid), parts.eq(part_parities(slot_read.data.as_value()))]
-            row_watch = watch(m, "row_watch", row_write, (row_lookup, self.lookup_open))
-            # The bank whose row is opened is known late: its row is looked at where it is on the bus.
-            m.submodules.open_watch = open_watch = MemoryWatch(ROW_BITS, BANKS, late=True)
+            # Which row is asked for, and which is opened, is known late: nothing is summed up in that cycle, and a row
+            # that is opened is looked at a cycle after it was on the bus.
+            opened = Signal(ROW_BITS)
+            m.d.sync += opened.eq(self.row.row)
+            m.submodules.row_watch = row_watch = MemoryWatch(ROW_BITS, BANKS, late=(0, 2), part=1)
             m.d.comb += [
-                open_watch.written.eq(row_write.en),
-                open_watch.write_address.eq(row_write.addr),
-                open_watch.word.eq(row_write.data),
-                open_watch.used[0].eq(activate),
-                open_watch.address[0].eq(row_read.addr),
-                open_watch.read[0].eq(self.row.row),
-                self.queues_wrong.eq((issued & parts.xor()) | row_watch.wrong | open_watch.wrong),
+                row_watch.written.eq(row_write.en),
+                row_watch.write_address.eq(row_write.addr),
+                row_watch.word.eq(row_write.data),
+                Cat(row_watch.used).eq(Cat(self.lookup_open, activate)),
+                row_watch.address[0].eq(row_lookup.addr),
+                row_watch.address[1].eq(row_read.addr),
+                row_watch.read[0].eq(row_lookup.data),
+                row_watch.read[1].eq(opened),
+                self.queues_wrong.eq((issued & parts.xor()) | row_watch.wrong),
             ]
         m.d.sync += self.row.valid.eq(activate | precharge | self.precharge_all | self.refresh)
         with m.If(self.precharge_all | self.refresh):

@@ -4,7 +4,7 @@ A word that was used wrong cannot be taken back. What is found ends the epoch, s
 one (hw/DECISIONS.md 176).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from amaranth import Cat, Module, Signal
 from amaranth.hdl import Value
@@ -13,28 +13,31 @@ from amaranth.lib.memory import Memory, ReadPort, WritePort
 from amaranth.lib.wiring import In, Out
 
 PART = 8
-"""Bits of a word whose parity is found in the cycle of the access."""
+"""Bits of a word whose parity is found in the cycle of the access, unless it is said to be in a hurry."""
 
 
-def part_parities(word: Value) -> Value:
-    """Parity of each `PART` bits of `word`."""
-    return Cat(word[place : place + PART].xor() for place in range(0, len(word), PART))
+def part_parities(word: Value, part: int = PART) -> Value:
+    """Parity of each `part` bits of `word`."""
+    return Cat(word[place : place + part].xor() for place in range(0, len(word), part))
 
 
 class MemoryWatch(wiring.Component):
-    """Parities of a memory of `depth` words of `width` bits with `reads` read ports.
+    """Parities of a memory of `depth` words of `width` bits with a read port for each of `late`.
 
     Ports: `written`, `write_address`, `word`: what the memory is told; per read port `used`, `address`: a word that was
-    written before is read, and will be used, and `read`, the word, in the same cycle, with `late` (a clocked read port)
-    in the next; `wrong` (pulse): a word that was used had an odd number of wrong bits, with its parity; `busy`: `wrong`
-    may still come of what was used. Latency: `used` to `wrong` 2 cycles, with `late` 3.
+    written before is read, and will be used, and `read`, the word, so many cycles later (1: of a clocked read port);
+    `wrong` (pulse): a word that was used had an odd number of wrong bits, with its parity; `busy`: `wrong` may still
+    come of what was used. Latency: `used` to `wrong` 2 cycles and
+    those of `late`. `part`: bits of a word that are summed up as it comes; 1 for words that come late in their cycle.
 
     The parities are written and looked up a cycle behind the words, in the same order, so each word finds its own.
     """
 
-    def __init__(self, width: int, depth: int, reads: int = 1, late: bool = False):
+    def __init__(self, width: int, depth: int, late: Sequence[int] = (0,), part: int = PART):
         self._depth = depth
-        self._late = late
+        self._late = tuple(late)
+        self._part = part
+        reads = len(self._late)
         address = range(depth)
         super().__init__(
             {
@@ -53,8 +56,12 @@ class MemoryWatch(wiring.Component):
         m = Module()
         m.submodules.parities = parities = Memory(shape=1, depth=self._depth, init=[])
         write = parities.write_port()
-        parts = Signal(len(part_parities(self.word)))
-        m.d.sync += [write.en.eq(self.written), write.addr.eq(self.write_address), parts.eq(part_parities(self.word))]
+        parts = Signal(-(-len(self.word) // self._part))
+        m.d.sync += [
+            write.en.eq(self.written),
+            write.addr.eq(self.write_address),
+            parts.eq(part_parities(self.word, self._part)),
+        ]
         m.d.comb += write.data.eq(parts.xor())
 
         found = [self._compare(m, parities, number) for number in range(len(self.used))]
@@ -66,17 +73,19 @@ class MemoryWatch(wiring.Component):
         """Whether the word that read port `number` used differs from its parity, and whether one is looked at."""
         lookup = parities.read_port(domain="comb")
         used = Signal(name=f"used_{number}")
-        parts = Signal(len(part_parities(self.read[number])), name=f"parts_{number}")
+        parts = Signal(-(-len(self.word) // self._part), name=f"parts_{number}")
         m.d.sync += [
             used.eq(self.used[number]),
             lookup.addr.eq(self.address[number]),
-            parts.eq(part_parities(self.read[number])),
+            parts.eq(part_parities(self.read[number], self._part)),
         ]
-        if not self._late:
-            return used & (parts.xor() ^ lookup.data), used
-        compared, parity = Signal(name=f"compared_{number}"), Signal(name=f"parity_{number}")
-        m.d.sync += [compared.eq(used), parity.eq(lookup.data)]
-        return compared & (parts.xor() ^ parity), used | compared
+        waits, parity = [used], lookup.data
+        for cycle in range(self._late[number]):
+            waited, kept = Signal(name=f"used_{number}_{cycle}"), Signal(name=f"parity_{number}_{cycle}")
+            m.d.sync += [waited.eq(waits[-1]), kept.eq(parity)]
+            waits.append(waited)
+            parity = kept
+        return waits[-1] & (parts.xor() ^ parity), Cat(waits).any()
 
 
 def checked_bits(word: Value | data.View, apart: Collection[str] = ()) -> Value:
@@ -92,8 +101,8 @@ def watch(
     """A watch, as submodule `name`, of the memory behind port `write`. `reads`: its read ports, of one kind, each with
     when it reads what will be used; fields `apart` of the words have a parity of their own."""
     word = checked_bits(write.data, apart)
-    late = reads[0][0].domain != "comb"
-    m.submodules[name] = found = MemoryWatch(len(word), write.memory.depth, len(reads), late)
+    late = int(reads[0][0].domain != "comb")
+    m.submodules[name] = found = MemoryWatch(len(word), write.memory.depth, [late] * len(reads))
     m.d.comb += [
         found.written.eq(Value.cast(write.en).any()),
         found.write_address.eq(write.addr),

@@ -11,10 +11,10 @@ WIDTH = PART + 1
 """Two parts, of which the second has one bit."""
 
 
-def _check(b: Bench, late: bool) -> None:
+def _check(b: Bench, late: int) -> None:
     """A memory beside it, of which any bits of any read are turned."""
     m = b.m
-    dut = MemoryWatch(WIDTH, WORDS, late=late)
+    dut = MemoryWatch(WIDTH, WORDS, late=[late])
     block = b.block(dut, stuck={"parts": 0})
     b.free(dut.written, dut.write_address, dut.word, dut.used[0], dut.address[0])
     words = Array(Signal(WIDTH, name=f"word_{number}") for number in range(WORDS))
@@ -61,7 +61,7 @@ def _check(b: Bench, late: bool) -> None:
     depth=0,
 )
 def memory_watch(b: Bench) -> None:
-    _check(b, late=False)
+    _check(b, late=0)
 
 
 @proof(
@@ -75,4 +75,4 @@ def memory_watch(b: Bench) -> None:
     depth=0,
 )
 def memory_watch_behind_a_clocked_port(b: Bench) -> None:
-    _check(b, late=True)
+    _check(b, late=1)
