@@ -11,10 +11,10 @@ WIDTH = PART + 1
 """Two parts, of which the second has one bit."""
 
 
-def _check(b: Bench, late: int) -> None:
+def _check(b: Bench, late: int, part: int = PART) -> None:
     """A memory beside it, of which any bits of any read are turned."""
     m = b.m
-    dut = MemoryWatch(WIDTH, WORDS, late=[late])
+    dut = MemoryWatch(WIDTH, WORDS, late=[late], part=part)
     block = b.block(dut, stuck={"parts": 0})
     b.free(dut.written, dut.write_address, dut.word, dut.used[0], dut.address[0])
     words = Array(Signal(WIDTH, name=f"word_{number}") for number in range(WORDS))
@@ -22,31 +22,25 @@ def _check(b: Bench, late: int) -> None:
     with m.If(dut.written):
         m.d.sync += [words[dut.write_address].eq(dut.word), known.bit_select(dut.write_address, 1).eq(1)]
     turns = b.any_seq(WIDTH, "turns")
-    read = words[dut.address[0]]
-    used = Signal()
-    odd = Signal()
-    m.d.comb += used.eq(dut.used[0])
-    b.assume(implies(used, known.bit_select(dut.address[0], 1)))
-    used_since: Value
-    if late:
-        fetched = b.past(read, "fetched")
-        m.d.comb += [dut.read[0].eq(fetched ^ turns), odd.eq(turns.xor())]
-        used_before = b.past(used, "used_before")
-        told = b.past(used_before & odd, "told_first")
-        used_since = Cat(used_before, b.past(used_before, "compared"))
-    else:
-        m.d.comb += [dut.read[0].eq(read ^ turns), odd.eq(turns.xor())]
-        told = b.past(used & odd, "told_first")
-        used_since = b.past(used, "compared")
+    b.assume(implies(dut.used[0], known.bit_select(dut.address[0], 1)))
+    used: list[Value] = [dut.used[0]]
+    """Of which the word is to come in so many cycles, is there, and was."""
+    read: Value = words[dut.address[0]]
+    for cycle in range(late):
+        used.append(b.past(used[-1], f"used_{cycle}"))
+        read = b.past(read, f"read_{cycle}")
+    m.d.comb += dut.read[0].eq(read ^ turns)
+    used.append(b.past(used[-1], "compared"))
+    told = b.past(used[-2] & turns.xor(), "told_first")
     b.claim(dut.wrong == b.past(told, "told"))
-    b.claim(dut.busy == (dut.wrong | used_since.any()))
+    b.claim(dut.busy == (dut.wrong | Cat(used[1:]).any()))
 
     # The parities are those of the words a cycle ago.
     for number in range(WORDS):
         before, was_known = b.past(words[number], f"before_{number}"), b.past(known[number], f"was_known_{number}")
         b.invariant(implies(was_known, block.word("parities", number) == before.xor()))
     b.cover(dut.wrong & b.past(dut.wrong, "wrong_before"))
-    b.cover(b.past(used & ~odd & turns.any(), "even") & known.all())
+    b.cover(used[-2] & ~turns.xor() & turns.any() & known.all())
 
 
 @proof(
@@ -76,3 +70,17 @@ def memory_watch(b: Bench) -> None:
 )
 def memory_watch_behind_a_clocked_port(b: Bench) -> None:
     _check(b, late=1)
+
+
+@proof(
+    block="memory_watch",
+    claim="the same of words that come two cycles later, and are not summed up as they come",
+    scope="2 words of 9 bits, any bits of any read turned",
+    bug="parts stuck at 0: what is written has no parity",
+    bug_depth=8,
+    cover_depth=10,
+    engine="pdr",
+    depth=0,
+)
+def memory_watch_of_late_words(b: Bench) -> None:
+    _check(b, late=2, part=1)

@@ -41,7 +41,7 @@ class FirstPartOnly(MemoryWatch):
     """The wrong variant: of a word of several parts only the first counts."""
 
     def elaborate(self, platform: object) -> Module:
-        with patch("hw.primitives.memory_watch.part_parities", lambda word: part_parities(word)[:1]):
+        with patch("hw.primitives.memory_watch.part_parities", lambda word, part: part_parities(word, part)[:1]):
             return super().elaborate(platform)
 
 
