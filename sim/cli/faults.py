@@ -80,7 +80,8 @@ def faults(
     if replay:
         refuse(context, "one injection is run alone", "injections", "only", "seed", "processes", "scheduler", "out")
     if control:
-        refuse(context, "the build without protection is run", "injections", "only", "set_", "replay", "scheduler")
+        unused = ("injections", "only", "set_", "replay", "processes", "scheduler")
+        refuse(context, "the build without protection is run alone", *unused)
     if scheduler:
         refuse(context, "the scheduler's workers do it", "processes")
     from sim.experiments.catalogue import settings
