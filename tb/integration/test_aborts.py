@@ -172,6 +172,7 @@ async def a_dead_neighbour_delays_an_abort_no_longer_than_its_link(dut):
             assert [await dead_links(bench, rank) for rank in others] == deaf
             assert [int(dut.irq.value) >> rank & 1 for rank in others] == deaf
             await bench.all_ranks(lambda rank: bench.write(rank, [forget]), others)
+            await ClockCycles(dut.clk, 2)
             assert not any(int(dut.irq.value) >> rank & 1 for rank in others)
         dut.silent.value = 0
         if random.random() < 0.5:
