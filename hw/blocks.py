@@ -71,7 +71,12 @@ BLOCKS = {
             BankMachines,
             "memory_controller",
         ),
-        Block("memory_watch", _in("primitives", "memory_watch"), part_of="memory_controller", synthesized=False),
+        Block(
+            "memory_watch",
+            _in("primitives", "memory_watch", "partial_parities"),
+            part_of="memory_controller",
+            synthesized=False,
+        ),
         Block(
             "memory_controller",
             (

@@ -12,11 +12,13 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from .primitives.partial_parities import partial_parities
+
 AnyWord = TypeVar("AnyWord", bound=IntEnum)
 INDEX_BITS = 6
 WORD_BITS = 32
-
-
+PART = 4
+"""Bits of a word whose parity is found in the cycle in which it is read."""
 _ADDED = {"renewed": 1, "parity": 1}
 
 
@@ -36,11 +38,6 @@ def kept_parity(write: data.View, kept: Value) -> Value:
     """The bit to be kept beside `kept`, some of the data on a checked programming bus: together they are even, or odd
     if what is on the bus is wrong."""
     return kept.xor() ^ is_wrong(write)
-
-
-def partial_parities(word: Value) -> Value:
-    """Of each 4 bits of `word`."""
-    return Cat(word[low : low + 4].xor() for low in range(0, len(word), 4))
 
 
 def mask_of(layout: data.StructLayout, *fields: str) -> int:
@@ -97,7 +94,7 @@ class WordTable(wiring.Component):
                     Cat(next(found) if place in places else Const(0, 1) for place in range(WORD_BITS))
                 ),
             ]
-            parts.append(partial_parities(read.data))
+            parts.append(partial_parities(read.data, PART))
         if self._checked:
             # Reading and the whole parity do not fit into one cycle everywhere.
             used = Signal()

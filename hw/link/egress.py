@@ -60,8 +60,7 @@ class Egress(wiring.Component):
     not again; `discarded`: a send of a packet was discarded; `all_left`: the wires have taken every closed packet once;
     `empty`: no slot is in use; with protection of memories `sends_wrong`, a pulse: see `wrong` of
     :class:`hw.link.send_table.SendTable`, and `queues_wrong`: what is kept of a packet but its data was used with a
-    wrong bit. A `count` of 0 acts as 1; sends and ports that do not exist act as the first
-    ones.
+    wrong bit. A `count` of 0 acts as 1; sends and ports that do not exist act as the first ones.
 
     Rate: one flit a cycle for all ports together, without bubbles between packets; a port alone has all of them with
     three `output_flits`, two in three cycles with two. Latency: with the last sector of a packet, or the close of one

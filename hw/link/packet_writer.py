@@ -56,8 +56,7 @@ class PacketWriter(wiring.Component):
     `fault_valid`, `fault`: one cycle; `received`: a packet was accepted; `writing`: an accepted packet has requests
     that were not taken; `idle`; with protection of memories `tables_wrong`, a pulse: a word of the range table by which
     a header was judged in the cycle before had a wrong bit, and `queue_wrong`: a header was kept with a wrong bit.
-    Latency: `complete` to the first request 3 cycles. Rate:
-    one sector a cycle, no bubble between packets.
+    Latency: `complete` to the first request 3 cycles. Rate: one sector a cycle, no bubble between packets.
     """
 
     def __init__(self, parameters: LinkParameters):

@@ -23,12 +23,12 @@ class PortQueue(wiring.Component):
     `sequence_number`, `fresh`: the packet to be sent, and whether no flit of it was sent in this session; `started`:
     its first flit leaves; `done`: its last flit leaves, the next packet is at the head in the next cycle; `leaves`: and
     it is the first time in this session; `all_left`: there was one for every packet; `acknowledge`, `until`: packets
-    before `until` have arrived; `back`: send everything anew that is not acknowledged; `cut`: the session is
-    over, so nothing that is not acknowledged has been sent; `discard`: take packets that were never sent out of the
-    queue, the last first; `dropped`: the head goes though not done; `release`, `released`, `unsent`: a descriptor is
-    over, taken with `release_taken`; `unacknowledged`: something sent was not; `first`: the first place not
-    acknowledged; `empty`; with protection of memories `wrong`, a pulse: a descriptor was read with a wrong bit.
-    Latency: `push` to `head` 1 cycle.
+    before `until` have arrived; `back`: send everything anew that is not acknowledged; `cut`: the session is over, so
+    nothing that is not acknowledged has been sent; `discard`: take packets that were never sent out of the queue, the
+    last first; `dropped`: the head goes though not done; `release`, `released`, `unsent`: a descriptor is over, taken
+    with `release_taken`; `unacknowledged`: something sent was not; `first`: the first place not acknowledged; `empty`;
+    with protection of memories `wrong`, a pulse: a descriptor was read with a wrong bit. Latency: `push` to `head` 1
+    cycle.
     """
 
     def __init__(self, parameters: LinkParameters):

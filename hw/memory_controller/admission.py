@@ -5,6 +5,8 @@ stream, room for its data. So nothing behind this block ever waits for anybody. 
 two bits per request, kept beside the queues, are looked at before the decision. Source: T3 section 4.5.
 """
 
+from functools import partial
+
 from amaranth import Cat, Module, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
@@ -80,13 +82,10 @@ class Admission(wiring.Component):
         m = Module()
         config, shape = self._config, self._messages.memory_request
         checked = config.protects_memories
-        depths = {"compute": config.compute_queue_depth, "communication": config.communication_queue_depth}
-        compute, communication = (
-            Queue(shape, depth, mark=Needs, checked=checked, apart=("data",)) for depth in depths.values()
-        )
-        spill = Queue(shape, min(2, config.spill_queue_depth), checked=checked, apart=("data",))
-        m.submodules.compute_queue, m.submodules.communication_queue = compute, communication
-        m.submodules.spill_queue = spill
+        queue = partial(Queue, shape, checked=checked, apart=("data",))
+        m.submodules.compute_queue = compute = queue(config.compute_queue_depth, mark=Needs)
+        m.submodules.communication_queue = communication = queue(config.communication_queue_depth, mark=Needs)
+        m.submodules.spill_queue = spill = queue(min(2, config.spill_queue_depth))
         if checked:
             m.d.comb += self.queues_wrong.eq(compute.wrong | communication.wrong | spill.wrong)
         m.submodules.arbiter = arbiter = Arbiter()

@@ -14,7 +14,8 @@ from amaranth.lib.wiring import In, Out
 from ..geometry import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS
 from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, RowCommand, TrafficClass
 from ..primitives.lane_timers import LaneTimers
-from ..primitives.memory_watch import MemoryWatch, part_parities
+from ..primitives.memory_watch import PART, MemoryWatch
+from ..primitives.partial_parities import partial_parities
 from .dram_queue import BankEvent, RowEvent, encode, rotating, spread
 from .parameters import ControllerParameters
 
@@ -256,9 +257,10 @@ class BankMachines(wiring.Component):
             self.activated.row.eq(self.row.row),
         ]
         if self._config.protects_memories:
+            arriving = partial_parities(slot_read.data.as_value(), PART)
             issued = Signal()
-            parts = Signal(len(part_parities(slot_read.data.as_value())))
-            m.d.sync += [issued.eq(self.issue.valid), parts.eq(part_parities(slot_read.data.as_value()))]
+            parts = Signal(len(arriving))
+            m.d.sync += [issued.eq(self.issue.valid), parts.eq(arriving)]
             # Which row is asked for, and which is opened, is known late: nothing is summed up in that cycle, and a row
             # that is opened is looked at a cycle after it was on the bus.
             opened = Signal(ROW_BITS)

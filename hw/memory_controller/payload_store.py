@@ -12,6 +12,7 @@ from ..messages import BANK_SHAPE, Access, Messages, Source
 from ..next_word_upset import NextWordUpset
 from ..primitives.count_ones import count_ones
 from ..primitives.memory_watch import watch
+from ..primitives.partial_parities import partial_parities
 from ..primitives.places import FreeList
 from ..primitives.queue import memory_depth
 from ..protection import MemoryUpset, ProtectedMemory
@@ -185,16 +186,9 @@ class PayloadStore(wiring.Component):
     def _check(self, m: Module, read: data.View) -> None:
         """Writes nothing of a sector whose parity is not even, which takes a cycle: parts of it, then all."""
         word = Signal.like(read)
-        parts = Signal(-(-len(read.as_value()) // PARITY_PART))
-        m.d.sync += [
-            word.eq(read),
-            parts.eq(
-                Cat(
-                    read.as_value()[place * PARITY_PART : (place + 1) * PARITY_PART].xor()
-                    for place in range(len(parts))
-                )
-            ),
-        ]
+        arriving = partial_parities(read.as_value(), PARITY_PART)
+        parts = Signal(len(arriving))
+        m.d.sync += [word.eq(read), parts.eq(arriving)]
         m.d.comb += [
             self.poisoned.eq(parts.xor()),
             self.write_data.data.eq(word.data),

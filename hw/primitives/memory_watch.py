@@ -12,13 +12,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory, ReadPort, WritePort
 from amaranth.lib.wiring import In, Out
 
+from .partial_parities import partial_parities
+
 PART = 8
 """Bits of a word whose parity is found in the cycle of the access, unless it is said to be in a hurry."""
-
-
-def part_parities(word: Value, part: int = PART) -> Value:
-    """Parity of each `part` bits of `word`."""
-    return Cat(word[place : place + part].xor() for place in range(0, len(word), part))
 
 
 class MemoryWatch(wiring.Component):
@@ -60,7 +57,7 @@ class MemoryWatch(wiring.Component):
         m.d.sync += [
             write.en.eq(self.written),
             write.addr.eq(self.write_address),
-            parts.eq(part_parities(self.word, self._part)),
+            parts.eq(partial_parities(self.word, self._part)),
         ]
         m.d.comb += write.data.eq(parts.xor())
 
@@ -77,7 +74,7 @@ class MemoryWatch(wiring.Component):
         m.d.sync += [
             used.eq(self.used[number]),
             lookup.addr.eq(self.address[number]),
-            parts.eq(part_parities(self.read[number], self._part)),
+            parts.eq(partial_parities(self.read[number], self._part)),
         ]
         waits, parity = [used], lookup.data
         for cycle in range(self._late[number]):
@@ -104,7 +101,7 @@ def watch(
     late = int(reads[0][0].domain != "comb")
     m.submodules[name] = found = MemoryWatch(len(word), write.memory.depth, [late] * len(reads))
     m.d.comb += [
-        found.written.eq(Value.cast(write.en).any()),
+        found.written.eq(write.en),
         found.write_address.eq(write.addr),
         found.word.eq(word),
     ]

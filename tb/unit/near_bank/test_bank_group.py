@@ -3,14 +3,12 @@
 import os
 import random
 from dataclasses import replace
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import cocotb
 import pytest
 from amaranth import Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.memory import Memory
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge
 
@@ -22,6 +20,7 @@ from sim.models import FOLDER as MODELS
 from sim.models.clock_gates import ClockGated
 from sim.models.seeded_bugs import FaultyBankGroup
 from tb.drivers.column_commands import Command, random_commands
+from tb.drivers.turned_memory import turned_memory
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_bank_group
 from tb.golden.sector_store import SectorStore, hashed_sector
@@ -47,13 +46,7 @@ class UpsetAddresses(BankGroupUnit):
 
     def elaborate(self, platform: object) -> Module:
         turned = Signal(GROUP_ADDRESS_BITS + check_width(GROUP_ADDRESS_BITS), init=self._wrong)
-
-        class UpsetMemory(Memory):
-            def read_port(self, **options):
-                port = super().read_port(**options)
-                return SimpleNamespace(addr=port.addr, data=port.data ^ turned)
-
-        with patch("hw.near_bank.bank_group.Memory", UpsetMemory):
+        with patch("hw.near_bank.bank_group.Memory", turned_memory(iter([turned]))):
             m = super().elaborate(platform)
         m.d.sync += turned.eq(turned.rotate_left(1))
         return m

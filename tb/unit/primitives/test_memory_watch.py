@@ -5,14 +5,13 @@ import os
 import random
 from collections import deque
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import cocotb
 import pytest
 from amaranth import Module
-from amaranth.hdl import Value, unsigned
+from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -20,10 +19,12 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.interfaces import gathered_ports
-from hw.primitives.memory_watch import MemoryWatch, part_parities, watch
+from hw.primitives.memory_watch import MemoryWatch, watch
+from hw.primitives.partial_parities import partial_parities
 from hw.primitives.places import FreeList
 from hw.primitives.queue import Queue
 from sim.errors import SimulationError
+from tb.drivers.turned_memory import turned_memory
 from tb.runner import simulate
 
 CYCLES = 4000
@@ -41,7 +42,7 @@ class FirstPartOnly(MemoryWatch):
     """The wrong variant: of a word of several parts only the first counts."""
 
     def elaborate(self, platform: object) -> Module:
-        with patch("hw.primitives.memory_watch.part_parities", lambda word, part: part_parities(word, part)[:1]):
+        with patch("hw.primitives.memory_watch.partial_parities", lambda *word: partial_parities(*word)[:1]):
             return super().elaborate(platform)
 
 
@@ -82,15 +83,7 @@ class Turned(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         turns = iter([getattr(self, name) for name in self._turns])
-
-        class TurnedMemory(Memory):
-            def read_port(self, **options: Any) -> Any:
-                port = super().read_port(**options)
-                word = Value.cast(port.data) ^ next(turns)
-                read = data.View(PAYLOAD, word) if isinstance(port.data, data.View) else word
-                return SimpleNamespace(addr=port.addr, en=port.en, data=read, domain=port.domain)
-
-        with patch(f"{self._module}.Memory", TurnedMemory):
+        with patch(f"{self._module}.Memory", turned_memory(turns)):
             m.submodules.design = self._design.elaborate(platform)
         signature = self._design.signature
         connect(m, gathered_ports(signature.flip(), flipped(self)), self._design)
