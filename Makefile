@@ -36,6 +36,15 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 # Packages that only some targets need: `make formal` depends on .venv/.installed-formal, and so on.
+EXTRAS := coverage docs formal report synth
+comma := ,
+space := $(subst ,, )
+
+.venv/.installed-all: pyproject.toml | $(STAMP)
+	@echo "installing the packages of every target"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,$(subst $(space),$(comma),$(EXTRAS))]'
+	@touch $@ $(EXTRAS:%=.venv/.installed-%)
+
 .venv/.installed-%: pyproject.toml | $(STAMP)
 	@echo "installing the packages for $* (extra [$*] of pyproject.toml)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,$*]'

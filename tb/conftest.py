@@ -17,8 +17,24 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"simulations: seed {seed}" if seed else "simulations: random seeds (set T3_SEED to repeat one)"
 
 
+class FailuresAtOnce:
+    """Says of a test that failed which it was, and how, when it does: a run that is cut off has no summary."""
+
+    def __init__(self, terminal: pytest.TerminalReporter):
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.ensure_newline()
+            self._terminal.write_line(f"{report.nodeid} failed ({report.when})\n{report.longreprtext}")
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Measure whole rings, and sample the operands of the ALU's benches, when coverage is collected."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None:
+        config.pluginmanager.register(FailuresAtOnce(terminal))
     if os.environ.get("T3_COVERAGE", "0") not in ("", "0"):
         os.environ[coverage_hook.VARIABLE] = "tb.coverage_runs"
         import sim.benches.vectors

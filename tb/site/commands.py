@@ -137,8 +137,23 @@ def _python(arguments: list[str]) -> str:
 
 
 def script() -> str:
-    """All blocks that are to be run, in the order of :func:`documents`."""
-    return "\n".join(f"# {file}\n{block.text}" for file in documents() for block in blocks(file) if block.run)
+    """All blocks that are to be run, in the order of :func:`documents`. A line of `t3rtl` that several documents show
+    is run where it stands first: what it does is the same everywhere."""
+    ran: set[str] = set()
+
+    def is_new(line: str) -> bool:
+        command = line.partition(" #")[0].rstrip()
+        again = command in ran
+        if command.startswith("t3rtl ") and not command.endswith(("\\", "&")):
+            ran.add(command)
+        return not again
+
+    texts = []
+    for file in documents():
+        for block in blocks(file):
+            if block.run:
+                texts.append(f"# {file}\n" + "".join(filter(is_new, block.text.splitlines(keepends=True))))
+    return "\n".join(texts)
 
 
 if __name__ == "__main__":
