@@ -54,7 +54,7 @@ sim: $(STAMP) ## every end-to-end scenario on the RTL; results in build/sim/resu
 	@$(BIN)/t3rtl regress --out build/sim/results.json
 
 test: $(STAMP) ## everything quick under pytest
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow"
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow and not wide"
 
 formal: .venv/.installed-formal ## proofs of every block, each with a cover run and a seeded bug; build/formal/summary.json
 	@$(BIN)/python -m tb.formal --processes $(JOBS)
@@ -66,7 +66,7 @@ faults: $(STAMP) ## a campaign of fault injections (INJECTIONS=28000), goes on w
 	@$(BIN)/t3rtl faults --control
 	@$(BIN)/t3rtl faults --processes $(JOBS) $(if $(INJECTIONS),--injections $(INJECTIONS))
 
-coverage: .venv/.installed-coverage ## the quick tests measured, and one page about all that is verified: build/coverage/index.html
+coverage: .venv/.installed-coverage ## the quick tests, on more configurations too, measured, and one page about all that is verified: build/coverage/index.html
 	@rm -rf build/coverage/runs build/coverage/functional
 	@failed=0; T3_COVERAGE=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow" \
 	  --junitxml=build/coverage/junit.xml || failed=1; \

@@ -45,6 +45,9 @@ def spec(way: str, mode: str = "mirrored") -> Spec:
     )
 
 
+QUICK_AND_WIDE = [*list(WAYS)[:-1], pytest.param(list(WAYS)[-1], marks=pytest.mark.wide)]
+
+
 @cache
 def run(way: str, mode: str) -> tuple[ProgramWork, Outcome, Checked]:
     asked = spec(way, mode)
@@ -58,7 +61,7 @@ def cycles(outcome: Outcome) -> int:
 
 
 @pytest.mark.parametrize("mode", ["mirrored", "ring"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", QUICK_AND_WIDE)
 def test_every_sector_and_element_is_right(way: str, mode: str) -> None:
     work, outcome, checked = run(way, mode)
     assert checked.errors == ()
@@ -67,7 +70,7 @@ def test_every_sector_and_element_is_right(way: str, mode: str) -> None:
     assert all(form["matches"] for form in checked.closed_forms.values())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", QUICK_AND_WIDE)
 def test_one_mirrored_node_takes_as_long_as_each_of_eight(way: str) -> None:
     (_, one, _), (_, all_nodes, _) = (run(way, mode) for mode in ("mirrored", "ring"))
     assert cycles(one) == pytest.approx(cycles(all_nodes), rel=0.01)
@@ -95,6 +98,7 @@ def test_data_of_another_rank_than_the_mirrored_ones_is_caught() -> None:
     assert any("of rank 0, sector" in error for error in checked.errors)
 
 
+@pytest.mark.wide
 def test_all_ranks_at_the_same_owner_take_longer() -> None:
     orders = {
         shifted: collective(

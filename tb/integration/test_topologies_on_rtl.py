@@ -81,6 +81,7 @@ def test_a_switch_serves_every_policy_with_stalls(policy: str) -> None:
     run(collective("direct-all-reduce", 3, policy, wiring="switch", shape=(60, 40, 16), stalls=20, **WHOLE))
 
 
+@pytest.mark.wide
 def test_each_lane_of_a_node_has_a_switch_of_its_own() -> None:
     """Two lanes of one channel each: packets stay in theirs. What is sent lies in memory, other data on each rank."""
     settings = (("channels", 2), ("lanes", 2))

@@ -106,7 +106,7 @@ def test_all_collectives_of_a_size_have_one_build(topology):
     assert dict(settings_of(topology, 4))["protection"] == "all"
 
 
-@pytest.mark.parametrize("gpus", [2, 9, 16])
+@pytest.mark.parametrize("gpus", [2, 9, pytest.param(16, marks=pytest.mark.wide)])
 def test_a_switch_is_no_larger_than_its_gpus_need(gpus, monkeypatch):
     asked = []
     monkeypatch.setattr(server, "build_system", lambda *_, **options: asked.append(options["switch_gpus"]))

@@ -99,7 +99,12 @@ def test_what_a_constant_decides_is_written_whole(number: int, chosen: int, tmp_
 
 
 @pytest.mark.parametrize(
-    ("preset", "name"), [*(("quad", name) for name in BLOCKS), ("paper", "t3_node"), ("tiny", "t3_node")]
+    ("preset", "name"),
+    [
+        *(("quad", name) for name in BLOCKS),
+        pytest.param("paper", "t3_node", marks=pytest.mark.wide),
+        ("tiny", "t3_node"),
+    ],
 )
 def test_slang_finds_no_error(preset: str, name: str, tmp_path: Path) -> None:
     assert errors(tmp_path, to_systemverilog(BLOCKS[name](PRESETS[preset]), name), name) == 0

@@ -36,6 +36,7 @@ SIZES = {
         links=2, ranges=4, channels=4, dma_packets=4, store_packets=4, link_receive_packets=2, link_repeat=16
     ),
 }
+QUICK_AND_WIDE = ["two", pytest.param("four_channels", marks=pytest.mark.wide)]
 CLEAR = Weather()
 STORM = Weather(drop=0.02, damage=0.03, double=0.02, delay=0.03, late=40)
 PACKETS = 30
@@ -533,7 +534,9 @@ NEIGHBOURS = (
 
 
 @pytest.mark.parametrize("case", EPOCHS)
-@pytest.mark.parametrize(("size", "weather"), [("two", STORM), ("four_channels", CLEAR)])
+@pytest.mark.parametrize(
+    ("size", "weather"), [("two", STORM), pytest.param("four_channels", CLEAR, marks=pytest.mark.wide)]
+)
 def test_link_epochs(case, size, weather):
     run(case, size, weather)
 
@@ -544,13 +547,13 @@ def test_no_packet_outlives_its_epoch_at_length(size):
     run("a_packet_cannot_outlive_its_epoch", size, rounds=60)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", QUICK_AND_WIDE)
 def test_half_a_packet_is_of_no_later_epoch(size):
     run("half_a_packet_waits_for_its_number", size)
 
 
 @pytest.mark.parametrize("case", NEIGHBOURS)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", QUICK_AND_WIDE)
 def test_neighbours(case, size):
     run(case, size)
 

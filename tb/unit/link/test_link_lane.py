@@ -128,7 +128,7 @@ async def traffic(dut):
     [
         ("two", CLEAR, 20),
         ("two", STORM, 10),
-        ("tiny", STORM, 10),
+        pytest.param("tiny", STORM, 10, marks=pytest.mark.wide),
         pytest.param("one", STORM, 0, marks=pytest.mark.slow),
         ("unprotected", CLEAR, 10),
         pytest.param("seven", STORM, 10, marks=pytest.mark.slow),
@@ -232,7 +232,7 @@ async def every_port_is_busy(dut):
 SLOW_SIZES = [pytest.param(size, marks=pytest.mark.slow) for size in ("two", "fifteen")]
 
 
-@pytest.mark.parametrize("size", ["one", "seven", *SLOW_SIZES])
+@pytest.mark.parametrize("size", ["one", pytest.param("seven", marks=pytest.mark.wide), *SLOW_SIZES])
 def test_every_port_is_busy(size):
     run(size, "every_port_is_busy", latency=5)
 

@@ -294,6 +294,7 @@ CASES = {
     "most_fetches": {"config": QUAD | MOST_FETCHES, "stalls": 20, "tiles": 400, "spread": 200},
     "merging": {"config": QUAD | {"commit_merge_depth": 2}, "stalls": 20, "tiles": 400, "spread": 200},
 }
+WIDE = {"most_fetches": pytest.mark.wide, "merging": pytest.mark.wide}
 
 
 def run(
@@ -304,12 +305,12 @@ def run(
     simulate(design(preset(**parameters["config"])), "tracker", module, test, environment=environment)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=WIDE.get(name, ())) for name in CASES])
 def test_every_block_triggers_once(name):
     run("every_block_triggers_once", CASES[name] | OVERFLOWING)
 
 
-@pytest.mark.parametrize("config", [PAPER, SMALL], ids=["paper", "small"])
+@pytest.mark.parametrize("config", [pytest.param(PAPER, marks=pytest.mark.wide), SMALL], ids=["paper", "small"])
 def test_more_tiles_than_the_papers_tracker_holds(config):
     parameters = {"config": config, "stalls": 0, "tiles": 0, "spread": 0, "overflow": True, "epochs": 1}
     run("every_block_triggers_once", parameters)
