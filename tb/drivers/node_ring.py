@@ -81,7 +81,10 @@ class NodeRing(wiring.Component):
         config, gpus = self._config, self._gpus
         nodes = [self._node(config) for _ in range(gpus)]
         for rank, node in enumerate(nodes):
-            m.submodules[f"node_{rank}"] = ResetInserter(self.resets[rank])(node)
+            # One name for all resets: then all nodes are one module.
+            reset = Signal(name="node_reset")
+            m.d.comb += reset.eq(self.resets[rank])
+            m.submodules[f"node_{rank}"] = ResetInserter(reset)(node)
             for name, member in RegisterFile.axi_members().items():
                 port, inner = getattr(self, name.replace("axi", f"axi_{rank}")), getattr(node, name)
                 m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)

@@ -307,18 +307,21 @@ class Sleeps(Node):
         return m
 
 
+@pytest.mark.wide
 def test_a_node_that_waits_for_ever_is_caught():
     case = "a_neighbour_that_never_arms_is_noticed_by_the_watchdog"
     with pytest.raises(SimulationError, match="never drained"):
         run(NodeRing(SMALL, 3, Sleeps), "sleeping_ring", "small", case, 1)
 
 
+@pytest.mark.wide
 def test_a_drain_that_waits_for_plain_traffic_is_caught():
     case = "plain_traffic_that_never_stops_holds_up_no_drain"
     with patch("hw.node.DRAIN_STARVATION", 0), pytest.raises(SimulationError, match="never drained"):
         run(NodeRing(SMALL, 3), "patient_ring", "small", case, 1)
 
 
+@pytest.mark.wide
 def test_a_node_that_tells_nobody_is_noticed():
     case = "an_abort_on_one_gpu_ends_the_epoch_on_all"
     with pytest.raises(SimulationError):

@@ -224,7 +224,14 @@ def run(case: str, gpus: int, tiling: str, size: str = "small", kind: type[Node]
 @pytest.mark.parametrize("case", [GATHER, REDUCE])
 @pytest.mark.parametrize(
     ("gpus", "tiling"),
-    [(3, "ragged"), (3, "even"), (2, "corner"), (2, "ragged"), (4, "ragged"), (4, "corner")],
+    [
+        (3, "ragged"),
+        (2, "corner"),
+        (2, "ragged"),
+        pytest.param(3, "even", marks=pytest.mark.wide),
+        pytest.param(4, "ragged", marks=pytest.mark.wide),
+        pytest.param(4, "corner", marks=pytest.mark.wide),
+    ],
 )
 def test_rings(case, gpus, tiling):
     run(case, gpus, tiling)
@@ -279,6 +286,7 @@ class EgressOfSameNumbers(Egress):
             return super().elaborate(platform)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("case", "kind"), [(GATHER, RungTwice), (REDUCE, SameNumbers)])
 def test_wrong_nodes_are_noticed(case, kind):
     with pytest.raises(SimulationError):
