@@ -14,9 +14,10 @@ from amaranth.lib.wiring import In, Out
 from ..geometry import BANK_GROUPS, BANKS, BANKS_PER_GROUP, COLUMN_BITS, ROW_BITS
 from ..messages import BANK_SHAPE, Access, AluOperation, DataType, Messages, RowCommand, TrafficClass
 from ..primitives.lane_timers import LaneTimers
+from ..primitives.lowest_bit import above, encode, rotating
 from ..primitives.memory_watch import PART, MemoryWatch
 from ..primitives.partial_parities import partial_parities
-from .dram_queue import BankEvent, RowEvent, encode, rotating, spread
+from .dram_queue import BankEvent, RowEvent
 from .parameters import ControllerParameters
 
 DIRECTION_BURST = 32
@@ -139,14 +140,14 @@ class BankMachines(wiring.Component):
         rcd_write = timer("rcd_write", BANKS, (activate_banks, timing.rcd_wr))
         ras = timer("ras", BANKS, (activate_banks, timing.ras))
         rc = timer("rc", BANKS, (activate_banks, timing.rc)) if timing.rc > timing.ras + timing.rp else 0
-        rp = timer("rp", BANKS, (precharge_banks | spread(self.precharge_all, BANKS), timing.rp))
+        rp = timer("rp", BANKS, (precharge_banks | self.precharge_all.replicate(BANKS), timing.rp))
         rtp = timer("rtp", BANKS, (read_banks, timing.rtp))
         wtp = timer("wtp", BANKS, (write_banks, timing.wtp))
         ccd_long = timer(
             "ccd_long",
             BANK_GROUPS,
-            (groups & ~spread(update_select, BANK_GROUPS), timing.ccd_l),
-            (groups & spread(update_select, BANK_GROUPS), timing.ccdwl),
+            (groups & ~update_select.replicate(BANK_GROUPS), timing.ccd_l),
+            (groups & update_select.replicate(BANK_GROUPS), timing.ccdwl),
         )
         ccd_short = timer("ccd_short", 1, (read_select | write_select, timing.ccd_s))
         read_to_write = timer("read_to_write", 1, (read_select, timing.rtw))
@@ -156,7 +157,7 @@ class BankMachines(wiring.Component):
         activates_busy = rrd | rfc
         if timing.faw > 4 * timing.rrd:
             turn = Signal(4, init=1)
-            window = timer("faw", 4, (turn & spread(activate, 4), timing.faw))
+            window = timer("faw", 4, (turn & activate.replicate(4), timing.faw))
             with m.If(activate):
                 m.d.sync += turn.eq(turn.rotate_left(1))
             activates_busy = activates_busy | (window & turn).any()
@@ -205,8 +206,8 @@ class BankMachines(wiring.Component):
             chosen_read.eq(rotating(reads, column_above)),
             chosen_write.eq(rotating(writes, column_above)),
             chosen.eq(Mux(write_select, chosen_write, chosen_read)),
-            read_banks.eq(chosen_read & spread(read_select, BANKS)),
-            write_banks.eq(chosen_write & spread(write_select, BANKS)),
+            read_banks.eq(chosen_read & read_select.replicate(BANKS)),
+            write_banks.eq(chosen_write & write_select.replicate(BANKS)),
             update_select.eq(write_select & (chosen_write & updating).any()),
             self.select.eq(read_select | write_select),
             self.select_index.eq(Mux(write_select, index_at(chosen_write), index_at(chosen_read))),
@@ -222,8 +223,8 @@ class BankMachines(wiring.Component):
                 column_above.eq(
                     Mux(
                         write_select,
-                        ~(chosen_write | (chosen_write - 1)),
-                        ~(chosen_read | (chosen_read - 1)),
+                        above(chosen_write),
+                        above(chosen_read),
                     )
                 ),
                 direction.eq(write_select),
@@ -247,8 +248,8 @@ class BankMachines(wiring.Component):
             precharge.eq(precharges.any() & ~activate & ~self.hold_rows),
             to_activate.eq(rotating(activates, row_above)),
             to_precharge.eq(rotating(precharges, row_above)),
-            activate_banks.eq(to_activate & spread(activate, BANKS)),
-            precharge_banks.eq(to_precharge & spread(precharge, BANKS)),
+            activate_banks.eq(to_activate & activate.replicate(BANKS)),
+            precharge_banks.eq(to_precharge & precharge.replicate(BANKS)),
             row_read.addr.eq(encode(to_activate)),
             self.quiet.eq(~(occupied.any() | (ras | rtp | wtp).any() | rfc)),
             self.precharged.eq(~(rp | rc).any() & ~rfc),
@@ -289,16 +290,16 @@ class BankMachines(wiring.Component):
                 self.row.all.eq(0),
                 self.row.bank.eq(Mux(activate, row_read.addr, encode(to_precharge))),
                 self.row.row.eq(row_read.data),
-                row_above.eq(Mux(activate, ~(to_activate | (to_activate - 1)), ~(to_precharge | (to_precharge - 1)))),
+                row_above.eq(Mux(activate, above(to_activate), above(to_precharge))),
             ]
 
         arriving = Mux(self.to_bank.valid, (1 << self.to_bank.bank)[:BANKS], 0)
         requested = Mux(self.row_request.valid, (1 << self.row_request.bank)[:BANKS], 0)
         m.d.sync += [
             occupied.eq((occupied & ~column_banks) | arriving),
-            is_open.eq((is_open & ~precharge_banks & ~spread(self.precharge_all, BANKS)) | activate_banks),
+            is_open.eq((is_open & ~precharge_banks & ~self.precharge_all.replicate(BANKS)) | activate_banks),
             fresh.eq((fresh & ~column_banks) | activate_banks),
-            wanted.eq(((wanted & ~activate_banks) | requested) & ~spread(self.precharge_all, BANKS)),
+            wanted.eq(((wanted & ~activate_banks) | requested) & ~self.precharge_all.replicate(BANKS)),
         ]
         with m.If(self.to_bank.valid):
             m.d.sync += [

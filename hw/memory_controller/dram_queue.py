@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..geometry import BANKS, ROW_BITS
 from ..messages import BANK_SHAPE
+from ..primitives.lowest_bit import GroupedLowest, above, encode, rotating
 from .parameters import ControllerParameters
 
 BankEvent = data.StructLayout({"valid": unsigned(1), "bank": BANK_SHAPE})
@@ -23,72 +24,6 @@ RowEvent = data.StructLayout({"valid": unsigned(1), "bank": BANK_SHAPE, "row": u
 HEAD_WAIT = 1024
 """Cycles the oldest request may stand at the head before new ones are kept out: what is in the queue then runs dry of
 hits to the head's bank, which bounds the wait of a row conflict under an endless stream of row hits."""
-
-
-GROUP = 16
-"""Positions among which the oldest is found by a carry chain; of more, the oldest of each group and the first group."""
-
-
-def lowest(vector: Value) -> Value:
-    """One-hot of the lowest set bit."""
-    return (vector & -vector)[: len(vector)]
-
-
-def below_lowest(vector: Value) -> Value:
-    """Ones below the lowest set bit (all ones if there is none)."""
-    return ((vector - 1) & ~vector)[: len(vector)]
-
-
-def groups(vector: Value) -> list[Value]:
-    """`vector` in pieces of GROUP bits."""
-    return [vector[start : start + GROUP] for start in range(0, len(vector), GROUP)]
-
-
-class Oldest:
-    """Oldest set position of `vector`: in each group (`local`, one-hot), and the `first` group with any (one-hot)."""
-
-    def __init__(self, m: Module, vector: Value, name: str):
-        self._vector = vector
-        self.local = Signal(len(vector), name=f"{name}_local")
-        occupied = Cat(group.any() for group in groups(vector))
-        self._occupied = Signal(len(occupied), name=f"{name}_occupied")
-        self.first = Signal(len(occupied), name=f"{name}_first")
-        m.d.comb += [
-            self.local.eq(Cat(lowest(group) for group in groups(vector))),
-            self._occupied.eq(occupied),
-            self.first.eq(lowest(self._occupied)),
-        ]
-
-    def below(self) -> Value:
-        """Ones below the oldest (all ones if there is none)."""
-        reached = below_lowest(self._occupied) | self.first
-        return Cat(
-            below_lowest(group) & spread(reached[place], len(group)) for place, group in enumerate(groups(self._vector))
-        )
-
-    def of(self, plane: Value) -> Value:
-        """Its bit of `plane`."""
-        return (Cat(group.any() for group in groups(plane & self.local)) & self.first).any()
-
-
-def rotating(vector: Value, above: Value) -> Value:
-    """One-hot of the lowest set bit among `above`, or of all if none is there."""
-    preferred = vector & above
-    return Mux(preferred.any(), lowest(preferred), lowest(vector))
-
-
-def encode(one_hot: Value) -> Value:
-    """Number of the set bit."""
-    width = max(1, (len(one_hot) - 1).bit_length())
-    return Cat(
-        Cat(bit for position, bit in enumerate(one_hot) if position >> k & 1).any() if len(one_hot) > 1 else 0
-        for k in range(width)
-    )
-
-
-def spread(bit: Value, width: int) -> Value:
-    """`width` copies of `bit`."""
-    return bit.replicate(width)
 
 
 class DramQueue(wiring.Component):
@@ -147,9 +82,9 @@ class DramQueue(wiring.Component):
         def of_bank(bank: Value, name: str) -> Signal:
             """Positions whose request is for `bank` (also empty positions, for bank 0)."""
             match = Signal(depth, name=name)
-            different = bank_planes[0] ^ spread(bank[0], depth)
+            different = bank_planes[0] ^ bank[0].replicate(depth)
             for k in range(1, 4):
-                different = different | (bank_planes[k] ^ spread(bank[k], depth))
+                different = different | (bank_planes[k] ^ bank[k].replicate(depth))
             m.d.comb += match.eq(~different)
             return match
 
@@ -175,8 +110,8 @@ class DramQueue(wiring.Component):
 
         # Oldest row hit whose bank is free. The bank of the last pick is not free, whatever the vectors still say.
         eligible = Signal(depth)
-        m.d.comb += eligible.eq(hit & free & ~(picked_bank & spread(pick.valid, depth)))
-        chosen = Oldest(m, eligible, "chosen")
+        m.d.comb += eligible.eq(hit & free & ~(picked_bank & pick.valid.replicate(depth)))
+        chosen = GroupedLowest(m, eligible, "chosen")
         m.d.sync += pick.valid.eq(eligible.any() & ~self.drain & ~self.closed)
         with m.If(eligible.any()):
             m.d.sync += [
@@ -192,9 +127,11 @@ class DramQueue(wiring.Component):
         wanted = Signal(BankEvent)
         wanted_bank = of_bank(wanted.bank, "wanted_bank")
         wants = Signal(depth)
-        oldest = Oldest(m, wants, "oldest")
+        oldest = GroupedLowest(m, wants, "oldest")
         m.d.comb += [
-            need_row.eq(has_waiting & ~has_hits & ~row_pending & ~occupied & ~spread(self.drain | self.closed, BANKS)),
+            need_row.eq(
+                has_waiting & ~has_hits & ~row_pending & ~occupied & ~(self.drain | self.closed).replicate(BANKS)
+            ),
             row_choice.eq(rotating(need_row, row_above)),
             self.row_request.valid.eq(wanted.valid),
             self.row_request.bank.eq(wanted.bank),
@@ -204,7 +141,7 @@ class DramQueue(wiring.Component):
         with m.If(need_row.any()):
             m.d.sync += [
                 wanted.bank.eq(encode(row_choice)),
-                row_above.eq(~(row_choice | (row_choice - 1))),
+                row_above.eq(above(row_choice)),
             ]
         with m.If(wanted.valid):
             m.d.comb += [
@@ -217,17 +154,19 @@ class DramQueue(wiring.Component):
         released_bank = of_bank(self.released.bank, "released_bank")
         hit_now = Signal(depth)
         free_now = Signal(depth)
-        other_row = row_planes[0] ^ spread(self.activated.row[0], depth)
+        other_row = row_planes[0] ^ self.activated.row[0].replicate(depth)
         for k in range(1, ROW_BITS):
-            other_row = other_row | (row_planes[k] ^ spread(self.activated.row[k], depth))
+            other_row = other_row | (row_planes[k] ^ self.activated.row[k].replicate(depth))
         opened = Signal(depth)
         with m.If(self.activated.valid):
             m.d.comb += opened.eq(valid & activated_bank & ~other_row)
         m.d.comb += [
-            hit_now.eq(((hit & ~(wanted_bank & spread(wanted.valid, depth))) | opened) & ~spread(self.closed, depth)),
+            hit_now.eq(
+                ((hit & ~(wanted_bank & wanted.valid.replicate(depth))) | opened) & ~self.closed.replicate(depth)
+            ),
             free_now.eq(
-                (free | (released_bank & valid & spread(self.released.valid, depth)))
-                & ~(picked_bank & spread(remove, depth))
+                (free | (released_bank & valid & self.released.valid.replicate(depth)))
+                & ~(picked_bank & remove.replicate(depth))
             ),
         ]
 
@@ -271,10 +210,10 @@ class DramQueue(wiring.Component):
             )
             for planes, value in fields:
                 for plane, bit in zip(planes, value, strict=True):
-                    m.d.sync += plane.eq(close_gap(plane) | (place & spread(bit, depth)))
+                    m.d.sync += plane.eq(close_gap(plane) | (place & bit.replicate(depth)))
         m.d.sync += [
-            hit.eq(close_gap(hit_now) | (place & spread(insert_hit, depth))),
-            free.eq(close_gap(free_now) | (place & spread(insert_free, depth))),
+            hit.eq(close_gap(hit_now) | (place & insert_hit.replicate(depth))),
+            free.eq(close_gap(free_now) | (place & insert_free.replicate(depth))),
         ]
 
         # The same, bank by bank.
@@ -294,17 +233,17 @@ class DramQueue(wiring.Component):
         activated = Mux(self.activated.valid, one_hot(self.activated.bank), 0)
         released = Mux(self.released.valid, one_hot(self.released.bank), 0)
         m.d.sync += [
-            has_waiting.eq((has_waiting & ~(removed & spread(~left.any(), BANKS))) | inserted),
+            has_waiting.eq((has_waiting & ~(removed & (~left.any()).replicate(BANKS))) | inserted),
             has_hits.eq(
                 (
-                    (has_hits & ~(removed & spread(~(left & hit_now).any(), BANKS)) & ~requested)
-                    | (inserted & spread(insert_hit, BANKS))
+                    (has_hits & ~(removed & (~(left & hit_now).any()).replicate(BANKS)) & ~requested)
+                    | (inserted & insert_hit.replicate(BANKS))
                     | activated
                 )
-                & ~spread(self.closed, BANKS)
+                & ~self.closed.replicate(BANKS)
             ),
             occupied.eq((occupied & ~released) | removed),
-            row_pending.eq(((row_pending & ~activated) | row_choice) & ~spread(self.closed, BANKS)),
+            row_pending.eq(((row_pending & ~activated) | row_choice) & ~self.closed.replicate(BANKS)),
         ]
 
         head_wait = Signal(range(HEAD_WAIT + 1))
