@@ -111,6 +111,7 @@ BLOCKS = {
                 "direct_select",
                 "mender",
                 "mshr",
+                "spilled_records",
                 "storage",
                 "tile_geometry",
                 "tracker",

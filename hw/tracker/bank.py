@@ -32,9 +32,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Messages
 from ..next_word_upset import NextWordUpset
-from ..primitives.count_ones import count_ones
 from ..primitives.queue import Queue
-from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
 from ..protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset, ProtectedMemory
 from ..range_table import range_write
 from .count_stage import GENERATION_BITS, CountStage, operation, selection
@@ -42,6 +40,7 @@ from .direct_select import DirectSelect
 from .mender import SetMender
 from .mshr import MshrFile
 from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
+from .spilled_records import check_answer, with_check_bits
 from .storage import CounterStorage
 from .tile_geometry import TileGeometry, bank_bits
 from .trigger_table import TriggerTable
@@ -511,8 +510,14 @@ class TrackerBank(wiring.Component):
         spill = Signal()
         request = Signal(layout)
         if config.protects_memories:
-            answer, put_right = self._check_records(m, request, spill, spills, clears)
-            m.d.sync += self.memory_reports[ProtectedMemory.SPILLED.value].corrected.eq(put_right & usable)
+            self._request_checked(m, request, spill, spills)
+            checked = check_answer(m, self.spill_response, clears)
+            answer, report = checked.answer, self.memory_reports[ProtectedMemory.SPILLED.value]
+            m.d.sync += [
+                report.lost.eq(checked.lost | spills.wrong),
+                report.address.eq(self._bank),
+                report.corrected.eq(checked.put_right & usable),
+            ]
         else:
             m.d.comb += spills.i.payload.eq(request)
         m.d.sync += [spill.eq(count.spill), request.eq(count.spill_request)]
@@ -532,55 +537,14 @@ class TrackerBank(wiring.Component):
         ]
         return self.spill_requests.valid & self.spill_requests.ready
 
-    def _check_records(
-        self, m: Module, request: data.View, spill: Signal, spills: Queue, clears: Signal
-    ) -> tuple[data.View, Signal]:
-        """Gives the record of a request that goes to `spills` the check bits it is checked by; returns the answers of
-        the backing store, 3 cycles late, without a wrong bit, and whether one had one. A record that is lost is none.
-        Where none was written anything may lie: only what has the number of `clears`, but for two bits at the most, can
-        have been one."""
-        given = self.spill_response
-        checked = spills.i.payload
-        record = request.record.as_value()
-        bits = len(record) - len(request.record.reserved) + GENERATION_BITS
-        checks = check_width(bits)
-        m.submodules.spilled_upset = turns = NextWordUpset(ProtectedMemory.SPILLED, bits + checks)
+    def _request_checked(self, m: Module, request: data.View, spill: Signal, spills: Queue) -> None:
+        """Gives the record of a `request` that goes to `spills` if `spill` the check bits it is checked by."""
+        word = with_check_bits(request.record)
+        m.submodules.spilled_upset = turns = NextWordUpset(ProtectedMemory.SPILLED, len(word))
         m.d.comb += [
             turns.upset.eq(self.upset),
             turns.upset.memory.eq(self._upset_memory()),
             turns.stored.eq(spill & request.write),
-            checked.eq(request),
-            checked.record.as_value().eq(Cat(record[:bits], check_bits(record[:bits])) ^ turns.flips),
+            spills.i.payload.eq(request),
+            spills.i.payload.record.as_value().eq(word ^ turns.flips),
         ]
-
-        came = Signal.like(given)
-        seen = Signal.like(given)
-        answer = Signal.like(given)
-        wrong = Signal(checks)
-        differing = [Signal(4, name=f"differing_{part}") for part in range(GENERATION_BITS // 8)]
-        put_right = Signal()
-        word = came.record.as_value()
-        m.d.sync += [
-            came.eq(given),
-            seen.eq(came),
-            wrong.eq(syndrome(word[:bits], word[bits : bits + checks])),
-            *(
-                count.eq(count_ones((came.record.reserved ^ clears)[8 * part : 8 * part + 8]))
-                for part, count in enumerate(differing)
-            ),
-        ]
-        lost = Signal()
-        report = self.memory_reports[ProtectedMemory.SPILLED.value]
-        m.d.comb += lost.eq(is_lost(wrong, bits))
-        m.d.sync += [
-            answer.eq(seen),
-            answer.record.as_value().eq(seen.record.as_value()[:bits] ^ wrong_bits(wrong, bits)),
-        ]
-        with m.If(lost):
-            m.d.sync += answer.record.present.eq(0)
-        m.d.sync += [
-            put_right.eq(seen.valid & wrong.any() & ~lost),
-            report.lost.eq((seen.valid & lost & (sum(differing[1:], differing[0]) <= 2)) | spills.wrong),
-            report.address.eq(self._bank),
-        ]
-        return answer, put_right
