@@ -111,6 +111,7 @@ BLOCKS = {
                 "direct_select",
                 "mender",
                 "mshr",
+                "pipeline",
                 "spilled_records",
                 "storage",
                 "tile_geometry",
