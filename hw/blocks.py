@@ -64,7 +64,12 @@ BLOCKS = {
         ),
         Block("arbiter", _in("memory_controller", "arbiter"), lambda config: Arbiter(), "memory_controller"),
         Block("intensity", _in("memory_controller", "intensity"), part_of="memory_controller", synthesized=False),
-        Block("dram_queue", _in("memory_controller", "dram_queue"), DramQueue, "memory_controller"),
+        Block(
+            "dram_queue",
+            ("memory_controller/dram_queue.py", "primitives/lowest_bit.py"),
+            DramQueue,
+            "memory_controller",
+        ),
         Block(
             "bank_machines",
             ("memory_controller/bank_machine.py", "primitives/lane_timers.py"),
@@ -106,6 +111,8 @@ BLOCKS = {
                 "direct_select",
                 "mender",
                 "mshr",
+                "pipeline",
+                "spilled_records",
                 "storage",
                 "tile_geometry",
                 "tracker",

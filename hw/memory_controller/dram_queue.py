@@ -5,6 +5,8 @@ the waiting requests is a vector over the positions (bank, row and index bit by 
 row and the choice of the oldest candidate are word-wide operations, done only when something happens.
 """
 
+from dataclasses import dataclass
+
 from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
@@ -12,6 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..geometry import BANKS, ROW_BITS
 from ..messages import BANK_SHAPE
+from ..primitives.lowest_bit import GroupedLowest, above, encode, rotating
 from .parameters import ControllerParameters
 
 BankEvent = data.StructLayout({"valid": unsigned(1), "bank": BANK_SHAPE})
@@ -25,70 +28,82 @@ HEAD_WAIT = 1024
 hits to the head's bank, which bounds the wait of a row conflict under an endless stream of row hits."""
 
 
-GROUP = 16
-"""Positions among which the oldest is found by a carry chain; of more, the oldest of each group and the first group."""
+class _Waiting:
+    """The requests, oldest first: a bit of each vector per position, zero beyond the last request.
+
+    `bank_planes`, `row_planes`, `index_planes`: a vector for each bit of what they are; `valid`: a request is here;
+    `hit`: its row is open; `free`: its bank has no request at it.
+    """
+
+    def __init__(self, depth: int, index_bits: int):
+        self.bank_planes = [Signal(depth, name=f"bank_plane_{k}") for k in range(4)]
+        self.row_planes = [Signal(depth, name=f"row_plane_{k}") for k in range(ROW_BITS)]
+        self.index_planes = [Signal(depth, name=f"index_plane_{k}") for k in range(index_bits)]
+        self.valid = Signal(depth)
+        self.hit = Signal(depth)
+        self.free = Signal(depth)
+
+    def of_bank(self, m: Module, bank: Value, name: str) -> Signal:
+        """Positions whose request is for `bank` (also empty positions, for bank 0)."""
+        depth = len(self.valid)
+        match = Signal(depth, name=name)
+        different = self.bank_planes[0] ^ bank[0].replicate(depth)
+        for k in range(1, 4):
+            different = different | (self.bank_planes[k] ^ bank[k].replicate(depth))
+        m.d.comb += match.eq(~different)
+        return match
 
 
-def lowest(vector: Value) -> Value:
-    """One-hot of the lowest set bit."""
-    return (vector & -vector)[: len(vector)]
+class _Banks:
+    """The same, bank by bank: a request waits, one of them for the row that is open; a request is at the bank
+    (`occupied`), or a row is asked for and not open yet."""
+
+    def __init__(self) -> None:
+        self.has_waiting = Signal(BANKS)
+        self.has_hits = Signal(BANKS)
+        self.occupied = Signal(BANKS)
+        self.row_pending = Signal(BANKS)
 
 
-def below_lowest(vector: Value) -> Value:
-    """Ones below the lowest set bit (all ones if there is none)."""
-    return ((vector - 1) & ~vector)[: len(vector)]
+class _Leaving:
+    """The request that was chosen to go to its bank: `pick`, with its `index`; `below`: the positions of older ones;
+    `same_bank`: those of requests for its bank. With `remove` it goes in this cycle; what is at the positions of `keep`
+    stays there."""
+
+    def __init__(self, m: Module, waiting: _Waiting, index_bits: int):
+        depth = len(waiting.valid)
+        self.pick = Signal(BankEvent)
+        self.index = Signal(index_bits, name="pick_index")
+        self.below = Signal(depth, name="pick_below")
+        self.same_bank = waiting.of_bank(m, self.pick.bank, "picked_bank")
+        self.remove = Signal()
+        self.keep = Signal(depth)
+
+    def close_gap(self, vector: Value) -> Value:
+        """`vector` with what is behind the request that goes moved up by one."""
+        return (vector & self.keep) | ((vector >> 1) & ~self.keep)
 
 
-def groups(vector: Value) -> list[Value]:
-    """`vector` in pieces of GROUP bits."""
-    return [vector[start : start + GROUP] for start in range(0, len(vector), GROUP)]
+@dataclass(frozen=True)
+class _RowRequests:
+    """`choice`: the bank (one-hot) that is chosen in this cycle; `wanted`: that of the cycle before, whose row is asked
+    for now; `same_bank`: positions of requests for the latter."""
+
+    choice: Signal
+    wanted: data.View
+    same_bank: Signal
 
 
-class Oldest:
-    """Oldest set position of `vector`: in each group (`local`, one-hot), and the `first` group with any (one-hot)."""
+@dataclass(frozen=True)
+class _Outlook:
+    """`hit` and `free` as of :class:`_Waiting`, but with what happens in this cycle."""
 
-    def __init__(self, m: Module, vector: Value, name: str):
-        self._vector = vector
-        self.local = Signal(len(vector), name=f"{name}_local")
-        occupied = Cat(group.any() for group in groups(vector))
-        self._occupied = Signal(len(occupied), name=f"{name}_occupied")
-        self.first = Signal(len(occupied), name=f"{name}_first")
-        m.d.comb += [
-            self.local.eq(Cat(lowest(group) for group in groups(vector))),
-            self._occupied.eq(occupied),
-            self.first.eq(lowest(self._occupied)),
-        ]
-
-    def below(self) -> Value:
-        """Ones below the oldest (all ones if there is none)."""
-        reached = below_lowest(self._occupied) | self.first
-        return Cat(
-            below_lowest(group) & spread(reached[place], len(group)) for place, group in enumerate(groups(self._vector))
-        )
-
-    def of(self, plane: Value) -> Value:
-        """Its bit of `plane`."""
-        return (Cat(group.any() for group in groups(plane & self.local)) & self.first).any()
+    hit: Signal
+    free: Signal
 
 
-def rotating(vector: Value, above: Value) -> Value:
-    """One-hot of the lowest set bit among `above`, or of all if none is there."""
-    preferred = vector & above
-    return Mux(preferred.any(), lowest(preferred), lowest(vector))
-
-
-def encode(one_hot: Value) -> Value:
-    """Number of the set bit."""
-    width = max(1, (len(one_hot) - 1).bit_length())
-    return Cat(
-        Cat(bit for position, bit in enumerate(one_hot) if position >> k & 1).any() if len(one_hot) > 1 else 0
-        for k in range(width)
-    )
-
-
-def spread(bit: Value, width: int) -> Value:
-    """`width` copies of `bit`."""
-    return bit.replicate(width)
+def _one_hot(bank: Value) -> Value:
+    return (1 << bank)[:BANKS]
 
 
 class DramQueue(wiring.Component):
@@ -131,107 +146,107 @@ class DramQueue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        depth = self._depth
-        bank_planes = [Signal(depth, name=f"bank_plane_{k}") for k in range(4)]
-        row_planes = [Signal(depth, name=f"row_plane_{k}") for k in range(ROW_BITS)]
-        index_planes = [Signal(depth, name=f"index_plane_{k}") for k in range(self._index_bits)]
-        valid = Signal(depth)
-        hit = Signal(depth)
-        free = Signal(depth)
-        """The request's bank has no request at it. Zero beyond the last request, as every plane is."""
-        has_waiting = Signal(BANKS)
-        has_hits = Signal(BANKS)
-        occupied = Signal(BANKS)
-        row_pending = Signal(BANKS)
+        waiting, banks = _Waiting(self._depth, self._index_bits), _Banks()
+        leaving = self._leave(m, waiting, banks)
+        self._choose_hit(m, waiting, leaving)
+        rows = self._request_rows(m, waiting, banks, leaving)
+        now = self._follow_events(m, waiting, leaving, rows)
+        new = self._look_at_new(m, banks, leaving)
+        self._move(m, waiting, leaving, now, new)
+        self._follow_banks(m, waiting, banks, leaving, rows, now, new)
+        self._bound_wait(m, waiting, leaving)
+        return m
 
-        def of_bank(bank: Value, name: str) -> Signal:
-            """Positions whose request is for `bank` (also empty positions, for bank 0)."""
-            match = Signal(depth, name=name)
-            different = bank_planes[0] ^ spread(bank[0], depth)
-            for k in range(1, 4):
-                different = different | (bank_planes[k] ^ spread(bank[k], depth))
-            m.d.comb += match.eq(~different)
-            return match
-
-        def one_hot(bank: Value) -> Value:
-            return (1 << bank)[:BANKS]
-
-        pick = Signal(BankEvent)
-        pick_index = Signal(self._index_bits)
-        pick_below = Signal(depth)
-        picked_bank = of_bank(pick.bank, "picked_bank")
-        remove = Signal()
-        keep = Signal(depth)
+    def _leave(self, m: Module, waiting: _Waiting, banks: _Banks) -> _Leaving:
+        """The request that was chosen goes, unless the row of its bank was given up meanwhile."""
+        leaving = _Leaving(m, waiting, self._index_bits)
+        pick, remove = leaving.pick, leaving.remove
         m.d.comb += [
-            remove.eq(pick.valid & ~row_pending.bit_select(pick.bank, 1)),
-            keep.eq(Mux(remove, pick_below, ~0)),
+            remove.eq(pick.valid & ~banks.row_pending.bit_select(pick.bank, 1)),
+            leaving.keep.eq(Mux(remove, leaving.below, ~0)),
             self.to_bank.valid.eq(remove),
             self.to_bank.bank.eq(pick.bank),
-            self.to_bank_index.eq(pick_index),
+            self.to_bank_index.eq(leaving.index),
         ]
+        return leaving
 
-        def close_gap(vector: Value) -> Value:
-            return (vector & keep) | ((vector >> 1) & ~keep)
-
-        # Oldest row hit whose bank is free. The bank of the last pick is not free, whatever the vectors still say.
-        eligible = Signal(depth)
-        m.d.comb += eligible.eq(hit & free & ~(picked_bank & spread(pick.valid, depth)))
-        chosen = Oldest(m, eligible, "chosen")
+    def _choose_hit(self, m: Module, waiting: _Waiting, leaving: _Leaving) -> None:
+        """The oldest row hit whose bank is free is the next to go. The bank of the last pick is not free, whatever the
+        vectors still say."""
+        pick = leaving.pick
+        eligible = Signal(self._depth)
+        m.d.comb += eligible.eq(waiting.hit & waiting.free & ~(leaving.same_bank & pick.valid.replicate(self._depth)))
+        chosen = GroupedLowest(m, eligible, "chosen")
         m.d.sync += pick.valid.eq(eligible.any() & ~self.drain & ~self.closed)
         with m.If(eligible.any()):
             m.d.sync += [
-                pick.bank.eq(Cat(chosen.of(plane) for plane in bank_planes)),
-                pick_index.eq(Cat(chosen.of(plane) for plane in index_planes)),
-                pick_below.eq(close_gap(chosen.below())),
+                pick.bank.eq(Cat(chosen.of(plane) for plane in waiting.bank_planes)),
+                leaving.index.eq(Cat(chosen.of(plane) for plane in waiting.index_planes)),
+                leaving.below.eq(leaving.close_gap(chosen.below())),
             ]
 
-        # Row requests: a bank is chosen in one cycle, the row of its oldest request in the next.
+    def _request_rows(self, m: Module, waiting: _Waiting, banks: _Banks, leaving: _Leaving) -> _RowRequests:
+        """Row requests: a bank is chosen in one cycle, the row of its oldest request in the next."""
         need_row = Signal(BANKS)
         row_choice = Signal(BANKS)
         row_above = Signal(BANKS)
         wanted = Signal(BankEvent)
-        wanted_bank = of_bank(wanted.bank, "wanted_bank")
-        wants = Signal(depth)
-        oldest = Oldest(m, wants, "oldest")
+        wanted_bank = waiting.of_bank(m, wanted.bank, "wanted_bank")
+        wants = Signal(self._depth)
+        oldest = GroupedLowest(m, wants, "oldest")
         m.d.comb += [
-            need_row.eq(has_waiting & ~has_hits & ~row_pending & ~occupied & ~spread(self.drain | self.closed, BANKS)),
+            need_row.eq(
+                banks.has_waiting
+                & ~banks.has_hits
+                & ~banks.row_pending
+                & ~banks.occupied
+                & ~(self.drain | self.closed).replicate(BANKS)
+            ),
             row_choice.eq(rotating(need_row, row_above)),
             self.row_request.valid.eq(wanted.valid),
             self.row_request.bank.eq(wanted.bank),
-            self.quiet.eq(~pick.valid & ~wanted.valid),
+            self.quiet.eq(~leaving.pick.valid & ~wanted.valid),
         ]
         m.d.sync += wanted.valid.eq(need_row.any())
         with m.If(need_row.any()):
             m.d.sync += [
                 wanted.bank.eq(encode(row_choice)),
-                row_above.eq(~(row_choice | (row_choice - 1))),
+                row_above.eq(above(row_choice)),
             ]
         with m.If(wanted.valid):
             m.d.comb += [
-                wants.eq(valid & wanted_bank),
-                self.row_request.row.eq(Cat(oldest.of(plane) for plane in row_planes)),
+                wants.eq(waiting.valid & wanted_bank),
+                self.row_request.row.eq(Cat(oldest.of(plane) for plane in waiting.row_planes)),
             ]
+        return _RowRequests(row_choice, wanted, wanted_bank)
 
-        # What an opened row, a released bank and a row request change for the waiting requests.
-        activated_bank = of_bank(self.activated.bank, "activated_bank")
-        released_bank = of_bank(self.released.bank, "released_bank")
+    def _follow_events(self, m: Module, waiting: _Waiting, leaving: _Leaving, rows: _RowRequests) -> _Outlook:
+        """What an opened row, a released bank and a row request change for the waiting requests, where they are."""
+        depth, valid, row_planes = self._depth, waiting.valid, waiting.row_planes
+        activated_bank = waiting.of_bank(m, self.activated.bank, "activated_bank")
+        released_bank = waiting.of_bank(m, self.released.bank, "released_bank")
         hit_now = Signal(depth)
         free_now = Signal(depth)
-        other_row = row_planes[0] ^ spread(self.activated.row[0], depth)
+        other_row = row_planes[0] ^ self.activated.row[0].replicate(depth)
         for k in range(1, ROW_BITS):
-            other_row = other_row | (row_planes[k] ^ spread(self.activated.row[k], depth))
+            other_row = other_row | (row_planes[k] ^ self.activated.row[k].replicate(depth))
         opened = Signal(depth)
         with m.If(self.activated.valid):
             m.d.comb += opened.eq(valid & activated_bank & ~other_row)
         m.d.comb += [
-            hit_now.eq(((hit & ~(wanted_bank & spread(wanted.valid, depth))) | opened) & ~spread(self.closed, depth)),
+            hit_now.eq(
+                ((waiting.hit & ~(rows.same_bank & rows.wanted.valid.replicate(depth))) | opened)
+                & ~self.closed.replicate(depth)
+            ),
             free_now.eq(
-                (free | (released_bank & valid & spread(self.released.valid, depth)))
-                & ~(picked_bank & spread(remove, depth))
+                (waiting.free | (released_bank & valid & self.released.valid.replicate(depth)))
+                & ~(leaving.same_bank & leaving.remove.replicate(depth))
             ),
         ]
+        return _Outlook(hit_now, free_now)
 
-        # The new request.
+    def _look_at_new(self, m: Module, banks: _Banks, leaving: _Leaving) -> _Outlook:
+        """The same events, for the request that is inserted in this cycle."""
         insert_hit = Signal()
         insert_free = Signal()
         m.d.comb += [
@@ -241,7 +256,7 @@ class DramQueue(wiring.Component):
                     (
                         self.lookup_open
                         & (self.lookup_row == self.insert_row)
-                        & ~row_pending.bit_select(self.insert_bank, 1)
+                        & ~banks.row_pending.bit_select(self.insert_bank, 1)
                     )
                     | (
                         self.activated.valid
@@ -252,12 +267,17 @@ class DramQueue(wiring.Component):
             ),
             insert_free.eq(
                 (
-                    ~occupied.bit_select(self.insert_bank, 1)
+                    ~banks.occupied.bit_select(self.insert_bank, 1)
                     | (self.released.valid & (self.released.bank == self.insert_bank))
                 )
-                & ~(remove & (pick.bank == self.insert_bank))
+                & ~(leaving.remove & (leaving.pick.bank == self.insert_bank))
             ),
         ]
+        return _Outlook(insert_hit, insert_free)
+
+    def _move(self, m: Module, waiting: _Waiting, leaving: _Leaving, now: _Outlook, new: _Outlook) -> None:
+        """Requests close the gap of the one that goes, and the new one takes the place behind the last."""
+        depth, valid, remove, close_gap = self._depth, waiting.valid, leaving.remove, leaving.close_gap
         place = Signal(depth)
         tail = ~valid & ((valid << 1) | 1)[:depth]
         with m.If(self.insert):
@@ -265,52 +285,64 @@ class DramQueue(wiring.Component):
         with m.If(self.insert | remove):
             m.d.sync += valid.eq(close_gap(valid) | place)
             fields = (
-                (bank_planes, self.insert_bank),
-                (row_planes, self.insert_row),
-                (index_planes, self.insert_index),
+                (waiting.bank_planes, self.insert_bank),
+                (waiting.row_planes, self.insert_row),
+                (waiting.index_planes, self.insert_index),
             )
             for planes, value in fields:
                 for plane, bit in zip(planes, value, strict=True):
-                    m.d.sync += plane.eq(close_gap(plane) | (place & spread(bit, depth)))
+                    m.d.sync += plane.eq(close_gap(plane) | (place & bit.replicate(depth)))
         m.d.sync += [
-            hit.eq(close_gap(hit_now) | (place & spread(insert_hit, depth))),
-            free.eq(close_gap(free_now) | (place & spread(insert_free, depth))),
+            waiting.hit.eq(close_gap(now.hit) | (place & new.hit.replicate(depth))),
+            waiting.free.eq(close_gap(now.free) | (place & new.free.replicate(depth))),
         ]
 
-        # The same, bank by bank.
+    def _follow_banks(
+        self,
+        m: Module,
+        waiting: _Waiting,
+        banks: _Banks,
+        leaving: _Leaving,
+        rows: _RowRequests,
+        now: _Outlook,
+        new: _Outlook,
+    ) -> None:
+        """What waits, is at its bank, or is asked for, bank by bank."""
+        depth, below, remove = self._depth, leaving.below, leaving.remove
         left = Signal(depth)
         removed = Signal(BANKS)
         inserted = Signal(BANKS)
         requested = Signal(BANKS)
         with m.If(remove):
             m.d.comb += [
-                left.eq(valid & picked_bank & ~(~pick_below & ((pick_below << 1) | 1)[:depth])),
-                removed.eq(one_hot(pick.bank)),
+                left.eq(waiting.valid & leaving.same_bank & ~(~below & ((below << 1) | 1)[:depth])),
+                removed.eq(_one_hot(leaving.pick.bank)),
             ]
         with m.If(self.insert):
-            m.d.comb += inserted.eq(one_hot(self.insert_bank))
-        with m.If(wanted.valid):
-            m.d.comb += requested.eq(one_hot(wanted.bank))
-        activated = Mux(self.activated.valid, one_hot(self.activated.bank), 0)
-        released = Mux(self.released.valid, one_hot(self.released.bank), 0)
+            m.d.comb += inserted.eq(_one_hot(self.insert_bank))
+        with m.If(rows.wanted.valid):
+            m.d.comb += requested.eq(_one_hot(rows.wanted.bank))
+        activated = Mux(self.activated.valid, _one_hot(self.activated.bank), 0)
+        released = Mux(self.released.valid, _one_hot(self.released.bank), 0)
         m.d.sync += [
-            has_waiting.eq((has_waiting & ~(removed & spread(~left.any(), BANKS))) | inserted),
-            has_hits.eq(
+            banks.has_waiting.eq((banks.has_waiting & ~(removed & (~left.any()).replicate(BANKS))) | inserted),
+            banks.has_hits.eq(
                 (
-                    (has_hits & ~(removed & spread(~(left & hit_now).any(), BANKS)) & ~requested)
-                    | (inserted & spread(insert_hit, BANKS))
+                    (banks.has_hits & ~(removed & (~(left & now.hit).any()).replicate(BANKS)) & ~requested)
+                    | (inserted & new.hit.replicate(BANKS))
                     | activated
                 )
-                & ~spread(self.closed, BANKS)
+                & ~self.closed.replicate(BANKS)
             ),
-            occupied.eq((occupied & ~released) | removed),
-            row_pending.eq(((row_pending & ~activated) | row_choice) & ~spread(self.closed, BANKS)),
+            banks.occupied.eq((banks.occupied & ~released) | removed),
+            banks.row_pending.eq(((banks.row_pending & ~activated) | rows.choice) & ~self.closed.replicate(BANKS)),
         ]
 
+    def _bound_wait(self, m: Module, waiting: _Waiting, leaving: _Leaving) -> None:
+        """How long the oldest request stands at the head."""
         head_wait = Signal(range(HEAD_WAIT + 1))
         m.d.comb += self.stuck.eq(head_wait == HEAD_WAIT)
-        with m.If(~valid[0] | (remove & ~pick_below[0])):
+        with m.If(~waiting.valid[0] | (leaving.remove & ~leaving.below[0])):
             m.d.sync += head_wait.eq(0)
         with m.Elif(~self.stuck):
             m.d.sync += head_wait.eq(head_wait + 1)
-        return m

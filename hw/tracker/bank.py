@@ -1,11 +1,7 @@
-"""One Tracker bank: a cache of counters behind a pipeline that takes one message a cycle and never stalls inside.
+"""One Tracker bank: a cache of counters behind a pipeline, and what goes into that, comes out of it and clears it.
 
-Stages: 0 accept; 1 range words; 2 trigger index, set address, partial products of the divisibility test; 3 set out of
-the memory, threshold minus bytes; 4 way select; 5 add, compare; then the trigger table marks the tile and the storage
-writes back. Stage 4 works out what it will find for each of the three things that stage 5 may do to the same set (leave
-it, write a counter, take one out) and only then selects, so accesses to one set follow each other at full rate. A
-message enters only with room reserved for the one MSHR and the one spill request it may need; room counters
-make that a matter of registers.
+The pipeline (:class:`hw.tracker.pipeline.Pipeline`) never stalls inside: a message enters only with room reserved for
+the one MSHR and the one spill request it may need; room counters make that a matter of registers.
 
 Overflow (hw/DECISIONS.md 4). A miss in a full set evicts a counter to the backing store; a miss in a set that has
 spilled counters asks the backing store, gathering in an MSHR meanwhile, and the answer re-enters the pipeline as a
@@ -14,10 +10,6 @@ resident, nor in a MSHR, nor complete (done mask); a key that was fetched is res
 it completes, and then its done bit answers, or it is evicted, and then its record is overwritten before the next fetch
 because spill requests keep their order. Records of earlier epochs are told apart by the clear number (`clears`)
 stored with the epoch.
-
-With protection of memories the check bits of a set are looked at beside its tags, in stage 4. An operation whose set
-is not as it was written changes nothing: from stage 5 it goes back to stage 0, until the set is mended
-(hw/DECISIONS.md 72). The order of messages, and of a message and a fill, makes no difference to a counter.
 
 Without tags (`tracker_tags`) every {wg, wf} below `tracker_sets` WGs has a place of its own and any other is refused
 (hw/DECISIONS.md 36): no overflow, nothing to reserve. Source: T3 section 4.2.1, Fig 9.
@@ -32,20 +24,16 @@ from amaranth.lib.wiring import In, Out
 
 from ..messages import Access, Messages
 from ..next_word_upset import NextWordUpset
-from ..primitives.count_ones import count_ones
 from ..primitives.queue import Queue
-from ..primitives.secded import check_bits, check_width, is_lost, syndrome, wrong_bits
 from ..protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset, ProtectedMemory
 from ..range_table import range_write
-from .count_stage import GENERATION_BITS, CountStage, operation, selection
-from .direct_select import DirectSelect
+from .count_stage import GENERATION_BITS, CountStage
 from .mender import SetMender
 from .mshr import MshrFile
-from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
-from .storage import CounterStorage
-from .tile_geometry import TileGeometry, bank_bits
-from .trigger_table import TriggerTable
-from .way_select import WaySelect
+from .parameters import TrackerParameters
+from .pipeline import Pipeline
+from .spilled_records import check_answer, with_check_bits
+from .tile_geometry import bank_bits
 
 FIRST_GENERATION = 0x5EED0001
 """Clear number after reset: no number that a memory is likely to hold by itself."""
@@ -76,36 +64,22 @@ def bank_protection() -> dict[str, wiring.Member]:
 
 
 @dataclass(frozen=True)
-class _Pipeline:
-    """The parts of a bank in the order in which an operation meets them, and what is on its way through them.
+class _Entrance:
+    """What lets an operation into the pipeline: places left for requests to the backing store (`spill_room`) and in the
+    MSHRs (`mshr_room`); `running`: messages may come; `holds`: nothing may, while a set is mended."""
 
-    `stage_valid`: bit n, an operation is in stage n; `operations`, by stage; `found`: what stage 4 found, for stage 5.
-    `running`: messages may come. With protection of memories `again`: what is in stage 5 met a set that is wrong, it
-    goes around once more; `holds`: nothing new may come while a set is mended; `reads_itself`: the storage is read for
-    no operation.
-    """
-
-    geometry: TileGeometry
-    storage: CounterStorage
-    buffers: MshrFile
-    triggers: TriggerTable
-    select: WaySelect | DirectSelect
-    count: CountStage
-    stage_valid: Signal
-    operations: list[data.View]
-    found: data.View
+    spill_room: Value
+    mshr_room: Value
     running: Signal
-    again: Signal
     holds: Signal
-    reads_itself: Signal
 
 
 @dataclass(frozen=True)
-class _Room:
-    """Places left: for requests to the backing store, and in the MSHRs."""
+class _Content:
+    """How many counters are in the storage (`live`), and how many are `away` in the backing store."""
 
-    spills: Value
-    mshrs: Value
+    live: Signal
+    away: Signal
 
 
 class TrackerBank(wiring.Component):
@@ -149,13 +123,15 @@ class TrackerBank(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
-        pipeline = self._pipeline(m)
-        room = self._room()
-        accepts, accepts_message = self._accept(m, pipeline, room)
-        self._advance(m, pipeline, accepts)
-        self._look_up(m, pipeline)
-        self._select(m, pipeline)
-        self._count(m, pipeline)
+        pipeline = Pipeline(m, config, self._bank)
+        wiring.connect(m, pipeline.triggers.blocks, wiring.flipped(self.blocks))
+        wiring.connect(m, pipeline.triggers.launches, wiring.flipped(self.launches))
+        entrance = self._entrance()
+        accepts, accepts_message = self._accept(m, pipeline, entrance)
+        pipeline.advance(m, accepts)
+        pipeline.look_up(m, self.ranges)
+        pipeline.select_way(m, self.epoch)
+        pipeline.count_access(m, self.epoch)
         self._tell(m, pipeline)
 
         # It moves with `begin_clear` and not with `clear`: what is finished in between belongs to the old epoch.
@@ -163,62 +139,32 @@ class TrackerBank(wiring.Component):
         if config.tracker_tags:
             spilled = self._connect_backing_store(m, pipeline.count, pipeline.buffers, clears)
             # Room: taken with an operation, given back when it turns out not to be needed or when it is free again.
+            spill_room, mshr_room, ends = entrance.spill_room, entrance.mshr_room, pipeline.stage_valid[5]
             m.d.sync += [
-                room.spills.eq(room.spills - accepts + (pipeline.stage_valid[5] & ~pipeline.count.spill) + spilled),
-                room.mshrs.eq(room.mshrs - accepts_message + (pipeline.stage_valid[5] & ~pipeline.count.fetch)),
+                spill_room.eq(spill_room - accepts + (ends & ~pipeline.count.spill) + spilled),
+                mshr_room.eq(mshr_room - accepts_message + (ends & ~pipeline.count.fetch)),
             ]
         mending = Signal()
         if config.protects_memories:
-            self._protect(m, pipeline, mending)
+            self._protect(m, pipeline, entrance, mending)
         busy = Signal()
         m.d.comb += busy.eq(pipeline.stage_valid[1:].any() | pipeline.again | mending | pipeline.buffers.busy)
-        live, away = self._measure(m, pipeline, accepts_message)
-        self._clear(m, pipeline, busy, live, away, clears)
+        content = self._measure(m, pipeline, accepts_message)
+        self._clear(m, pipeline, entrance.running, busy, content, clears)
         return m
 
-    def _pipeline(self, m: Module) -> _Pipeline:
+    def _entrance(self) -> _Entrance:
+        """With all places left; without tags nothing needs one."""
         config = self._config
-        m.submodules.geometry = geometry = TileGeometry(config)
-        m.submodules.storage = storage = CounterStorage(config)
-        m.submodules.mshrs = buffers = MshrFile(config)
-        m.submodules.triggers = triggers = TriggerTable(config)
-        wiring.connect(m, triggers.blocks, wiring.flipped(self.blocks))
-        wiring.connect(m, triggers.launches, wiring.flipped(self.launches))
-        m.submodules.count = count = CountStage(config, self._bank)
-        m.submodules.ways = select = WaySelect(config) if config.tracker_tags else DirectSelect(config)
-        stage_valid = Signal(6)
-        incoming = Signal(operation(config))
-        operations = [incoming, *(Signal(operation(config), name=f"stage_{number}") for number in range(1, 6))]
-        found = Signal(selection(config))
         running = Signal()
-        again = Signal()
         holds = Signal()
-        reads_itself = Signal()
-        return _Pipeline(
-            geometry,
-            storage,
-            buffers,
-            triggers,
-            select,
-            count,
-            stage_valid,
-            operations,
-            found,
-            running,
-            again,
-            holds,
-            reads_itself,
-        )
-
-    def _room(self) -> _Room:
-        config = self._config
         if not config.tracker_tags:
-            return _Room(Const(1), Const(1))
+            return _Entrance(Const(1), Const(1), running, holds)
         spill_room = Signal(range(config.spill_queue_depth + 1), init=config.spill_queue_depth)
         mshr_room = Signal(range(config.tracker_mshrs + 1), init=config.tracker_mshrs)
-        return _Room(spill_room, mshr_room)
+        return _Entrance(spill_room, mshr_room, running, holds)
 
-    def _accept(self, m: Module, pipeline: _Pipeline, room: _Room) -> tuple[Signal, Signal]:
+    def _accept(self, m: Module, pipeline: Pipeline, entrance: _Entrance) -> tuple[Signal, Signal]:
         """Stage 0: a fill goes before a message; both need a place for the spill request they may make. Returns whether
         one enters, and whether it is a message."""
         buffers, again, incoming = pipeline.buffers, pipeline.again, pipeline.operations[0]
@@ -227,14 +173,14 @@ class TrackerBank(wiring.Component):
         accept_message = Signal()
         message = self.messages.payload
         m.d.comb += [
-            buffers.fills.ready.eq((room.spills != 0) & ~again & ~pipeline.holds),
+            buffers.fills.ready.eq((entrance.spill_room != 0) & ~again & ~entrance.holds),
             self.messages.ready.eq(
-                pipeline.running
-                & (room.spills != 0)
-                & (room.mshrs != 0)
+                entrance.running
+                & (entrance.spill_room != 0)
+                & (entrance.mshr_room != 0)
                 & ~buffers.fills.valid
                 & ~again
-                & ~pipeline.holds
+                & ~entrance.holds
             ),
             accept_fill.eq(buffers.fills.valid & buffers.fills.ready),
             accept_message.eq(self.messages.valid & self.messages.ready),
@@ -260,111 +206,7 @@ class TrackerBank(wiring.Component):
             ]
         return accept, accept_message
 
-    def _advance(self, m: Module, pipeline: _Pipeline, accept: Signal) -> None:
-        """Each operation goes on by a stage; one that met a wrong set goes back to stage 0."""
-        stage_valid, operations = pipeline.stage_valid, pipeline.operations
-        m.d.sync += stage_valid[1:].eq(stage_valid)
-        m.d.comb += stage_valid[0].eq(accept | pipeline.again)
-        for number in range(5):
-            with m.If(stage_valid[number]):
-                m.d.sync += operations[number + 1].eq(operations[number])
-        with m.If(pipeline.again):
-            m.d.comb += operations[0].eq(operations[5])
-
-    def _look_up(self, m: Module, pipeline: _Pipeline) -> None:
-        """Stages 1 to 3: the range's words, the set's address, the set out of the memory."""
-        geometry, storage, triggers = pipeline.geometry, pipeline.storage, pipeline.triggers
-        stage_valid = pipeline.stage_valid
-        _, stage_1, stage_2, stage_3, *_ = pipeline.operations
-        m.d.comb += [
-            geometry.ranges.eq(self.ranges),
-            geometry.range.eq(stage_1.key.range),
-            geometry.wg.eq(stage_1.key.wg),
-            geometry.wf.eq(stage_1.key.wf),
-            geometry.bytes.eq(stage_3.amount.count),
-            storage.read_enable.eq(stage_valid[2] | pipeline.reads_itself),
-            storage.read_set.eq(self._set_of(stage_2)),
-            triggers.lookup.eq(stage_valid[3]),
-            triggers.lookup_index.eq(geometry.index),
-        ]
-
-    def _select(self, m: Module, pipeline: _Pipeline) -> None:
-        """Stage 4: way select."""
-        geometry, storage, buffers = pipeline.geometry, pipeline.storage, pipeline.buffers
-        select, count, found = pipeline.select, pipeline.count, pipeline.found
-        stage_valid = pipeline.stage_valid
-        *_, stage_3, stage_4, _ = pipeline.operations
-        m.d.comb += [
-            buffers.lookup.eq(stage_4.key),
-            buffers.same_tile.eq(select.same_tile),
-            select.key_next.eq(stage_3.key),
-            select.valid.eq(stage_valid[4]),
-            select.key.eq(stage_4.key),
-            select.epoch.eq(self.epoch[:ENTRY_EPOCH_BITS]),
-            select.entries.eq(storage.entries),
-            select.held.eq(storage.held),
-            select.latest.eq(storage.latest),
-            select.latest_ways.eq(storage.latest_ways),
-            select.spilled_now.eq(storage.spilled),
-            select.gathered.eq(buffers.gathered),
-            select.way_before.eq(found.way),
-            select.writes.eq(count.allocation | count.hit),
-            select.keeps.eq(count.keeps),
-            select.drops.eq(count.drops),
-            select.value.eq(count.value),
-            select.written.eq(count.write_entry),
-            select.writes_spilled.eq(count.write_spilled),
-            select.spilled_written.eq(count.spilled_value),
-        ]
-        missing: Value = geometry.missing
-        if not self._config.tracker_tags:
-            missing = missing | stage_4.key.wg[self._config.set_bits :].any()
-        with m.If(stage_valid[4]):
-            m.d.sync += [
-                found.place.eq(geometry.place),
-                found.right.eq(geometry.right),
-                found.missing.eq(missing),
-                found.remaining.eq(geometry.remaining),
-                found.matches.eq(Mux(stage_4.fill, stage_4.buffer, buffers.matches)),
-                found.matched.eq(stage_4.fill | buffers.matched),
-                *(
-                    found[name].eq(getattr(select, name))
-                    for name in ("hit", "full", "way", "before", "victim", "spilled")
-                ),
-            ]
-
-    def _count(self, m: Module, pipeline: _Pipeline) -> None:
-        """Stage 5: count, write back, mark."""
-        storage, buffers, triggers = pipeline.storage, pipeline.buffers, pipeline.triggers
-        count, found = pipeline.count, pipeline.found
-        stage_5 = pipeline.operations[5]
-        m.d.comb += [
-            count.valid.eq(pipeline.stage_valid[5]),
-            count.operation.eq(stage_5),
-            count.selection.eq(found),
-            count.done.eq(triggers.done),
-            count.epoch.eq(self.epoch),
-            count.allocated.eq(buffers.allocated),
-            storage.write_set.eq(self._set_of(stage_5)),
-            storage.write_ways.eq(count.write_ways),
-            storage.write_entry.eq(count.write_entry),
-            storage.write_spilled.eq(count.write_spilled),
-            storage.spilled_value.eq(count.spilled_value),
-            buffers.select.eq(found.matches),
-            buffers.update.eq(count.update),
-            buffers.free.eq(count.free),
-            buffers.allocate.eq(count.fetch),
-            buffers.key.eq(stage_5.key),
-            buffers.value.eq(count.value),
-            triggers.complete.eq(count.complete),
-            triggers.completion.place.eq(found.place),
-            triggers.completion.range.eq(stage_5.key.range),
-            triggers.completion.wg.eq(stage_5.key.wg),
-            triggers.completion.va.eq(count.value.va),
-            triggers.completion.right.eq(found.right),
-        ]
-
-    def _tell(self, m: Module, pipeline: _Pipeline) -> None:
+    def _tell(self, m: Module, pipeline: Pipeline) -> None:
         """What stage 5 found is told: a tile is complete, an access was refused."""
         count, stage_5 = pipeline.count, pipeline.operations[5]
         m.d.sync += self.completed.eq(count.complete)
@@ -381,11 +223,7 @@ class TrackerBank(wiring.Component):
                 record.wf.eq(stage_5.key.wf),
             ]
 
-    def _set_of(self, operation: data.View) -> Value:
-        """The set of this bank in which the counter of `operation` is."""
-        return operation.key.wg[bank_bits(self._config) : self._config.set_bits]
-
-    def _protect(self, m: Module, pipeline: _Pipeline, mending: Signal) -> None:
+    def _protect(self, m: Module, pipeline: Pipeline, entrance: _Entrance, mending: Signal) -> None:
         """Protection of the bank's memories, but for what goes to the backing store; `mending`: a set is looked at or
         put right."""
         geometry, storage, triggers = pipeline.geometry, pipeline.storage, pipeline.triggers
@@ -394,9 +232,9 @@ class TrackerBank(wiring.Component):
         m.d.comb += [
             geometry.used.eq(pipeline.stage_valid[1]),
             self.tables_wrong.eq(geometry.wrong),
-            mender.running.eq(pipeline.running),
+            mender.running.eq(entrance.running),
             pipeline.reads_itself.eq(mender.reads),
-            pipeline.holds.eq(mender.holds),
+            entrance.holds.eq(mender.holds),
             mending.eq(mender.busy),
             self.memory_reports[0].eq(mender.report),
             triggers.scrub.eq(self.scrub),
@@ -411,8 +249,8 @@ class TrackerBank(wiring.Component):
         with m.If(mender.reads):
             m.d.comb += storage.read_set.eq(mender.read_set)
 
-    def _measure(self, m: Module, pipeline: _Pipeline, accept_message: Signal) -> tuple[Signal, Signal]:
-        """Events; returns how many counters are in the storage, and how many are away in the backing store."""
+    def _measure(self, m: Module, pipeline: Pipeline, accept_message: Signal) -> _Content:
+        """Counts what the bank holds, and tells its events."""
         config = self._config
         count, stage_5 = pipeline.count, pipeline.operations[5]
         live = Signal(range(config.tracker_sets // config.tracker_banks * config.tracker_ways + 1))
@@ -437,9 +275,11 @@ class TrackerBank(wiring.Component):
             self.events.stall.eq(self.messages.valid & ~self.messages.ready),
             self.events.live.eq(live),
         ]
-        return live, away
+        return _Content(live, away)
 
-    def _clear(self, m: Module, pipeline: _Pipeline, busy: Signal, live: Signal, away: Signal, clears: Signal) -> None:
+    def _clear(
+        self, m: Module, pipeline: Pipeline, running: Signal, busy: Signal, content: _Content, clears: Signal
+    ) -> None:
         """Clears tables and counts after reset, and when asked to, once the bank is not `busy` any more."""
         emptied = Signal()
         begin_clear = Signal()
@@ -447,23 +287,23 @@ class TrackerBank(wiring.Component):
             emptied.eq(pipeline.storage.cleared & pipeline.triggers.cleared),
             pipeline.storage.clear.eq(begin_clear),
             pipeline.triggers.clear.eq(begin_clear),
-            self.cleared.eq(pipeline.running),
+            self.cleared.eq(running),
         ]
         with m.FSM(name="clear"):
             with m.State("CLEAR"):
                 with m.If(emptied):
                     m.next = "RUN"
             with m.State("RUN"):
-                m.d.comb += pipeline.running.eq(1)
+                m.d.comb += running.eq(1)
                 with m.If(self.clear):
                     m.next = "FINISH"
             with m.State("FINISH"):
                 with m.If(~busy):
                     m.d.comb += [
                         begin_clear.eq(1),
-                        self.left_over.eq((live != 0) | (away != 0) | pipeline.triggers.waiting),
+                        self.left_over.eq((content.live != 0) | (content.away != 0) | pipeline.triggers.waiting),
                     ]
-                    m.d.sync += [live.eq(0), away.eq(0), clears.eq(clears + 1)]
+                    m.d.sync += [content.live.eq(0), content.away.eq(0), clears.eq(clears + 1)]
                     m.next = "START"
             with m.State("START"):
                 m.next = "CLEAR"
@@ -474,7 +314,7 @@ class TrackerBank(wiring.Component):
         mine = self.upset.address[: bank_bits(self._config)] == self._bank
         return Mux(mine, self.upset.memory, ProtectedMemory.COUNTERS)
 
-    def _mender(self, m: Module, pipeline: _Pipeline) -> SetMender:
+    def _mender(self, m: Module, pipeline: Pipeline) -> SetMender:
         """What mends the sets; an operation that meets a wrong one in stage 4 goes around again, not to stage 5."""
         storage, stage_valid = pipeline.storage, pipeline.stage_valid
         m.submodules.mender = mender = SetMender(self._config, self._bank)
@@ -485,7 +325,7 @@ class TrackerBank(wiring.Component):
             mender.upset.eq(self.upset),
             mender.idle.eq(~stage_valid[2]),
             mender.looked_at.eq(stage_valid[4]),
-            mender.set.eq(self._set_of(pipeline.operations[4])),
+            mender.set.eq(pipeline.set_of(pipeline.operations[4])),
             mender.wrong.eq(storage.wrong),
             mender.held.eq(storage.held),
             mender.spilled_held.eq(storage.spilled_held),
@@ -511,8 +351,14 @@ class TrackerBank(wiring.Component):
         spill = Signal()
         request = Signal(layout)
         if config.protects_memories:
-            answer, put_right = self._check_records(m, request, spill, spills, clears)
-            m.d.sync += self.memory_reports[ProtectedMemory.SPILLED.value].corrected.eq(put_right & usable)
+            self._request_checked(m, request, spill, spills)
+            checked = check_answer(m, self.spill_response, clears)
+            answer, report = checked.answer, self.memory_reports[ProtectedMemory.SPILLED.value]
+            m.d.sync += [
+                report.lost.eq(checked.lost | spills.wrong),
+                report.address.eq(self._bank),
+                report.corrected.eq(checked.put_right & usable),
+            ]
         else:
             m.d.comb += spills.i.payload.eq(request)
         m.d.sync += [spill.eq(count.spill), request.eq(count.spill_request)]
@@ -532,55 +378,14 @@ class TrackerBank(wiring.Component):
         ]
         return self.spill_requests.valid & self.spill_requests.ready
 
-    def _check_records(
-        self, m: Module, request: data.View, spill: Signal, spills: Queue, clears: Signal
-    ) -> tuple[data.View, Signal]:
-        """Gives the record of a request that goes to `spills` the check bits it is checked by; returns the answers of
-        the backing store, 3 cycles late, without a wrong bit, and whether one had one. A record that is lost is none.
-        Where none was written anything may lie: only what has the number of `clears`, but for two bits at the most, can
-        have been one."""
-        given = self.spill_response
-        checked = spills.i.payload
-        record = request.record.as_value()
-        bits = len(record) - len(request.record.reserved) + GENERATION_BITS
-        checks = check_width(bits)
-        m.submodules.spilled_upset = turns = NextWordUpset(ProtectedMemory.SPILLED, bits + checks)
+    def _request_checked(self, m: Module, request: data.View, spill: Signal, spills: Queue) -> None:
+        """Gives the record of a `request` that goes to `spills` if `spill` the check bits it is checked by."""
+        word = with_check_bits(request.record)
+        m.submodules.spilled_upset = turns = NextWordUpset(ProtectedMemory.SPILLED, len(word))
         m.d.comb += [
             turns.upset.eq(self.upset),
             turns.upset.memory.eq(self._upset_memory()),
             turns.stored.eq(spill & request.write),
-            checked.eq(request),
-            checked.record.as_value().eq(Cat(record[:bits], check_bits(record[:bits])) ^ turns.flips),
+            spills.i.payload.eq(request),
+            spills.i.payload.record.as_value().eq(word ^ turns.flips),
         ]
-
-        came = Signal.like(given)
-        seen = Signal.like(given)
-        answer = Signal.like(given)
-        wrong = Signal(checks)
-        differing = [Signal(4, name=f"differing_{part}") for part in range(GENERATION_BITS // 8)]
-        put_right = Signal()
-        word = came.record.as_value()
-        m.d.sync += [
-            came.eq(given),
-            seen.eq(came),
-            wrong.eq(syndrome(word[:bits], word[bits : bits + checks])),
-            *(
-                count.eq(count_ones((came.record.reserved ^ clears)[8 * part : 8 * part + 8]))
-                for part, count in enumerate(differing)
-            ),
-        ]
-        lost = Signal()
-        report = self.memory_reports[ProtectedMemory.SPILLED.value]
-        m.d.comb += lost.eq(is_lost(wrong, bits))
-        m.d.sync += [
-            answer.eq(seen),
-            answer.record.as_value().eq(seen.record.as_value()[:bits] ^ wrong_bits(wrong, bits)),
-        ]
-        with m.If(lost):
-            m.d.sync += answer.record.present.eq(0)
-        m.d.sync += [
-            put_right.eq(seen.valid & wrong.any() & ~lost),
-            report.lost.eq((seen.valid & lost & (sum(differing[1:], differing[0]) <= 2)) | spills.wrong),
-            report.address.eq(self._bank),
-        ]
-        return answer, put_right

@@ -12,7 +12,7 @@ from amaranth.lib import data
 
 from hw.config import Configuration
 from hw.messages import Fault
-from hw.tracker import bank as bank_module
+from hw.tracker import pipeline
 from hw.tracker.bank import TrackerBank
 from hw.tracker.count_stage import GENERATION_BITS, operation
 from hw.tracker.mshr import counter, one_of, tile_key
@@ -42,8 +42,8 @@ class WatchedBank:
         b.assume(tile.threshold != 0)
         self.dut = dut = TrackerBank(config, 0)
         with (
-            patch.object(bank_module, "TileGeometry", lambda c: SpecifiedGeometry(c, tile)),
-            patch.object(bank_module, "TriggerTable", lambda c: SpecifiedTriggers(c, tile)),
+            patch.object(pipeline, "TileGeometry", lambda c: SpecifiedGeometry(c, tile)),
+            patch.object(pipeline, "TriggerTable", lambda c: SpecifiedTriggers(c, tile)),
         ):
             self.block = b.block(dut, stuck=stuck)
         self.count = self.block.component("count")

@@ -5,7 +5,7 @@ from unittest.mock import patch
 from amaranth import Signal, Value
 
 from hw.config import Configuration
-from hw.tracker import bank as bank_module
+from hw.tracker import pipeline
 from hw.tracker.bank import FIRST_GENERATION, TrackerBank
 from hw.tracker.count_stage import GENERATION_BITS
 from tb.formal.bench import Bench, implies
@@ -33,8 +33,8 @@ def tracker_clear_separates(b: Bench) -> None:
         m.d.comb += value.eq(b.any_const(len(value), "tile"))
     dut = TrackerBank(config, 0)
     with (
-        patch.object(bank_module, "TileGeometry", lambda c: SpecifiedGeometry(c, tile)),
-        patch.object(bank_module, "TriggerTable", lambda c: SpecifiedTriggers(c, tile)),
+        patch.object(pipeline, "TileGeometry", lambda c: SpecifiedGeometry(c, tile)),
+        patch.object(pipeline, "TriggerTable", lambda c: SpecifiedTriggers(c, tile)),
     ):
         block = b.open_block(dut, stuck={"clears": FIRST_GENERATION})
     count, mshrs = block.component("count"), block.component("mshrs")

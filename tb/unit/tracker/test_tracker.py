@@ -359,7 +359,10 @@ class ForgetfulCount(CountStage):
 
 
 def test_lost_counters_are_caught():
-    with patch("hw.tracker.bank.CountStage", ForgetfulCount), pytest.raises(SimulationError, match="received_blocks"):
+    with (
+        patch("hw.tracker.pipeline.CountStage", ForgetfulCount),
+        pytest.raises(SimulationError, match="received_blocks"),
+    ):
         run("every_block_triggers_once", CASES["small"], Tracker)
 
 
@@ -381,10 +384,10 @@ class LateSelect(DirectSelect):
 
 
 def test_a_table_that_forgets_is_caught():
-    with patch("hw.tracker.bank.DirectSelect", LateSelect), pytest.raises(SimulationError, match="received_"):
+    with patch("hw.tracker.pipeline.DirectSelect", LateSelect), pytest.raises(SimulationError, match="received_"):
         run("every_block_triggers_once", CASES["small"] | {"config": UNTAGGED}, Tracker)
 
 
 def test_missing_forwarding_is_caught():
-    with patch("hw.tracker.bank.CounterStorage", StaleStorage), pytest.raises(SimulationError, match="received_"):
+    with patch("hw.tracker.pipeline.CounterStorage", StaleStorage), pytest.raises(SimulationError, match="received_"):
         run("every_block_triggers_once", CASES["small_no_stalls"], Tracker)

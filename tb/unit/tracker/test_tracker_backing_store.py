@@ -166,5 +166,5 @@ def test_backing_store(test, config):
 
 
 def test_a_needless_question_is_caught():
-    with patch("hw.tracker.bank.CountStage", HoardingCount), pytest.raises(SimulationError, match="all are back"):
+    with patch("hw.tracker.pipeline.CountStage", HoardingCount), pytest.raises(SimulationError, match="all are back"):
         run("records_are_counted", {"config": SMALL}, Tracker, __name__)

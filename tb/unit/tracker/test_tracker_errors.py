@@ -283,5 +283,5 @@ class StaleChecks(CounterStorage):
 
 def test_check_bits_that_are_not_passed_on_are_noticed():
     # Not every seed meets it.
-    with patch("hw.tracker.bank.CounterStorage", StaleChecks), pytest.raises(SimulationError):
+    with patch("hw.tracker.pipeline.CounterStorage", StaleChecks), pytest.raises(SimulationError):
         run("single_errors_change_nothing", ONE_BANK, design=Tracker, seed=1)
