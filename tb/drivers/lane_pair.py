@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from amaranth import Cat, Module, ResetInserter
+from amaranth import Cat, Module, ResetInserter, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -75,7 +75,10 @@ class LanePair(wiring.Component):
             def port(name: str, side: str = side):
                 return getattr(self, f"{side}_{name}")
 
-            m.submodules[side] = ResetInserter(port("reset"))(lane)
+            # One name for both resets: then both lanes are one module.
+            reset = Signal(name="lane_reset")
+            m.d.comb += reset.eq(port("reset"))
+            m.submodules[side] = ResetInserter(reset)(lane)
             m.d.comb += lane.ranges.eq(self.ranges)
             for name in ("sends", "timers", "rank", "epoch", "armed", "notice", "window", "give_up"):
                 m.d.comb += getattr(lane, name).eq(port(name))

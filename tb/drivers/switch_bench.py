@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import cocotb
-from amaranth import Module, ResetInserter
+from amaranth import Module, ResetInserter, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 from cocotb.clock import Clock
@@ -88,7 +88,10 @@ class SwitchedLanes(wiring.Component):
         ]
         for rank in range(self._gpus):
             lane = LinkLane(config)
-            m.submodules[f"lane_{rank}"] = ResetInserter(self.resets[rank])(lane)
+            # One name for all resets: then all lanes are one module.
+            reset = Signal(name="lane_reset")
+            m.d.comb += reset.eq(self.resets[rank])
+            m.submodules[f"lane_{rank}"] = ResetInserter(reset)(lane)
 
             def port(name: str, rank: int = rank):
                 return getattr(self, f"{name}_{rank}")

@@ -33,7 +33,7 @@ def small(**fields: Any) -> Spec:
     return ring(2, preset="paper", settings=(("channels", 2), ("lanes", 2)), **fields)
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.wide), pytest.param(2, marks=pytest.mark.wide), 4])
 def test_rings_of_lanes(lanes: int) -> None:
     with quiet():
         result = run_experiment(ring(lanes))

@@ -209,7 +209,7 @@ def test_random_traffic():
     run("paper", "random_traffic_matches_golden")
 
 
-@pytest.mark.parametrize("latency", [alu.LATENCY - 1, alu.LATENCY + 1])
+@pytest.mark.parametrize("latency", [alu.LATENCY - 1, pytest.param(alu.LATENCY + 1, marks=pytest.mark.wide)])
 def test_results_reach_their_unit_in_time(monkeypatch, latency):
     """The units share an ALU: what says whose result it is must not be a cycle off."""
     monkeypatch.setattr("sim.models.hbm.LATENCY", latency)

@@ -150,7 +150,7 @@ class HoardingCount(CountStage):
         return m
 
 
-@pytest.mark.parametrize("config", [SMALL, TINY], ids=["small", "tiny"])
+@pytest.mark.parametrize("config", [SMALL, pytest.param(TINY, marks=pytest.mark.wide)], ids=["small", "tiny"])
 @pytest.mark.parametrize(
     "test",
     [
