@@ -23,7 +23,7 @@ from .dram_queue import BankEvent, RowEvent
 from .parameters import ControllerParameters
 
 DIRECTION_BURST = 32
-"""Column commands of one direction after which a waiting one of the other direction goes first."""
+"""Column commands of one direction, after the first, behind which a waiting one of the other direction goes first."""
 
 
 def slot_layout(config: ControllerParameters) -> data.StructLayout:
