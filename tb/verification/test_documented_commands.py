@@ -59,6 +59,16 @@ def test_ci_runs_the_tutorial_and_readme_last() -> None:
     assert script.count("# tb/site/pages/tutorial/") >= 7
 
 
+def test_what_several_documents_show_is_run_once() -> None:
+    def of_t3rtl(text: str) -> list[str]:
+        return [line.partition(" #")[0].rstrip() for line in text.splitlines() if line.startswith("t3rtl ")]
+
+    shown = [command for file in documents() for block in blocks(file) if block.run for command in of_t3rtl(block.text)]
+    run = of_t3rtl(commands.script())
+    assert sorted(set(shown)) == sorted(run)
+    assert len(run) < len(shown)
+
+
 def test_the_programs_of_others_are_run_by_tests() -> None:
     for test in RUN_BY_TESTS.values():
         file, _, function = test.partition("::")
