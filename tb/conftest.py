@@ -31,7 +31,7 @@ class FailuresAtOnce:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure whole rings, and sample the operands of the ALU's benches, when coverage is collected."""
+    """Tell failures at once; measure whole rings, and sample the ALU's operands, when coverage is collected."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None:
         config.pluginmanager.register(FailuresAtOnce(terminal))
