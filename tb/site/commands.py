@@ -4,12 +4,13 @@ programs accept.
 A block with "sh ci" behind its backquotes is run as it stands; one with only "sh" needs what not everybody has, and
 holds programs of others, which tests run (:data:`RUN_BY_TESTS`). What a sentence names is read by the option parser of
 its program (:func:`error_of`).
-`python -m tb.site.commands` prints all that is to be run, as one script.
+`python -m tb.site.commands readme` prints what is to be run of README.md as one script, `pages` that of the others.
 """
 
 import importlib
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,9 +137,10 @@ def _python(arguments: list[str]) -> str:
     return _parsed(typer.main.get_command(program), rest)
 
 
-def script() -> str:
-    """All blocks that are to be run, in the order of :func:`documents`. A line of `t3rtl` that several documents show
-    is run where it stands first: what it does is the same everywhere."""
+def scripts() -> dict[str, str]:
+    """All blocks that are to be run, in the order of :func:`documents`: those of README.md as one script, those of the
+    other documents as another, so that both can run at a time. A line of `t3rtl` that several documents show is run
+    where it stands first: what it does is the same everywhere."""
     ran: set[str] = set()
 
     def is_new(line: str) -> bool:
@@ -148,13 +150,14 @@ def script() -> str:
             ran.add(command)
         return not again
 
-    texts = []
+    texts: dict[str, list[str]] = {"pages": [], "readme": []}
     for file in documents():
         for block in blocks(file):
             if block.run:
-                texts.append(f"# {file}\n" + "".join(filter(is_new, block.text.splitlines(keepends=True))))
-    return "\n".join(texts)
+                text = "".join(filter(is_new, block.text.splitlines(keepends=True)))
+                texts["readme" if file == README else "pages"].append(f"# {file}\n{text}")
+    return {part: "\n".join(found) for part, found in texts.items()}
 
 
 if __name__ == "__main__":
-    print(script())
+    print(scripts()[sys.argv[1]])

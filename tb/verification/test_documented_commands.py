@@ -50,13 +50,23 @@ def test_what_is_run_can_be_run(file: str) -> None:
                 assert error_of(next(Block("", command[1], True).commands())) == "", line
 
 
-def test_ci_runs_the_tutorial_and_readme_last() -> None:
+def test_ci_runs_the_tutorial_and_readme() -> None:
     run = (ROOT / ".ci" / "run").read_text()
-    assert "commands=$(.venv/bin/python -m tb.site.commands)" in run
-    script = commands.script()
-    assert script.rstrip().endswith("make test")
-    assert script.index("tutorial/first_run.md") < script.index("tutorial/own_soc.md") < script.index("README.md")
-    assert script.count("# tb/site/pages/tutorial/") >= 7
+    scripts = commands.scripts()
+    for part in scripts:
+        assert f"{part}=$(.venv/bin/python -m tb.site.commands {part})" in run
+    assert scripts["readme"].rstrip().endswith("make test")
+    assert scripts["pages"].index("tutorial/first_run.md") < scripts["pages"].index("tutorial/own_soc.md")
+    assert scripts["pages"].count("# tb/site/pages/tutorial/") >= 7
+
+
+def test_documents_write_no_file_of_the_readme() -> None:
+    """README's commands run beside those of the other documents."""
+    written = [
+        set(re.findall(r"--(?:out|html|timeline) (\S+)", text))
+        for text in commands.scripts().values()
+    ]
+    assert not written[0] & written[1]
 
 
 def test_what_several_documents_show_is_run_once() -> None:
@@ -64,7 +74,7 @@ def test_what_several_documents_show_is_run_once() -> None:
         return [line.partition(" #")[0].rstrip() for line in text.splitlines() if line.startswith("t3rtl ")]
 
     shown = [command for file in documents() for block in blocks(file) if block.run for command in of_t3rtl(block.text)]
-    run = of_t3rtl(commands.script())
+    run = of_t3rtl("".join(commands.scripts().values()))
     assert sorted(set(shown)) == sorted(run)
     assert len(run) < len(shown)
 
