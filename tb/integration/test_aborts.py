@@ -275,6 +275,7 @@ def test_aborts_at_length(ring, case):
     run(node_ring(*RINGS[ring]), "node_ring", ring, case, 4 * CASES[case])
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", CASES)
 def test_aborts_pass_a_switch(case):
     run(node_ring(*RINGS["switched"]), "node_ring", "switched", case, -(-CASES[case] // 3))

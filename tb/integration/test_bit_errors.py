@@ -57,6 +57,7 @@ def test_both_links_on_the_way_through_a_switch_may_be_bad() -> None:
     assert 0 < seen["damaged"] < seen["flipped_bits"] and seen["replays"] > 0
 
 
+@pytest.mark.wide
 def test_without_protection_the_errors_are_seen_in_the_result() -> None:
     """The control: were it right without, the errors would be none."""
     result = outcome(ring(1e-4, settings=(("protection", "none"),)))

@@ -186,7 +186,15 @@ WIRINGS = ["ring", "ring-one-way", "mesh", "ideal-switch", "switch"]
 IN_ORDER, PAIRS = "programs_in_random_order", "every_ordered_pair"
 
 
-@pytest.mark.parametrize("wiring", ["ring", "mesh", "ideal-switch", "switch"])
+@pytest.mark.parametrize(
+    "wiring",
+    [
+        pytest.param("ring", marks=pytest.mark.wide),
+        "mesh",
+        pytest.param("ideal-switch", marks=pytest.mark.wide),
+        "switch",
+    ],
+)
 def test_programs_follow_one_another_without_a_stop(wiring):
     run(wiring, 3, IN_ORDER)
 

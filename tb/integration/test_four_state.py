@@ -165,7 +165,7 @@ def multiplexed(config: Configuration = CONFIG) -> dict[str, str]:
     return {name: with_multiplexers(MODULES[name](config), name) for name in MODULES}
 
 
-@pytest.mark.parametrize("protection", ["links", "all"])
+@pytest.mark.parametrize("protection", [pytest.param("links", marks=pytest.mark.wide), "all"])
 def test_no_unknown_leaves_a_node_after_reset(tmp_path: Path, protection: str) -> None:
     """A whole reduce-scatter, X never taken for a value: every sum is right, and no memory tells of an error."""
     config = replace(CONFIG, protection=protection)

@@ -114,6 +114,7 @@ def test_a_send_stays_in_its_lane() -> None:
     send_words(preset("quad"), peer=1, offset=8)
 
 
+@pytest.mark.wide
 def test_lanes_on_threads_do_the_same() -> None:
     """One GPU of two lanes at full size, alone on one thread and shared by two."""
     spec = own((512, 256, 128), tp=4, variant="t3-mca", channels=2, settings=(("lanes", 2),))

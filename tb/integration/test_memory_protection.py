@@ -267,13 +267,13 @@ def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None
     ("case", "ring", "repeats"),
     [
         ("single_errors_change_nothing", "small", 4),
-        ("single_errors_change_nothing", "lanes", 3),
+        pytest.param("single_errors_change_nothing", "lanes", 3, marks=pytest.mark.wide),
         ("two_errors_end_the_epoch", "small", 4),
         ("a_poisoned_sector_ends_the_epoch", "small", 9),
-        ("a_poisoned_sector_ends_the_epoch", "lanes", 6),
+        pytest.param("a_poisoned_sector_ends_the_epoch", "lanes", 6, marks=pytest.mark.wide),
         ("a_lost_word_of_a_table_ends_the_epoch", "small", 3),
         ("a_wrong_copy_ends_the_epoch_that_uses_it", "small", 6),
-        ("a_wrong_copy_ends_the_epoch_that_uses_it", "lanes", 6),
+        pytest.param("a_wrong_copy_ends_the_epoch_that_uses_it", "lanes", 6, marks=pytest.mark.wide),
     ],
 )
 def test_memory_protection(case, ring, repeats):

@@ -79,6 +79,7 @@ def test_one_mirrored_node_takes_as_long_as_each_of_eight(way: str) -> None:
         assert {registers[name] for registers in counted} == {one.ranks[0]["registers"][name]}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("mode", ["mirrored", "ring"])
 def test_a_sum_of_what_has_not_arrived_is_caught(mode: str) -> None:
     asked = spec("rs-write", mode)

@@ -115,7 +115,7 @@ def recorded_lanes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Resu
     return record(OF_LANES, tmp_path_factory.mktemp("timeline") / "lanes.pftrace")
 
 
-@pytest.mark.parametrize("run", ["recorded", "recorded_lanes"])
+@pytest.mark.parametrize("run", ["recorded", pytest.param("recorded_lanes", marks=pytest.mark.wide)])
 def test_a_block_begins_after_its_tiles_and_arrives_at_the_neighbour(run: str, request: pytest.FixtureRequest) -> None:
     slices, _ = read_back(request.getfixturevalue(run)[0])
     blocks = [item for item in slices if item.track == "DMA blocks"]

@@ -55,6 +55,7 @@ def test_every_module_is_of_a_part() -> None:
     assert set(found.values()) >= set(PARTS) - {"switch"}
 
 
+@pytest.mark.wide
 def test_a_run_is_profiled() -> None:
     """Most of a run is spent in parts of the design, and no part is left out that works in it."""
     spec = shape(name="profile", gpus=2, shape=(2048, 256, 64))

@@ -271,6 +271,7 @@ def test_copies(case):
     simulate(CASES[case](), case, __name__, case)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", list(CASES)[:3])
 def test_a_parity_that_forgets_the_bus_is_noticed(case):
     """The bit that is kept is made of what is kept alone."""

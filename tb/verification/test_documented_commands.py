@@ -62,10 +62,7 @@ def test_ci_runs_the_tutorial_and_readme() -> None:
 
 def test_documents_write_no_file_of_the_readme() -> None:
     """README's commands run beside those of the other documents."""
-    written = [
-        set(re.findall(r"--(?:out|html|timeline) (\S+)", text))
-        for text in commands.scripts().values()
-    ]
+    written = [set(re.findall(r"--(?:out|html|timeline) (\S+)", text)) for text in commands.scripts().values()]
     assert not written[0] & written[1]
 
 

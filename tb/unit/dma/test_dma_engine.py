@@ -378,6 +378,7 @@ class WakesLate(DmaEngine):
         return m
 
 
+@pytest.mark.wide
 def test_an_engine_that_wakes_late_is_caught():
     with pytest.raises(SimulationError):
         simulate(

@@ -146,7 +146,7 @@ def test_every_size_at_every_edge(size):
     simulate(design(size), "dma_engine", __name__, "every_size_at_every_edge", environment={"SIZE": size})
 
 
-@pytest.mark.parametrize("size", ["paper", "four_channels"])
+@pytest.mark.parametrize("size", ["paper", pytest.param("four_channels", marks=pytest.mark.wide)])
 def test_any_sector_may_come_last(size):
     simulate(design(size), "dma_engine", __name__, "any_sector_may_come_last", environment={"SIZE": size})
 

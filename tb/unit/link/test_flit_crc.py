@@ -57,6 +57,7 @@ def test_crc_agrees_and_finds():
     simulate(Checker(), "flit_checker", __name__, "crc_agrees_and_finds")
 
 
+@pytest.mark.wide
 def test_a_bit_left_out_of_the_crc_is_caught():
     with pytest.raises(SimulationError):
         simulate(Checker(1 << 100), "flit_checker", __name__, "crc_agrees_and_finds")

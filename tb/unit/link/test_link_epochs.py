@@ -563,22 +563,26 @@ def test_all_left_means_on_the_wire(weather):
     run("all_left_means_on_the_wire", weather=weather)
 
 
+@pytest.mark.wide
 def test_a_receiver_that_outlives_its_epoch_is_caught():
     with pytest.raises(SimulationError, match=r"ended epoch|a part of a packet was written|'refused': 0"):
         # Few packets are half there when their epoch ends.
         run("a_packet_cannot_outlive_its_epoch", rounds=60, wrong=LanePair(SIZES["two"], AlwaysArmed))
 
 
+@pytest.mark.wide
 def test_half_a_packet_that_outlives_its_epoch_is_caught():
     with pytest.raises(SimulationError, match=r"ranges of another epoch have let in|packet 1 place 0"):
         run("half_a_packet_waits_for_its_number", wrong=LanePair(SIZES["two"], AlwaysArmed))
 
 
+@pytest.mark.wide
 def test_a_sender_that_believes_all_is_caught():
     with patch("hw.link.egress.PortSender", BelievesAll), pytest.raises(SimulationError):
         run("a_neighbour_says_anything", wrong=LanePair(SIZES["two"]))
 
 
+@pytest.mark.wide
 def test_left_before_it_leaves_is_caught():
     with pytest.raises(SimulationError, match="has not left"):
         run("all_left_means_on_the_wire", wrong=LanePair(SIZES["two"], LeftWhenSent))

@@ -244,6 +244,7 @@ class NoSharesOfSlots(LinkParameters):
         return 0
 
 
+@pytest.mark.wide
 def test_a_port_that_may_have_all_slots_is_caught():
     with pytest.raises(SimulationError, match="has not arrived"):
         run("two", "every_port_is_busy", latency=5, component=LanePair(NoSharesOfSlots(**vars(SIZES["two"]))))
@@ -269,6 +270,7 @@ def all_kinds_of_traffic(component: LanePair) -> None:
         run("two", "traffic", STORM, stall=10, component=component, seed=seed)
 
 
+@pytest.mark.wide
 def test_a_multicast_that_frees_its_slot_early_is_caught():
     """It is seen when the slot is filled anew before a send of it that was lost comes again, which not all traffic
     brings about."""
@@ -629,6 +631,7 @@ class SaysWrong(LinkLane):
         return m
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("output", "case", "error"),
     [
@@ -652,6 +655,7 @@ def test_latency_and_rate():
     run("two", "latency_and_rate")
 
 
+@pytest.mark.wide
 def test_a_lossy_wire_without_protection_is_caught():
     """The control: the same wires, flits without CRC and replay."""
     with pytest.raises(SimulationError):

@@ -335,6 +335,7 @@ class ShortTimes(LinkLane):
         return m
 
 
+@pytest.mark.wide
 def test_times_without_a_bit_are_caught():
     with pytest.raises(SimulationError, match="cut after less than"):
         run(

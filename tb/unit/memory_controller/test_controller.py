@@ -368,6 +368,7 @@ def test_a_wrong_column_command_is_caught(field):
         run_data("paper", preset("paper"), mangled=field)
 
 
+@pytest.mark.wide
 def test_a_controller_that_hurries_and_commits_early_is_caught():
     """Two faults in one build: either is found by a checker of its own."""
     paper = preset("paper")

@@ -251,6 +251,7 @@ def test_schedule_of_fixed_traffic():
     run("paper", preset("paper"))
 
 
+@pytest.mark.wide
 def test_a_later_command_is_caught():
     timing = preset("paper").timing
     with pytest.raises(SimulationError, match="now SCHEDULES"):

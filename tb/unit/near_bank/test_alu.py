@@ -173,6 +173,7 @@ class WrongRound(Round):
         return wrong
 
 
+@pytest.mark.wide
 def test_a_wrong_rounding_is_caught(monkeypatch):
     monkeypatch.setattr(alu_module, "Round", WrongRound)
     component = ClockGated(Alu())

@@ -157,6 +157,7 @@ def test_two_wrong_bits_of_an_address_are_seen():
         run(UpsetAddresses(CONFIGURATIONS["protected"], 3), "protected")
 
 
+@pytest.mark.wide
 def test_seeded_bugs_are_caught():
     """One build, which is right until it is told to have a bug."""
     unit = FaultyBankGroup(CONFIGURATIONS["paper"])

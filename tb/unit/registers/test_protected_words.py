@@ -233,6 +233,7 @@ def test_protected_words(test):
     simulate(ProtectedWords(BUS, PLACE), "protected_words", __name__, test)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("wrong", [Uncorrected, Hasty])
 def test_a_word_that_is_not_kept_is_noticed(wrong):
     with pytest.raises(SimulationError):

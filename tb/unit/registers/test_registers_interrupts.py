@@ -162,6 +162,7 @@ class NeverLocks(RegisterFile):
         return super().elaborate(platform)
 
 
+@pytest.mark.wide
 def test_a_register_file_that_never_locks_is_caught():
     with pytest.raises(SimulationError):
         simulate(NeverLocks(preset("paper")), "register_file", __name__, "what_an_epoch_needs_is_locked")

@@ -165,6 +165,7 @@ def test_backing_store(test, config):
     run(test, {"config": config}, module=__name__)
 
 
+@pytest.mark.wide
 def test_a_needless_question_is_caught():
     with patch("hw.tracker.pipeline.CountStage", HoardingCount), pytest.raises(SimulationError, match="all are back"):
         run("records_are_counted", {"config": SMALL}, Tracker, __name__)

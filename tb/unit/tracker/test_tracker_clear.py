@@ -109,7 +109,16 @@ class SilentQueue(ReadyQueue):
         return m
 
 
-@pytest.mark.parametrize("config", [SMALL, TINY, QUAD, UNTAGGED], ids=["small", "tiny", "four_banks", "no_tags"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        SMALL,
+        pytest.param(TINY, marks=pytest.mark.wide),
+        QUAD,
+        pytest.param(UNTAGGED, marks=pytest.mark.wide),
+    ],
+    ids=["small", "tiny", "four_banks", "no_tags"],
+)
 def test_an_epoch_ends_at_any_moment(config):
     run("clear_at_any_moment", {"config": config, "ends": 30}, module=__name__)
 
@@ -124,6 +133,7 @@ def test_faults_wait_to_be_taken(config):
     run("faults_wait_to_be_taken", {"config": config}, module=__name__)
 
 
+@pytest.mark.wide
 def test_a_block_dropped_without_a_word_is_caught():
     with patch("hw.tracker.trigger_table.ReadyQueue", SilentQueue), pytest.raises(SimulationError):
         run("clear_at_any_moment", {"config": SMALL, "ends": 300}, Tracker, __name__)

@@ -266,6 +266,7 @@ def without_lowest(word):
     return check_bits(word & ~1)
 
 
+@pytest.mark.wide
 def test_check_bits_that_miss_a_bit_are_noticed():
     with patch("hw.tracker.storage.check_bits", without_lowest), pytest.raises(SimulationError):
         run("single_errors_change_nothing", ONE_BANK, design=Tracker)
@@ -281,6 +282,7 @@ class StaleChecks(CounterStorage):
         return [Cat(new[:width], old[width:]) for new, old in zip(merged, entries, strict=True)], spilled
 
 
+@pytest.mark.wide
 def test_check_bits_that_are_not_passed_on_are_noticed():
     # Not every seed meets it.
     with patch("hw.tracker.pipeline.CounterStorage", StaleChecks), pytest.raises(SimulationError):
