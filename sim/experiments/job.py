@@ -8,16 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hw.config import Configuration
+from hw.geometry import SECTOR_BYTES
 from sim.collectives.compiler import NodeProgram, Placement, compile_program
 from sim.collectives.independent_gemm import beside_independent_gemm
 from sim.collectives.known import PROGRAMS, program
 from sim.collectives.program import Program
+from sim.errors import UsageError
 from sim.experiments.hardware import WRONG_ORDER
 from sim.experiments.spec import Spec
 from sim.experiments.spec_values import DIRECTIONS, SHARING
 from sim.host.address_space import ARRAY_BASE
 from sim.host.register_writes import Write, register_write
 from sim.host.tiling import Tiling
+from sim.models.hbm import MOST_STORAGE
 from sim.topologies.known import Wiring
 from sim.topologies.ring import ring
 
@@ -123,8 +126,16 @@ def behind_arrays(sectors: int) -> int:
 
 
 def channel_sectors(config: Configuration, sectors: int) -> int:
-    """Sectors that a channel's model keeps of so many: a power of two, so that runs alike share a build."""
-    return 1 << (sectors // config.channels + 8).bit_length()
+    """Sectors that a channel's model keeps of so many: a power of two, so that runs alike share a build. Raises
+    :class:`UsageError` when they are more than it can keep."""
+    kept = 1 << (sectors // config.channels + 8).bit_length()
+    if kept > MOST_STORAGE:
+        raise UsageError(
+            f"arrays and backing store of a GPU take {sectors * SECTOR_BYTES:,} bytes; the model of its memory keeps "
+            f"less than {config.channels * MOST_STORAGE * SECTOR_BYTES:,} of {config.channels} channels: the shape "
+            "must be smaller, or the channels more"
+        )
+    return kept
 
 
 def set_up(config: Configuration, nodes: Sequence[NodeProgram]) -> list[list[Write]]:

@@ -26,11 +26,15 @@ SECTOR_ADDRESS_BITS = GROUP_ADDRESS_BITS + 2
 STRAY_BITS = 16
 
 
+MOST_STORAGE = 1 << 20
+"""Sectors that the model of a channel can keep, at the most: 32 MiB."""
+
+
 def check_storage(storage_sectors: int) -> None:
     """Raise :class:`ConfigurationError` for a size the model cannot have."""
-    if storage_sectors not in [1 << n for n in range(14, 21)]:
+    if not 1 << 14 <= storage_sectors <= MOST_STORAGE or storage_sectors.bit_count() > 1:
         raise ConfigurationError(
-            f"storage_sectors must be a power of two from {1 << 14} to {1 << 20}, got {storage_sectors!r}"
+            f"storage_sectors must be a power of two from {1 << 14} to {MOST_STORAGE}, got {storage_sectors!r}"
         )
 
 

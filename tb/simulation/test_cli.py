@@ -80,6 +80,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["run", "shape", "--gpus", "3"], "shape M must be a multiple of gpus (3), got 512"),
         (["run", "shape", "--shape", "1", "2"], "requires 3 arguments"),
         (["run", "shape", "--shape", "0", "256", "64"], "shape M must be"),
+        (
+            ["run", "shape", "--shape", "8192", "4096", "0"],
+            "of its memory keeps less than 33,554,432",
+        ),
         (["run", "shape", "--preset", "huge"], "preset must be one of paper, quad, gpu, wide, tiny; got 'huge'"),
         (["run", "shape", "--preset", "gpu", "--waves", "gpu.fst"], "waves are of at most 8 channels, this GPU has 32"),
         (
