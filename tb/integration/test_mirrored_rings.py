@@ -18,6 +18,7 @@ WAYS: dict[str, tuple[str, tuple[int, int, int], str, dict[str, Any]]] = {
     "halves": ("ring-reduce-scatter-both", (4096, 2048, 1024), "interleaved", {}),
 }
 """A program, its shape, the order of its tiles, and what is chosen of it."""
+QUICK_AND_WIDE = [pytest.param(way, marks=pytest.mark.wide if way == "pieces" else ()) for way in WAYS]
 
 
 @cache
@@ -43,7 +44,7 @@ def ends(outcome: Outcome) -> float:
 
 
 @pytest.mark.parametrize("mode", ["mirrored", "ring"])
-@pytest.mark.parametrize("way", [pytest.param("pieces", marks=pytest.mark.wide), "halves"])
+@pytest.mark.parametrize("way", QUICK_AND_WIDE)
 def test_every_sector_and_element_is_right(way: str, mode: str) -> None:
     outcome, checked = run(way, mode)
     assert checked.errors == ()
@@ -52,7 +53,7 @@ def test_every_sector_and_element_is_right(way: str, mode: str) -> None:
     assert len(outcome.ranks) == (1 if mode == "mirrored" else 8)
 
 
-@pytest.mark.parametrize("way", [pytest.param("pieces", marks=pytest.mark.wide), "halves"])
+@pytest.mark.parametrize("way", QUICK_AND_WIDE)
 def test_one_mirrored_node_takes_as_long_as_each_of_eight(way: str) -> None:
     """As their mean: each of a ring both ways is held up by two neighbours, and the slowest takes 1.2 % longer."""
     (mirrored, _), (ring, _) = (run(way, mode) for mode in ("mirrored", "ring"))

@@ -73,7 +73,9 @@ async def all_channels_commit_in_every_cycle(dut):
     assert held < LEAST, f"held back in {held} of {cycles} cycles"
 
 
-@pytest.mark.parametrize("name", [pytest.param("t-nlg-80", marks=pytest.mark.wide), "t-nlg-8"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.wide if name == "t-nlg-80" else ()) for name in LOADS]
+)
 def test_tracking_throttles_nothing(name: str) -> None:
     case = "all_channels_commit_in_every_cycle"
     simulate(TrackerUnderLoad(GPU, LOADS[name]), "loaded_tracker", __name__, case, environment={"LOAD": name})
