@@ -24,15 +24,13 @@ from sim.models.clock_gates import ClockGated
 SECTOR_ADDRESS_BITS = GROUP_ADDRESS_BITS + 2
 """Width of a channel-local sector address; from the bottom: 2 bits bank group, 6 column, 2 bank, 15 row."""
 STRAY_BITS = 16
-
-
 MOST_STORAGE = 1 << 20
 """Sectors that the model of a channel can keep, at the most: 32 MiB."""
 
 
 def check_storage(storage_sectors: int) -> None:
     """Raise :class:`ConfigurationError` for a size the model cannot have."""
-    if not 1 << 14 <= storage_sectors <= MOST_STORAGE or storage_sectors.bit_count() > 1:
+    if storage_sectors not in [1 << n for n in range(14, MOST_STORAGE.bit_length())]:
         raise ConfigurationError(
             f"storage_sectors must be a power of two from {1 << 14} to {MOST_STORAGE}, got {storage_sectors!r}"
         )
