@@ -18,8 +18,9 @@ _LOOPS_ALLOWED = "/* verilator lint_off UNOPTFLAT */\n"
 """A bit that is inverted when another bit of the same port is high may depend on itself."""
 
 
-_CLOCK = re.compile(r"-port (\w+_)?clk ", re.IGNORECASE)
-"""A fault of the clock is none of the logic, and no proof sees it."""
+_NO_LOGIC = re.compile(r"-port ((\w+_)?clk|RD_[AS]RST|RD_EN -portbit \d+(?! .*-wire)) ", re.IGNORECASE)
+"""A fault of the clock is none of the logic, and no proof sees it. A memory's read port has no reset, and one without a
+clock no enable: yosys, which gives it inputs for them, ends the process when those are not constant."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def list_mutants(rtlil: str, name: str, patterns: Sequence[str], count: int, see
             f"select -set chosen {chosen} t:* %i {left_alone}",
             f"mutate -list {2 * count} -seed {seed} -o {found} @chosen",
         )
-        commands = [line for line in found.read_text().splitlines() if not _CLOCK.search(line)][:count]
+        commands = [line for line in found.read_text().splitlines() if not _NO_LOGIC.search(line)][:count]
     return [Mutant(number, command, _sources(command)) for number, command in enumerate(commands, 1)]
 
 

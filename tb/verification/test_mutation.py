@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import cocotb
 import pytest
 from amaranth import Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
@@ -67,6 +67,23 @@ class Peak(wiring.Component):
         m.d.comb += [complement.highest.eq(highest), self.output.eq(complement.output)]
         with m.If(self.value > highest):
             m.d.sync += highest.eq(self.value)
+        return m
+
+
+class Delayed(wiring.Component):
+    """`output` is what `value` was eight cycles ago, out of a memory with one port of each kind."""
+
+    value: In(4)
+    output: Out(4)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.values = values = memory.Memory(shape=4, depth=8, init=[])
+        write, read = values.write_port(), values.read_port(domain="comb")
+        place = Signal(3)
+        m.d.sync += place.eq(place + 1)
+        m.d.comb += [write.addr.eq(place), write.data.eq(self.value), write.en.eq(1)]
+        m.d.comb += [read.addr.eq(place), self.output.eq(read.data)]
         return m
 
 
@@ -175,6 +192,14 @@ def test_the_same_seed_lists_the_same_mutants():
         return [mutant.command for mutant in list_mutants(RTLIL, "limiter", ("tb/verification/",), 12, seed)]
 
     assert commands(5) == commands(5) != commands(6)
+
+
+def test_a_memory_has_faults_in_its_ports_and_none_in_a_reset_that_it_has_not():
+    rtlil = to_rtlil(Delayed(), "delayed", sources=True)
+    mutants = list_mutants(rtlil, "delayed", ["tb/verification/test_mutation.py", "lib/memory.py"], 200, seed=1)
+    ports = {mutant.command.split("-port ")[1].split()[0] for mutant in mutants}
+    assert {"RD_ADDR", "WR_DATA"} <= ports
+    assert "mutant_select mutant_select" in apply_mutants(rtlil, "delayed", mutants)
 
 
 def test_only_cells_of_the_chosen_sources_are_mutated():
