@@ -120,13 +120,18 @@ class LaneTables:
                 self.sends[side].append(Send(port, control, offset))
             await self.write_sends(side)
 
+    def written(self, port: int) -> int:
+        """What may be written for `port`: a port that does not exist acts as the first one."""
+        absent = range(self.parameters.links, 1 << OffsetHigh["port"].width)
+        return random.choice(absent) if port == 0 and absent and random.random() < 0.5 else port
+
     async def write_sends(self, side: str) -> None:
         """Program what the send table of `side` is to hold."""
         for index, send in enumerate(self.sends[side]):
             words = {
                 SendWord.CONTROL: send.control,
                 SendWord.OFFSET_LOW: send.offset & 0xFFFFFFFF,
-                SendWord.OFFSET_HIGH: pack(OffsetHigh, offset=send.offset >> 32, port=send.port),
+                SendWord.OFFSET_HIGH: pack(OffsetHigh, offset=send.offset >> 32, port=self.written(send.port)),
             }
             for word, value in words.items():
                 self.signal(side, "sends").value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
