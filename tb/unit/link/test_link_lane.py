@@ -4,6 +4,7 @@ bit."""
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
 from unittest.mock import patch
@@ -115,12 +116,14 @@ async def traffic(dut):
     marks = {side: sum(p.mark * len(p.sends) for p in bench.packets[side].values()) for side in SIDES}
     assert bench.blocks == marks
     assert not any(sink.received for sink in bench.faults.values())
-    happened = sum((wire.happened for wire in bench.flits.values()), start=next(iter(bench.states.values())).happened)
+    happened = sum((wire.happened for wire in (*bench.flits.values(), *bench.states.values())), start=Counter())
     dut._log.info(f"{bench.now} cycles, {dict(happened)}, {bench.events['again']} times again")
     if bench.weather.damage:
         assert bench.events["again"] and happened["damaged"] and happened["dropped"]
     else:
         assert not bench.events["again"]
+    assert bench.events["damaged"] <= happened["damaged"], "what was clean was refused"
+    assert not bench.events["cut"]
 
 
 @pytest.mark.parametrize(
