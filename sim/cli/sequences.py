@@ -25,6 +25,7 @@ FOLDER = Path("build/sequences")
 SEQUENCES = 1000
 MOST_SEQUENCES = 100_000_000
 MOST_PROCESSES = 256
+MOST_LENGTH = 100_000
 FEWEST_GPUS, MOST_GPUS = 2, 16
 SHOWN_FAILURES = 20
 RANDOM, PAIRS, EVERY_CYCLE = "random", "pairs", "every-cycle"
@@ -37,10 +38,14 @@ def sequences(
         int,
         typer.Option(
             "--sequences",
-            help="Random ones of 2 or 3 collectives, most with aborts; those that are finished are kept.",
+            help="Random ones, most with aborts; those that are finished are kept.",
             metavar="COUNT",
         ),
     ] = SEQUENCES,
+    length: Annotated[
+        int,
+        typer.Option(help="Collectives of each random one.", metavar="COUNT", show_default="2 or 3"),
+    ] = 0,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Instead, every collective after every other, in one sequence.")
     ] = False,
@@ -72,13 +77,13 @@ def sequences(
     Example: t3rtl sequences --gpus 3 --sequences 200
     """
     check_processes(processes, MOST_PROCESSES)
-    _check_numbers(count, gpus, seed)
+    _check_numbers(count, length, gpus, seed)
     if replay:
-        refuse(context, "one sequence is run alone", "count", "pairs", "every_cycle", "seed", "processes", "out")
+        refuse(context, "one sequence is run alone", "count", "length", "pairs", "every_cycle", "seed", "processes", "out")
     elif pairs:
-        refuse(context, "every pair is one sequence", "count", "every_cycle", "processes")
+        refuse(context, "every pair is one sequence", "count", "length", "every_cycle", "processes")
     elif every_cycle:
-        refuse(context, "there are as many as cycles", "count")
+        refuse(context, "there are as many as cycles", "count", "length")
     from sim.experiments.catalogue import settings
     from sim.sequences.campaign import Options, Store, cycles_alone, merged, summarize
     from sim.sequences.collectives import TOPOLOGIES, collectives_of
@@ -103,8 +108,8 @@ def sequences(
                 _run_alone(known, model, shared, alone)
             progress("each collective alone")
             cycles = cycles_alone(known, model, shared)
-            kind = PAIRS if pairs else f"{EVERY_CYCLE} {every_cycle}" if every_cycle else RANDOM
-            listed = _listed(known, cycles, count, pairs, every_cycle, seed)
+            kind = PAIRS if pairs else f"{EVERY_CYCLE} {every_cycle}" if every_cycle else f"{RANDOM} {length or ''}".strip()
+            listed = _listed(known, cycles, count, length, pairs, every_cycle, seed)
             started = time.monotonic()
             store = Store(out / "results", asked)
             there = store.load().keys()
@@ -127,9 +132,11 @@ def sequences(
     leave(1 if made["failed"] else 0)
 
 
-def _check_numbers(count: int, gpus: int, seed: int) -> None:
+def _check_numbers(count: int, length: int, gpus: int, seed: int) -> None:
     if not 1 <= count <= MOST_SEQUENCES:
         raise UsageError(f"sequences must be from 1 to {MOST_SEQUENCES}, got {count}")
+    if not 0 <= length <= MOST_LENGTH:
+        raise UsageError(f"length must be from 1 to {MOST_LENGTH}, or 0 for 2 or 3, got {length}")
     if not FEWEST_GPUS <= gpus <= MOST_GPUS:
         raise UsageError(f"gpus must be from {FEWEST_GPUS} to {MOST_GPUS}, got {gpus}")
     if not 0 <= seed < 1 << 32:
@@ -147,7 +154,13 @@ def _run_alone(known: "Collectives", model: Path, shared: Path, alone: "Collecti
 
 
 def _listed(
-    known: "Collectives", cycles: Mapping[str, int], count: int, pairs: bool, every_cycle: str, seed: int
+    known: "Collectives",
+    cycles: Mapping[str, int],
+    count: int,
+    length: int,
+    pairs: bool,
+    every_cycle: str,
+    seed: int,
 ) -> list["CollectiveSequence"]:
     """What is to be run."""
     from sim.sequences.sequence import at_every_cycle, drawn
@@ -157,7 +170,7 @@ def _listed(
         return [all_pairs(known, seed)]
     if every_cycle:
         return list(at_every_cycle(known, cycles, every_cycle, seed))
-    return [drawn(known, cycles, (seed << 32) + number) for number in range(count)]
+    return [drawn(known, cycles, (seed << 32) + number, length) for number in range(count)]
 
 
 def _run_all(

@@ -110,11 +110,13 @@ def pairs(known: Collectives, seed: int) -> CollectiveSequence:
     return CollectiveSequence(seed, tuple(items))
 
 
-def drawn(known: Collectives, cycles: Mapping[str, int], seed: int) -> CollectiveSequence:
-    """A random sequence; `cycles`: how long each collective takes by itself. The last one is not aborted."""
+def drawn(known: Collectives, cycles: Mapping[str, int], seed: int, length: int = 0) -> CollectiveSequence:
+    """A random sequence of `length` collectives, 0: of :data:`LENGTHS`; `cycles`: how long each collective takes by
+    itself. The last one is not aborted."""
     choice = random.Random(seed)
     share = ALONE if _may_begin_alone(known) else 0
-    length = choice.choice(LENGTHS)
+    drawn_length = choice.choice(LENGTHS)
+    length = length or drawn_length
     items = []
     for number in range(length):
         text = choice.choice(known.ready).text

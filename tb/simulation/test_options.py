@@ -295,6 +295,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["sequences", "--sequences", "20"],
         {
             "--sequences": ["21"],
+            "--length": ["5"],
             "--pairs": [],
             "--every-cycle": ["all-to-all"],
             "--topology": ["ring"],
@@ -310,6 +311,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["sequences", "--pairs"],
         {
             "--sequences": ["21"],
+            "--length": ["5"],
             "--every-cycle": ["all-to-all"],
             "--processes": ["3"],
             "--seed": ["2"],
@@ -321,6 +323,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["sequences", "--every-cycle", "all-to-all"],
         {
             "--sequences": ["21"],
+            "--length": ["5"],
             "--processes": ["3"],
             "--seed": ["2"],
             "--gpus": ["4"],
@@ -331,6 +334,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["sequences", "--replay", "1/all-to-all:0"],
         {
             "--sequences": ["21"],
+            "--length": ["5"],
             "--pairs": [],
             "--every-cycle": ["all-to-all"],
             "--seed": ["2"],

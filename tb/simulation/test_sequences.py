@@ -87,6 +87,14 @@ def test_a_seed_draws_the_same_again(topology):
         assert parse(str(sequence), of) == sequence
 
 
+def test_a_sequence_is_as_long_as_asked():
+    of = known()
+    cycles = {item.text: 1000 for item in of.ready}
+    made = drawn(of, cycles, 1, 1000)
+    assert len(made.items) == 1000 and parse(str(made), of) == made
+    assert {item.name for item in made.items} == set(of.names) and any(item.aborts for item in made.items)
+
+
 def test_every_cycle_is_aborted_by_every_gpu():
     made = list(at_every_cycle(known(), {"all-to-all:0": 9}, "all-to-all", 1))
     assert [sequence.items[0].aborts for sequence in made] == [
