@@ -79,7 +79,8 @@ def sequences(
     check_processes(processes, MOST_PROCESSES)
     _check_numbers(count, length, gpus, seed)
     if replay:
-        refuse(context, "one sequence is run alone", "count", "length", "pairs", "every_cycle", "seed", "processes", "out")
+        drawing = ("count", "length", "pairs", "every_cycle", "seed")
+        refuse(context, "one sequence is run alone", *drawing, "processes", "out")
     elif pairs:
         refuse(context, "every pair is one sequence", "count", "length", "every_cycle", "processes")
     elif every_cycle:
@@ -108,7 +109,6 @@ def sequences(
                 _run_alone(known, model, shared, alone)
             progress("each collective alone")
             cycles = cycles_alone(known, model, shared)
-            kind = PAIRS if pairs else f"{EVERY_CYCLE} {every_cycle}" if every_cycle else f"{RANDOM} {length or ''}".strip()
             listed = _listed(known, cycles, count, length, pairs, every_cycle, seed)
             started = time.monotonic()
             store = Store(out / "results", asked)
@@ -118,7 +118,7 @@ def sequences(
     ran = sum(item.text not in there for item in results)
     made = {
         **{name: value for name, value in provenance().items() if name != "units"},
-        "kind": kind,
+        "kind": _kind(length, pairs, every_cycle),
         "seed": seed,
         "ran": ran,
         "seconds": round(seconds, 1),
@@ -130,6 +130,13 @@ def sequences(
     _show(made)
     typer.echo(f"seed {seed}; {ran:,} sequences in {seconds:,.0f} s, the others were there; {out / 'summary.json'}")
     leave(1 if made["failed"] else 0)
+
+
+def _kind(length: int, pairs: bool, every_cycle: str) -> str:
+    """What summary.json calls these sequences; those of one kind take each other's place."""
+    if pairs or every_cycle:
+        return PAIRS if pairs else f"{EVERY_CYCLE} {every_cycle}"
+    return f"{RANDOM} of {length}" if length else RANDOM
 
 
 def _check_numbers(count: int, length: int, gpus: int, seed: int) -> None:
