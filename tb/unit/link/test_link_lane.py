@@ -14,10 +14,11 @@ import pytest
 from amaranth import Module
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
-from hw.link import egress
+from hw.link import egress, lane
 from hw.link.egress import DMA, STORES, Egress
 from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
+from hw.link.wire import state_layout
 from hw.memory_window import WindowCheck
 from hw.messages import Fault
 from hw.send_table import SendControl
@@ -268,6 +269,17 @@ class EgressThatFreesEarly(Egress):
             return super().elaborate(platform)
 
 
+class RefusesCleanMessages(LinkLane):
+    """The wrong variant: what a receiver says is taken for damaged while an odd number of its buffers is in use."""
+
+    def elaborate(self, platform: object) -> Module:
+        said = state_layout(self._parameters)
+        first, second = said["expected"].offset, said["freed"].offset
+        right = lane.flit_is_clean
+        with patch.object(lane, "flit_is_clean", lambda word: right(word) & (word[first] == word[second])):
+            return super().elaborate(platform)
+
+
 def all_kinds_of_traffic(component: LanePair) -> None:
     for seed in range(12):
         run("two", "traffic", STORM, stall=10, component=component, seed=seed)
@@ -279,6 +291,12 @@ def test_a_multicast_that_frees_its_slot_early_is_caught():
     brings about."""
     with pytest.raises(SimulationError, match="tests failed"):
         all_kinds_of_traffic(LanePair(SIZES["two"], FreesMulticastsEarly))
+
+
+@pytest.mark.wide
+def test_refused_messages_that_are_clean_are_caught():
+    with pytest.raises(SimulationError, match="what was clean was refused"):
+        run("two", "traffic", stall=20, component=LanePair(SIZES["two"], RefusesCleanMessages))
 
 
 @cocotb.test()
