@@ -29,8 +29,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """What is chosen where the defaults would leave something out, or give sums of floats an order."""
 QUICK = {("ring", 3), ("mesh", 3), ("mesh", 4), ("ideal-switch", 3), ("switch", 3)}
 """What is tried in quick tests: GPUs with two and three ports."""
-LARGE = ("ring", "mesh")
-"""What is tried with 16 GPUs, too."""
+GPUS = (2, 3, 4, 8)
+LARGE = {"ring": (16,), "mesh": (16,)}
+"""What is tried with more GPUs, too."""
 
 
 def served() -> Iterator[Any]:
@@ -40,7 +41,7 @@ def served() -> Iterator[Any]:
         for wiring in known.topologies:
             if wiring in HOSTED and name != "hosted-gemm":
                 continue
-            for gpus in (2, 3, 4, 8, *((16,) if wiring in LARGE else ())):
+            for gpus in (*GPUS, *LARGE.get(wiring, ())):
                 marks: Any = [] if (wiring, gpus) in QUICK else pytest.mark.slow
                 yield pytest.param(name, wiring, gpus, marks=marks)
 
