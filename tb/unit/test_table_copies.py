@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Collection
+from dataclasses import replace
 from enum import IntEnum
 from unittest.mock import patch
 
@@ -12,6 +13,7 @@ from amaranth.lib import data
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.config import preset
+from hw.dma.engine import DmaEngine
 from hw.link.send_table import SendTable
 from hw.memory_clear import MemoryClear
 from hw.messages import Mapping
@@ -231,6 +233,37 @@ async def what_is_cleared_is_looked_up_in_right_words(dut):
         assert await cleared(dut) == (0, 0)
 
 
+@cocotb.test()
+async def a_wrong_port_is_told_even_if_there_is_none_such(dut):
+    """With three links a wrong bit may make a port of 3: the block is taken all the same, and so its word is used."""
+    ports = [f"port_of__{send}" for send in range(CONFIG.sends)]
+    arrays = [
+        name for channel in range(CONFIG.lane_channels) for name in (f"returns__{channel}", f"reads__{channel}__ready")
+    ]
+    inputs = ("ranges", "sends", "window", "armed", "epoch", "blocks__payload", "blocks__valid", "clear", "block_sent")
+    await start(dut, (*inputs, *ports, *arrays))
+    dut.armed.value = 1
+    for port, spoilt in ((2, None), (3, RANGES["data"].offset + 31)):
+        for name in ports:
+            getattr(dut, name).value = port
+        bits = table_write(RANGES, 0, Word.CONTROL, 0, renewed=1)
+        dut.ranges.value = bits if spoilt is None else bits ^ 1 << spoilt
+        await RisingEdge(dut.clk)
+        dut.ranges.value = 0
+        for _ in range(3):
+            dut.blocks__valid.value = 1
+            await ReadOnly()
+            assert int(dut.blocks__ready.value)
+            await RisingEdge(dut.clk)
+            dut.blocks__valid.value = 0
+            told = 0
+            for _ in range(8):
+                await ReadOnly()
+                told += int(dut.tables_wrong.value)
+                await RisingEdge(dut.clk)
+            assert bool(told) == (spoilt is not None)
+
+
 async def cleared(dut) -> tuple[int, int]:
     """Clear what is not known to be; how many writes that took, and how often a wrong word was met."""
     dut.start.value = 1
@@ -263,6 +296,7 @@ CASES = {
     "a_wrong_total_is_told_when_it_is_compared": lambda: TileTotals(CONFIG),
     "what_an_epoch_knows_of_ranges_is_watched": lambda: CollectiveState(CONFIG),
     "what_is_cleared_is_looked_up_in_right_words": lambda: MemoryClear(CONFIG),
+    "a_wrong_port_is_told_even_if_there_is_none_such": lambda: DmaEngine(replace(CONFIG, links=3)),
 }
 
 
