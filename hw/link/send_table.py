@@ -6,7 +6,7 @@ A region names its first send and how many follow, so one read of a sector serve
 
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value, unsigned
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -75,19 +75,24 @@ class SendTable(wiring.Component):
             self.send.offset.eq(Cat(words[SendWord.OFFSET_LOW], high[: OffsetHigh["offset"].width])),
             *(self.send[name].eq(control[name]) for name, _ in self.send.shape() if name != "offset"),
         ]
-        port = OffsetHigh(self.write.data).port
-        known = Mux(port < self._parameters.links, port, 0)
+        links = self._parameters.links
+        said = OffsetHigh(self.write.data).port
+        known = Mux(said < links, said, 0)[: max(1, (links - 1).bit_length())]
         parities = Signal(sends)
+        kept_ports = Signal(data.ArrayLayout(len(known), sends))
         named = self.write.valid & (self.write.word == SendWord.OFFSET_HIGH.value)
         for number in range(sends):
+            port = kept_ports[number]
+            # A wrong bit may have made it a port that does not exist, where a packet would stay for ever.
+            m.d.comb += self.port_of[number].eq(Mux(port < links, port, 0))
             with m.If(named & (self.write.index == number)):
-                m.d.sync += self.port_of[number].eq(known)
+                m.d.sync += port.eq(known)
                 if checked:
                     m.d.sync += parities[number].eq(kept_parity(self.write, known))
         for source in range(self._sources):
             self._fan(m, source)
         if checked:
-            self._watch(m, Cat(odd).any(), parities)
+            self._watch(m, Cat(odd).any(), kept_ports, parities)
         return m
 
     def _bits(self, word: SendWord) -> int:
@@ -95,12 +100,13 @@ class SendTable(wiring.Component):
         offset_bits = self._parameters.va_sector_bits - 32
         return max(offset_bits, 1) if self._parameters.protects_memories and word is SendWord.OFFSET_HIGH else 32
 
-    def _watch(self, m: Module, entry_wrong: Value, parities: Signal) -> None:
-        """Say what is wrong of what was read in the cycle before, and of the ports, with their `parities`."""
+    def _watch(self, m: Module, entry_wrong: Value, kept_ports: data.View, parities: Signal) -> None:
+        """Say what is wrong of what was read in the cycle before, and of the ports that are
+        kept, with their `parities`."""
         was_read = Signal()
         port_wrong = Signal()
         told = Signal()
-        ports = [Cat(port, parity).xor() for port, parity in zip(self.port_of, parities, strict=True)]
+        ports = [Cat(port, parity).xor() for port, parity in zip(kept_ports, parities, strict=True)]
         m.d.sync += [
             was_read.eq(self.read),
             port_wrong.eq(self.routes & Cat(ports).any()),
