@@ -33,7 +33,9 @@ class Block:
 
     `make` makes the component; None: it is made inside of others only, with parameters of theirs. `part_of` names the
     block that holds it; a part is not placed on an FPGA by itself. `exported`: also written as a module `t3_<name>`,
-    for who wants it in another design. `synthesized`: area and timing are measured.
+    for who wants it in another design. `synthesized`: area and timing are measured. `apart`: a pattern of the paths of
+    instances in it whose gates are mapped each by itself, as in a flow that builds a chip from blocks; measured is the
+    netlist of all together.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Block:
     part_of: str = ""
     exported: bool = False
     synthesized: bool = True
+    apart: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -139,6 +142,7 @@ BLOCKS = {
                 "port_queue",
                 "port_receiver",
                 "port_sender",
+                "send_routes",
                 "send_table",
                 "slot_bank",
                 "turns",
@@ -174,6 +178,7 @@ BLOCKS = {
             ),
             Node,
             exported=True,
+            apart=r"lane_\d+__controller_\d+|tracker|registers|memory_clear|doorbell",
         ),
     )
 }

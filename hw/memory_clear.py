@@ -224,7 +224,6 @@ class MemoryClear(wiring.Component):
         finished = Signal(config.channels)
         through = Signal()
         m.d.comb += [
-            at_last.eq(turns_left == 0),
             through.eq(walking & finished.all()),
             over.eq(through & at_last),
         ]
@@ -232,11 +231,13 @@ class MemoryClear(wiring.Component):
             m.d.sync += [
                 turn.eq(first[low:]),
                 turns_left.eq(last[low:] - first[low:]),
+                at_last.eq(last[low:] == first[low:]),
                 walking.eq(1),
                 at_first.eq(1),
             ]
         with m.Elif(through):
-            m.d.sync += [turn.eq(turn + 1), turns_left.eq(turns_left - 1), at_first.eq(0), walking.eq(~at_last)]
+            m.d.sync += [turn.eq(turn + 1), turns_left.eq(turns_left - 1), at_last.eq(turns_left == 1)]
+            m.d.sync += [at_first.eq(0), walking.eq(~at_last)]
         for channel in range(config.channels):
             place = Signal(_PLACE_BITS, name=f"place_{channel}")
             within = Signal(name=f"within_{channel}")

@@ -183,7 +183,11 @@ class MemoryLane(wiring.Component):
                 for name in ("ranges", "sends", "window", "epoch", "armed", "clear")
             ),
             *(block.lane.eq(self.number) for block in (links, dma) if config.lanes > 1),
-            *(port.eq(known) for port, known in zip(dma.port_of, links.port_of, strict=True)),
+            *(
+                port.eq(known)
+                for block in (dma, packetizer)
+                for port, known in zip(block.port_of, links.port_of, strict=True)
+            ),
             dma.block_sent.eq(links.block_sent),
             self.sent_blocks.eq(dma.sent_blocks),
             self.dma_events.eq(dma.events),

@@ -7,7 +7,7 @@ Source: T3 (ASPLOS 2024) Fig 8.
 from types import SimpleNamespace
 from typing import Any
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -27,6 +27,7 @@ from .memory_window import WindowCheck
 from .messages import Access, Messages, TrafficClass
 from .node_monitor import LATENCY_COUNTERS, CollectiveState, TriggerLatency
 from .primitives.clock_enable import sleeping_submodule
+from .primitives.queue import Queue
 from .primitives.stream_arbiter import StreamArbiter
 from .primitives.stream_fork import StreamFork
 from .protection import TRACKER_MEMORIES, MemoryReport, MemoryUpset, ProtectedMemory, TableUser
@@ -110,7 +111,12 @@ class Node(wiring.Component):
 
         if config.far_backing_store:
             connect(m, spill.far, flipped(self.backing_store))
-        connect(m, doorbell.commits, tracker.doorbell)
+        # Which banks take messages of channels is known late, and the doorbell need not wait for that.
+        m.submodules.doorbell_commits = rung = Queue(messages.commit, 2, bypass=True, checked=config.protects_memories)
+        connect(m, doorbell.commits, rung.i)
+        connect(m, rung.o, tracker.doorbell)
+        rings = Signal()
+        m.d.comb += rings.eq(doorbell.busy | (rung.level != 0))
         connect(m, tracker.blocks, fork.input)
         connect(m, tracker.launches, flipped(self.launches))
         connect(m, tracker.spill_requests, spill.requests)
@@ -156,7 +162,7 @@ class Node(wiring.Component):
         # new comes in, so once it is over it stays so.
         left_over = Signal()
         drained = Signal()
-        m.d.comb += left_over.eq(Cat(*(item.holding for item in states), tracker.waiting, doorbell.busy).any())
+        m.d.comb += left_over.eq(Cat(*(item.holding for item in states), tracker.waiting, rings).any())
         m.d.sync += drained.eq(~left_over & ~state.armed)
         # Plain traffic that never stops must not hold up what is left of an epoch that has ended.
         programmed = registers.starvation_limit
@@ -168,8 +174,19 @@ class Node(wiring.Component):
             m.d.comb += lane.control.starvation_limit.eq(starvation_limit)
 
         idle = Signal()
+        # Both are made of what is known late in a cycle, and may be told in the next one.
+        m.d.sync += [
+            registers.status_idle.eq(idle),
+            abort.moved.eq(
+                Cat(
+                    *(port.valid & port.ready for port in tracker.commits),
+                    *(item.moved for item in states),
+                    doorbell.tile,
+                ).any()
+            ),
+        ]
         m.d.comb += [
-            idle.eq(Cat(item.idle for item in states).all() & ~doorbell.busy),
+            idle.eq(Cat(item.idle for item in states).all() & ~rings),
             state.ranges.eq(registers.range_write),
             state.arm.eq(registers.control_arm),
             state.disarm.eq(registers.control_disarm | abort.ends),
@@ -183,13 +200,6 @@ class Node(wiring.Component):
             *(
                 port.eq(heard)
                 for port, heard in zip(abort.heard, (heard for lane in lanes for heard in lane.heard), strict=True)
-            ),
-            abort.moved.eq(
-                Cat(
-                    *(port.valid & port.ready for port in tracker.commits),
-                    *(item.moved for item in states),
-                    doorbell.tile,
-                ).any()
             ),
             registers.locked.eq(state.locked),
             registers.status_aborted.eq(abort.cause.as_value().any()),
@@ -215,9 +225,8 @@ class Node(wiring.Component):
             registers.status_drained.eq(drained),
             registers.status_cleared.eq(tracker.cleared),
             registers.status_kernel_active.eq(self.kernel_active),
-            registers.status_idle.eq(idle),
             registers.status_done.eq(state.done),
-            registers.status_doorbell.eq(doorbell.busy),
+            registers.status_doorbell.eq(rings),
             Cat(registers.done_ranges_low, registers.done_ranges_high).eq(tracker.done),
             registers.interrupt_status_done.eq(state.done_rises),
         ]
@@ -227,7 +236,7 @@ class Node(wiring.Component):
         sources: list[Any] = [tracker, doorbell, abort, spill]
         if config.protects_memories:
             copies = self._table_copies(m, lanes, tracker, memory_clear, state)
-            sources.append(self._protect_memories(m, registers, abort, tracker, spill, lanes, copies))
+            sources.append(self._protect_memories(m, registers, abort, tracker, spill, lanes, copies, rung.wrong))
         self._faults(
             m,
             registers,
@@ -250,10 +259,11 @@ class Node(wiring.Component):
         spill: SpillPort,
         lanes: list[MemoryLane],
         copies: Signal,
+        doorbell_wrong: Value,
     ) -> MemoryErrors:
         """What the protected memories report, and what they are told."""
         sectors = [report for lane in lanes for report in lane.memory_reports]
-        queues_wrong = [*(lane.queues_wrong for lane in lanes), spill.queues_wrong]
+        queues_wrong = [*(lane.queues_wrong for lane in lanes), spill.queues_wrong, doorbell_wrong]
         tables = [*registers.memory_reports, copies]
         memories = [*TRACKER_MEMORIES] * self._config.tracker_banks + [ProtectedMemory.SECTORS] * len(sectors)
         memories += [ProtectedMemory.TABLES] * len(registers.memory_reports) + [ProtectedMemory.TABLE_COPIES]

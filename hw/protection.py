@@ -38,11 +38,11 @@ class ProtectedMemory(enum.Enum, shape=4):
     whose DRAM the error was found, wherever it happened; a self test turns a bit of the next that a controller keeps,
     or, of PACKETS, of the next in a slot of the lane with that number, which the peer that it is sent to finds. QUEUES
     hold what goes with data through a lane, whose number they have, or come back from the backing store (the number of
-    lanes): a self test turns the parity (bit 0) of what the controller of the channel with that number keeps next.
-    TABLES are the words of the range table and the send table that software reads back, by their places in the register
-    map, counted in words from the range table on; TABLE_COPIES are those in the blocks that use them, and have a bit
-    for each of :class:`TableUser` that met a wrong one: a self test has the word of TABLES at that address broadcast
-    anew with bits turned, of which bit 32 is the parity."""
+    lanes), or are a doorbell's commits (one more): a self test turns the parity (bit 0) of what the controller of the
+    channel with that number keeps next. TABLES are the words of the range table and the send table that software reads
+    back, by their places in the register map, counted in words from the range table on; TABLE_COPIES are those in the
+    blocks that use them, and have a bit for each of :class:`TableUser` that met a wrong one: a self test has the word
+    of TABLES at that address broadcast anew with bits turned, of which bit 32 is the parity."""
 
     COUNTERS = 0
     TRIGGERS = 1

@@ -16,8 +16,9 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ..geometry import SECTOR_BYTES
 from ..link.parameters import LinkParameters
+from ..link.send_routes import SendRoutes
 from ..link.slot_source import PacketSource
-from ..link.wire import arrival_layout
+from ..link.wire import arrival_layout, sends_layout
 from ..memory_window import WindowCheck, ends_in_window, in_window
 from ..messages import Access, Fault, Messages, Source
 from ..parameters import between
@@ -28,12 +29,11 @@ from ..send_table import SendControls, send_write
 from ..word_table import kept_parity, mask_of
 from .events import DmaEvents
 from .lane_walker import LaneWalker
-from .packet_reader import PacketReader
+from .packet_reader import PacketReader, read_layout
 from .transfer import ROW_SECTORS_BITS, TILES_BITS
 from .walker import Walker
 
 _WORDS = [
-    Word.CONTROL,
     Word.GROUPING,
     Word.BLOCKS,
     Word.ROWS,
@@ -42,7 +42,6 @@ _WORDS = [
     Word.WF_STRIDE,
 ]
 _READ = {
-    Word.CONTROL: mask_of(Control, "valid", "first_send", "sends"),
     Word.GROUPING: mask_of(Grouping, "wfs", "block_wfs"),
     Word.BLOCKS: mask_of(Blocks, "bottom_wfs", "bottom_full"),
     # Sectors are counted as the word is written.
@@ -50,7 +49,7 @@ _READ = {
 }
 SKIPPED_BITS = 10
 """Width of the sends of all blocks that end at once without a sector: at most 63 for each of 15 ports."""
-_BOUNDS = [Word.BASE_LOW, Word.BASE_HIGH, Word.LIMIT_LOW, Word.LIMIT_HIGH]
+_FOUND = [Word.CONTROL, Word.BASE_LOW, Word.BASE_HIGH, Word.LIMIT_LOW, Word.LIMIT_HIGH]
 
 
 @dataclass(frozen=True)
@@ -65,17 +64,17 @@ class DmaEngine(wiring.Component):
     """Reads the WF tiles of ready blocks into packet slots, from where they go to all sends of their range.
 
     Ports: `lane`: number of this lane if there are several, of whose channels it reads the sectors of a block;
-    `ranges`, `sends`: programming buses; `window`: of this node's memory; `port_of`: port of each send; a range
-    keeps that of its first send as of when its CONTROL is written; `armed`, `epoch`: the armed epoch, which a block
-    keeps from the cycle in which it is taken; `blocks`, taken only while armed; `reads`, `returns`: per channel, a
-    read's `id` is {slot, place}; data of `source` DMA goes on to `arrivals` in the same cycle; `slots`: packets of up
-    to 8 sectors that never cross an 8-sector boundary of the source, those of a port in the order of its blocks, closed
-    with their last read; `events`; `idle`: no block waits or is walked; `block_sent`: a send of a block has left,
-    counted in `sent_blocks` since `clear`; `faults`: a record OUTSIDE for each block that is not wholly in its range,
-    or whose range is not valid or not wholly in the window: its rows up to the one that leaves the range are sent, none
-    when that is the first; a record that meets an untaken one is dropped; `wake`: see
-    :mod:`hw.primitives.clock_enable`; with protection of memories `tables_wrong`, a pulse: a word of a table that had a
-    wrong bit was used for a block.
+    `ranges`, `sends`: programming buses; `window`: of this node's memory; `port_of`: port of each send; a range keeps
+    that of its first send as of when its CONTROL is written; `armed`, `epoch`: the armed epoch, which a block keeps
+    from the cycle in which it is taken; `blocks`, taken only while armed, `ready` depends on registers only; `reads`,
+    `returns`: per channel, a read's `id` is {slot, place}; data of `source` DMA goes on to `arrivals` in the same
+    cycle; `slots`: packets of up to 8 sectors that never cross an 8-sector boundary of the source, those of a port in
+    the order of its blocks, closed with their last read; `events`; `idle`: no block or read waits or is walked;
+    `block_sent`: a send of a block has left, counted in `sent_blocks` since `clear`; `faults`: a record OUTSIDE for
+    each block that is not wholly in its range, or whose range is not valid or not wholly in the window: its rows up to
+    the one that leaves the range are sent, none when that is the first; a record that meets an untaken one is dropped;
+    `wake`: see :mod:`hw.primitives.clock_enable`; with protection of memories `tables_wrong`, a pulse: a word of a
+    table that had a wrong bit was used for a block.
 
     While not armed, blocks that wait are dropped, and those being walked end with the packet that was begun, after 8
     reads of each port at most; what is in slots has the epoch in which it was read.
@@ -128,8 +127,9 @@ class DmaEngine(wiring.Component):
             connect(m, walker.sectors, reader.sectors[number])
             m.d.comb += [reader.labels[number].eq(walker.label), walker.stop.eq(~self.armed)]
         connect(m, reader.slots, flipped(self.slots))
+        reads = []
         for channel in range(config.lane_channels):
-            connect(m, reader.reads[channel], flipped(self.reads[channel]))
+            reads.append(self._ask(m, channel, reader.reads[channel]))
             back, arrival = self.returns[channel], self.arrivals[channel]
             m.d.comb += [
                 arrival.valid.eq(back.valid & (back.source == Source.DMA)),
@@ -138,11 +138,12 @@ class DmaEngine(wiring.Component):
                 arrival.data.eq(back.data),
             ]
         waiting, queues = self._take(m, walkers, reader, wrong)
+        queues += reads
         absent, skipped = self._absent(m, walkers)
         walking = Signal()
         m.d.comb += [
             walking.eq(Cat(walker.walking for walker in walkers).any()),
-            self.idle.eq(~waiting & ~walking),
+            self.idle.eq(~waiting & ~walking & (Cat(queue.level for queue in reads) == 0)),
             self.wake.eq(
                 self.blocks.valid
                 | Cat(port.valid for port in self.returns).any()
@@ -172,6 +173,23 @@ class DmaEngine(wiring.Component):
             m.d.sync += self.sent_blocks.eq(self.sent_blocks + self.block_sent + skipped)
         return m
 
+    def _ask(self, m: Module, channel: int, reads: stream.Interface) -> Queue:
+        """Offer `channel` its reads. Whether it takes one is known late, and the walkers need not wait for that."""
+        config, port = self._config, self.reads[channel]
+        checked = config.protects_memories
+        m.submodules[f"reads_{channel}"] = queue = Queue(read_layout(config), 2, bypass=True, checked=checked)
+        connect(m, reads, queue.i)
+        request = port.payload
+        m.d.comb += [
+            port.valid.eq(queue.o.valid),
+            queue.o.ready.eq(port.ready),
+            *(request[name].eq(queue.o.payload[name]) for name in queue.o.payload.shape().members),
+            request.access.eq(Access.READ),
+            request.source.eq(Source.DMA),
+            request.mask.eq(Const(0xFFFFFFFF, 32)),
+        ]
+        return queue
+
     def _absent(self, m: Module, walkers: list[Walker | LaneWalker]) -> tuple[Value, Value]:
         """Blocks that turn out to have no sector in this lane, and the sends of those of the cycle before: they count
         as sent."""
@@ -191,7 +209,16 @@ class DmaEngine(wiring.Component):
         whether one waits, and the queues."""
         config, messages = self._config, self._messages
         kept = data.StructLayout({"block": messages.ready_block, "epoch": messages.epoch})
-        port = self._port(m, wrong)
+        # Whoever offers blocks need not wait for the port of one to be known.
+        m.submodules.offered = offered = Queue(kept, 2, bypass=True, checked=config.protects_memories)
+        m.d.comb += [
+            offered.i.valid.eq(self.blocks.valid & self.armed),
+            offered.i.payload.block.eq(self.blocks.payload),
+            offered.i.payload.epoch.eq(self.epoch),
+            self.blocks.ready.eq(offered.i.ready & self.armed),
+        ]
+        incoming = offered.o.payload
+        port = self._port(m, offered.o, wrong)
         queues = []
         for number in range(config.links):
             m.submodules[f"queue_{number}"] = queue = Queue(kept, config.dma_blocks, checked=config.protects_memories)
@@ -206,10 +233,7 @@ class DmaEngine(wiring.Component):
         stored = Signal(config.links)
         next_port = Signal.like(chosen_port)
         straight = Signal()
-        incoming = Signal(kept)
         m.d.comb += [
-            incoming.block.eq(self.blocks.payload),
-            incoming.epoch.eq(self.epoch),
             *(
                 free[number].eq(~walker.walking & ~(chosen_valid & (chosen_port == number)))
                 for number, walker in enumerate(walkers)
@@ -226,8 +250,8 @@ class DmaEngine(wiring.Component):
                 # A wrong bit may name a port that does not exist: the block is taken, so that it is told.
                 with m.Case(number) if number < config.links - 1 else m.Default():
                     m.d.comb += [
-                        self.blocks.ready.eq(self.armed & queue.i.ready),
-                        queue.i.valid.eq(self.armed & self.blocks.valid & ~straight),
+                        offered.o.ready.eq(~self.armed | queue.i.ready),
+                        queue.i.valid.eq(self.armed & offered.o.valid & ~straight),
                     ]
         upcoming = Signal(kept)
         m.d.sync += chosen.eq(upcoming)
@@ -242,16 +266,16 @@ class DmaEngine(wiring.Component):
         with m.If(~waiting.any()):
             m.d.comb += upcoming.eq(incoming)
         chooses = Signal()
-        m.d.comb += chooses.eq(self.armed & (waiting.any() | (straight & self.blocks.valid & self.blocks.ready)))
+        m.d.comb += chooses.eq(self.armed & (waiting.any() | (straight & offered.o.valid)))
         m.d.sync += [
             chosen_valid.eq(chooses),
             chosen_port.eq(Mux(waiting.any(), next_port, port)),
         ]
-        bounds = self._bounds(m, upcoming.block.range, chooses, wrong)
-        self._walk(m, walkers, reader, chosen, chosen_valid, chosen_port, bounds, wrong)
-        return Cat(stored, chosen_valid).any(), queues
+        found = self._find(m, upcoming.block.range, chooses, wrong)
+        self._walk(m, walkers, reader, chosen, chosen_valid, chosen_port, found, wrong)
+        return Cat(offered.level != 0, stored, chosen_valid).any(), [offered, *queues]
 
-    def _port(self, m: Module, wrong: list[Value]) -> Signal:
+    def _port(self, m: Module, offered: stream.Interface, wrong: list[Value]) -> Signal:
         """The port through which the block that is offered leaves first."""
         checked = self._config.protects_memories
         m.submodules.ports = ports = Memory(shape=unsigned(4 + checked), depth=self._config.ranges, init=[])
@@ -261,14 +285,14 @@ class DmaEngine(wiring.Component):
         m.d.comb += [
             write.addr.eq(self.ranges.index),
             write.en.eq(self.ranges.valid & (self.ranges.word == Word.CONTROL.value)),
-            read.addr.eq(self.blocks.payload.range),
+            read.addr.eq(offered.payload.block.range),
         ]
         with m.Switch(first[: self._config.send_bits]):
             for send, leads in enumerate(self.port_of):
                 with m.Case(send):
                     m.d.comb += write.data.eq(Cat(leads, kept_parity(self.ranges, leads)) if checked else leads)
         if checked:
-            wrong.append(self._was_wrong(m, self.blocks.valid & self.blocks.ready, read.data, "port"))
+            wrong.append(self._was_wrong(m, offered.valid & offered.ready & self.armed, read.data, "port"))
         if self._config.links > 1:
             m.d.comb += port.eq(read.data)
         return port
@@ -289,27 +313,31 @@ class DmaEngine(wiring.Component):
         chosen: data.View,
         chosen_valid: Signal,
         chosen_port: Signal,
-        bounds: data.View,
+        found: data.View,
         wrong: list[Value],
     ) -> None:
         """Describe the chosen block to the walker of its port, which takes it in this cycle."""
         m.submodules.table = table = RangeTable(self._config, _WORDS, _READ)
         m.submodules.sends = sends = SendControls(self._config, "traffic_class")
+        m.submodules.routes = routes = SendRoutes(self._config)
         transfer = Signal(walkers[0].transfers.payload.shape())
         m.d.comb += [
             table.write.eq(self.ranges),
             table.index.eq(chosen.block.range),
             sends.write.eq(self.sends),
-            sends.index.eq(table.control.first_send),
+            sends.index.eq(found.first),
             transfer.label.traffic_class.eq(sends.control.traffic_class),
             transfer.label.epoch.eq(chosen.epoch),
-            reader.coming.eq(transfer.label),
+            routes.sends.first.eq(found.first),
+            routes.sends.count.eq(found.count),
+            *(port.eq(known) for port, known in zip(routes.port_of, self.port_of, strict=True)),
+            reader.coming.eq(routes.routes),
         ]
         if self._config.protects_memories:
             m.d.comb += [checked.used.eq(chosen_valid & self.armed) for checked in (table, sends)]
             wrong += [table.wrong, sends.wrong]
         inside = transfer.inside
-        self._describe(m, transfer, chosen.block, table, bounds)
+        self._describe(m, transfer, chosen.block, table, found)
         for number, walker in enumerate(walkers):
             begins = Signal(name=f"begins_{number}")
             m.d.comb += [
@@ -340,7 +368,7 @@ class DmaEngine(wiring.Component):
                         record.wf.eq(walker.next_tile),
                     ]
 
-    def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable, bounds: data.View) -> None:
+    def _describe(self, m: Module, transfer: data.View, block: data.View, table: RangeTable, found: data.View) -> None:
         """The transfer that `block` is, by its range's words."""
         row_bytes = Signal(16)
         row_sectors = Signal(ROW_SECTORS_BITS)
@@ -354,7 +382,7 @@ class DmaEngine(wiring.Component):
             transfer.va.eq(block.va),
             transfer.tile.eq(block.wf),
             transfer.tiles.eq(Mux(present < table.grouping.block_wfs, present, table.grouping.block_wfs)),
-            row_sectors.eq(Mux(block.right, bounds.right, bounds.body)),
+            row_sectors.eq(Mux(block.right, found.right, found.body)),
             geometry.row_sectors.eq(row_sectors),
             geometry.last_bytes.eq(row_bytes[:5]),
             geometry.rows.eq(table.rows.full),
@@ -365,38 +393,53 @@ class DmaEngine(wiring.Component):
             geometry.ragged_rows.eq(table.rows.partial),
             label.range.eq(block.range),
             label.wg.eq(block.wg),
-            label.first.eq(table.control.first_send),
-            label.count.eq(table.control.sends),
+            label.first.eq(found.first),
+            label.count.eq(found.count),
         ]
         va_bits = self._config.va_sector_bits
         room, below = Signal(signed(va_bits + 2)), Signal(signed(va_bits + 1))
         m.d.comb += [
-            room.eq(bounds.limit - block.va - row_sectors),
-            below.eq(bounds.limit - row_sectors),
+            room.eq(found.limit - block.va - row_sectors),
+            below.eq(found.limit - row_sectors),
             transfer.last_row.eq(below),
             transfer.inside.eq(
-                table.control.valid
-                & (block.va >= bounds.base)
+                found.valid
+                & (block.va >= found.base)
                 & (room >= 0)
-                & in_window(self._config, self.window, bounds.base)
-                & ends_in_window(self._config, self.window, bounds.limit)
+                & in_window(self._config, self.window, found.base)
+                & ends_in_window(self._config, self.window, found.limit)
             ),
         ]
 
-    def _bounds(self, m: Module, index: Value, used: Signal, wrong: list[Value]) -> data.View:
-        """Where the range of the block that is chosen next, with `used`, begins and ends, and the sectors in its rows
-        (0 is 1): in registers, because reading and comparing do not fit into one cycle."""
+    def _find(self, m: Module, index: Value, used: Signal, wrong: list[Value]) -> data.View:
+        """Of the range of the block that is chosen next, with `used`: whether it is valid, its sends, where it begins
+        and ends, and the sectors in its rows (0 is 1): in registers, because reading and comparing do not fit into one
+        cycle."""
         config = self._config
         checked = config.protects_memories
         rows = data.StructLayout({"body": ROW_SECTORS_BITS, "right": ROW_SECTORS_BITS, "parity": int(checked)})
         high = (1 << max(config.va_sector_bits - 32, 1)) - 1
-        m.submodules.bounds = table = RangeTable(config, _BOUNDS, {Word.BASE_HIGH: high, Word.LIMIT_HIGH: high})
+        read_bits = {
+            Word.CONTROL: mask_of(Control, "valid", "first_send", "sends"),
+            Word.BASE_HIGH: high,
+            Word.LIMIT_HIGH: high,
+        }
+        m.submodules.bounds = table = RangeTable(config, _FOUND, read_bits)
         m.submodules.row_sectors = kept = Memory(shape=rows, depth=config.ranges, init=[])
         write, read = kept.write_port(), kept.read_port(domain="comb")
         va = Messages(config).va
         said = RowBytes(self.ranges.data)
         found = Signal(
-            data.StructLayout({"base": va, "limit": va, "body": ROW_SECTORS_BITS, "right": ROW_SECTORS_BITS})
+            data.StructLayout(
+                {
+                    "valid": 1,
+                    **sends_layout(config).members,
+                    "base": va,
+                    "limit": va,
+                    "body": ROW_SECTORS_BITS,
+                    "right": ROW_SECTORS_BITS,
+                }
+            )
         )
         m.d.comb += [
             table.write.eq(self.ranges),
@@ -406,6 +449,9 @@ class DmaEngine(wiring.Component):
             read.addr.eq(index),
         ]
         m.d.sync += [
+            found.valid.eq(table.control.valid),
+            found.first.eq(table.control.first_send),
+            found.count.eq(table.control.sends),
             found.base.eq(Cat(table.base_low, table.base_high)),
             found.limit.eq(Cat(table.limit_low, table.limit_high)),
         ]

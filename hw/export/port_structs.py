@@ -65,7 +65,7 @@ class PortStructs:
             "peer_check": PeerCheck,
             "window_check": WindowCheck,
             "link_packet": wire.packet_layout(config),
-            "link_packet_sends": wire.sends_layout(config),
+            "link_packet_routes": wire.routes_layout(config),
             "link_flit": wire.flit_layout(config),
             "link_state": wire.state_layout(config),
             "link_message": wire.message_layout(config),

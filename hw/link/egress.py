@@ -17,6 +17,7 @@ from .flit_buffer import FlitBuffer
 from .issue import PacketIssue
 from .parameters import LinkParameters
 from .port_sender import LinkTimers, PortSender, chosen_flit
+from .send_routes import existing_sends
 from .send_table import SendTable
 from .slot_bank import SlotBank
 from .slot_source import PacketSource
@@ -29,7 +30,7 @@ from .wire import (
     header_layout,
     message_layout,
     packet_layout,
-    sends_layout,
+    routes_layout,
 )
 
 DMA, STORES = 0, 1
@@ -170,21 +171,13 @@ class Egress(wiring.Component):
             own = banks[:-1] if number == DMA else banks[-1:]
             base = 0 if number == DMA else parameters.slot_banks - 1
             packet = Signal(packet_layout(parameters), name=f"packet_{number}")
-            upcoming = Signal(sends_layout(parameters), name=f"upcoming_{number}")
-            m.d.comb += [packet.eq(source.packet), upcoming.eq(source.upcoming)]
-            for count, said in ((packet.count, source.packet.count), (upcoming.count, source.upcoming.count)):
-                with m.If(said == 0):
-                    m.d.comb += count.eq(1)
-                with m.Elif(said > parameters.sends):
-                    m.d.comb += count.eq(parameters.sends)
-            # What may be had of slots is looked up for these sends.
-            sends = Signal.like(packet.count, name=f"sends_{number}")
-            m.d.sync += sends.eq(upcoming.count)
+            m.d.comb += [packet.eq(source.packet), packet.count.eq(existing_sends(parameters, source.packet.count))]
+            # What may be had of slots is looked up for these.
+            routes = Signal(routes_layout(parameters), name=f"routes_{number}")
+            m.d.sync += routes.eq(source.upcoming)
             issue = PacketIssue(parameters, sum(parameters.packet_slots[base : base + len(own)]), asks=number == DMA)
             m.submodules[f"issue_{number}"] = issue
             m.d.comb += [
-                table.first[number].eq(upcoming.first),
-                table.count[number].eq(upcoming.count),
                 issue.close.eq(source.close),
                 issue.closed.bank.eq(base + source.bank if number == DMA else base),
                 issue.closed.slot.eq(source.slot),
@@ -196,9 +189,7 @@ class Egress(wiring.Component):
             for index, bank in enumerate(own):
                 here = (source.bank == index) if number == DMA else 1
                 m.d.comb += [
-                    bank.ports.eq(table.ports[number]),
-                    bank.single.eq(table.single[number]),
-                    bank.sends.eq(sends),
+                    bank.routes.eq(routes),
                     bank.packet.eq(packet),
                     bank.close.eq(source.close & here),
                 ]

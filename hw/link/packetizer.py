@@ -9,6 +9,7 @@ from ..messages import Messages
 from ..primitives.queue import Queue
 from ..primitives.round_robin import next_in_turn
 from .parameters import PacketizerParameters
+from .send_routes import SendRoutes
 from .slot_source import PacketSource
 from .wire import arrival_layout, sends_layout
 
@@ -20,9 +21,13 @@ TIMEOUT_OTHERS = 4
 _SAME = ("first_send", "sends", "wg", "wf", "epoch")
 """Fields of a store that all sectors of a packet have in common."""
 
+_MARK = data.StructLayout({"continues": unsigned(1), "again": unsigned(1)})
+"""What is known of a store as it enters its queue: whether it may follow the one before it in a packet, and whether it
+has the sends of that one."""
 
-def _expected_layout(store: data.StructLayout) -> data.StructLayout:
-    """What the next store of a queue must have to continue the packet of the last one."""
+
+def _last_layout(store: data.StructLayout) -> data.StructLayout:
+    """Of the last store of a queue, what says whether the next one may continue its packet."""
     return data.StructLayout({name: store[name].shape for name in (*_SAME, "va")})
 
 
@@ -34,11 +39,12 @@ class StorePacketizer(wiring.Component):
     channel wait by their ports. One queue is served until its packet closes, then the next one with a store; one whose
     packet can have no slot is passed over, so a port that stands holds up no other until its queue is full.
 
-    Ports: `stores`: per channel, behind a FIFO of `remote_queue_depth` for each port; `slots`, `arrival`: the packets
-    and their sectors; `idle`; `wake`: see :mod:`hw.primitives.clock_enable`; with protection of memories
-    `queues_wrong`, a pulse: what goes with a store left a queue with a wrong bit. Rate: one store a cycle; one cycle is
-    lost per packet that ends in a store which does not continue it, and per packet with other sends than the one
-    before. Latency: store to `arrival` 1 cycle, to `close` the same if its packet closes with it.
+    Ports: `stores`: per channel, behind a FIFO of `remote_queue_depth` for each port; `port_of`: port of each send;
+    `slots`, `arrival`: the packets and their sectors; `idle`; `wake`: see :mod:`hw.primitives.clock_enable`; with
+    protection of memories `queues_wrong`, a pulse: what goes with a store left a queue with a wrong bit. Rate: one
+    store a cycle; one cycle is lost per packet that ends in a store which does not continue it, and one or two per
+    packet with other sends than the one before, two if its first store had not yet come or was behind another one.
+    Latency: store to `arrival` 1 cycle, to `close` the same if its packet closes with it.
     """
 
     def __init__(self, config: PacketizerParameters):
@@ -50,6 +56,7 @@ class StorePacketizer(wiring.Component):
         super().__init__(
             {
                 "stores": In(stream.Signature(messages.remote_store)).array(config.lane_channels),
+                "port_of": In(4).array(config.sends),
                 "slots": Out(PacketSource(config)),
                 "arrival": Out(arrival_layout(config)),
                 "idle": Out(1),
@@ -69,10 +76,19 @@ class StorePacketizer(wiring.Component):
         store = Signal(shape)
         continues = Signal()
         merge = Signal()
+        sends = Signal(sends_layout(config))
+        """Those of the store, if they are `settled`."""
+        settled = Signal()
         for number, queue in enumerate(queues):
+            own, own_settled = self._sends(m, number, queue)
             m.d.comb += [waiting[number].eq(queue.o.valid), queue.o.ready.eq(merge & (served == number))]
             with m.If(served == number):
-                m.d.comb += [store.eq(queue.o.payload.store), continues.eq(queue.o.payload.continues)]
+                m.d.comb += [
+                    store.eq(queue.o.payload),
+                    continues.eq(queue.o_mark.continues),
+                    sends.eq(own),
+                    settled.eq(own_settled),
+                ]
 
         opened = Signal()
         packet = Signal(shape)
@@ -82,19 +98,22 @@ class StorePacketizer(wiring.Component):
 
         # The slots are asked for room a cycle before.
         asked = Signal(sends_layout(config))
+        m.submodules.routes = routes = SendRoutes(config)
         known = Signal()
         present = Signal()
         others = Signal()
         m.d.comb += [
             present.eq(waiting.bit_select(served, 1)),
             others.eq((waiting & ~(1 << served)).any()),
-            known.eq((asked.first == store.first_send) & (asked.count == store.sends)),
+            known.eq((asked == sends) & settled),
             merge.eq(self.slots.room & present & Mux(opened, continues, known)),
-            self.slots.upcoming.eq(asked),
+            routes.sends.eq(asked),
+            *(port.eq(leads) for port, leads in zip(routes.port_of, self.port_of, strict=True)),
+            self.slots.upcoming.eq(routes.routes),
         ]
         with m.If(present & ~opened):
-            m.d.comb += [self.slots.upcoming.first.eq(store.first_send), self.slots.upcoming.count.eq(store.sends)]
-        m.d.sync += asked.eq(self.slots.upcoming)
+            m.d.comb += routes.sends.eq(sends)
+        m.d.sync += asked.eq(routes.sends)
 
         ends = Signal()
         close = Signal()
@@ -147,27 +166,24 @@ class StorePacketizer(wiring.Component):
         """Stores that wait, by channel and port; each with whether it may follow the one before it in a packet."""
         config = self._config
         shape = self._messages.remote_store
-        queued = data.StructLayout({"store": shape, "continues": unsigned(1)})
         queues = []
         for channel, stores in enumerate(self.stores):
             for port in range(config.links):
-                queue = Queue(queued, config.remote_queue_depth, checked=config.protects_memories, apart=("data",))
+                depth, checked = config.remote_queue_depth, config.protects_memories
+                queue = Queue(shape, depth, mark=_MARK, checked=checked, apart=("data",))
                 m.submodules[f"queue_{channel}_{port}"] = queue
                 queues.append(queue)
                 # A wrong bit may name a port that does not exist; what no queue takes would stay for ever.
-                last = port == config.links - 1
-                here = stores.payload.port >= port if last else stores.payload.port == port
+                here = stores.payload.port >= port if port == config.links - 1 else stores.payload.port == port
                 # A queue's open packet ends in the store before this one, so the comparison need not wait for the way
                 # out of the queue, which takes long enough without it.
-                expected = Signal(_expected_layout(shape), name=f"expected_{channel}_{port}")
+                last = Signal(_last_layout(shape), name=f"last_{channel}_{port}")
                 with m.If(stores.valid & stores.ready & here):
-                    m.d.sync += [
-                        expected.va.eq(stores.payload.va + 1),
-                        *(expected[name].eq(stores.payload[name]) for name in _SAME),
-                    ]
+                    m.d.sync += [last[name].eq(stores.payload[name]) for name in (*_SAME, "va")]
                 m.d.comb += [
-                    queue.i.payload.store.eq(stores.payload),
-                    queue.i.payload.continues.eq(self._continues(stores.payload, expected)),
+                    queue.i.payload.eq(stores.payload),
+                    queue.i_mark.continues.eq(self._continues(stores.payload, last)),
+                    queue.i_mark.again.eq(self._same(stores.payload, last, "first_send", "sends").all()),
                     queue.i.valid.eq(stores.valid & here),
                 ]
                 m.d.comb += self.room[channel][port].eq(queue.level <= config.remote_queue_depth // 2)
@@ -175,7 +191,25 @@ class StorePacketizer(wiring.Component):
                     m.d.comb += stores.ready.eq(queue.i.ready)
         return queues
 
-    def _continues(self, store: data.View, expected: data.View) -> Value:
-        """Whether `store` may follow the one before it in a packet."""
-        same = Cat(Value.cast(store[name]) == Value.cast(expected[name]) for name in (*_SAME, "va"))
-        return same.all() & (store.va[:3] != 0)
+    def _sends(self, m: Module, number: int, queue: Queue) -> tuple[data.View, Value]:
+        """Sends of the last store that left a queue, or of the oldest one in it as soon as that has been there for a
+        cycle, and whether they are those of the oldest one: in registers, because what comes out of the queue comes too
+        late to be looked up."""
+        sends = Signal(sends_layout(self._config), name=f"sends_{number}")
+        seen = Signal(name=f"seen_{number}")
+        oldest = queue.o.payload
+        m.d.sync += seen.eq(queue.o.valid & ~queue.o.ready)
+        with m.If(queue.o.valid):
+            m.d.sync += [sends.first.eq(oldest.first_send), sends.count.eq(oldest.sends)]
+        return sends, seen | queue.o_mark.again
+
+    @staticmethod
+    def _same(store: data.View, last: data.View, *names: str) -> Value:
+        return Cat(Value.cast(store[name]) == Value.cast(last[name]) for name in names)
+
+    def _continues(self, store: data.View, last: data.View) -> Value:
+        """Whether `store` may follow the `last` one in a packet."""
+        same = self._same(store, last, *_SAME)
+        # Within 8 sectors nothing is carried beyond the place.
+        follows = (store.va[3:] == last.va[3:]) & (store.va[:3] == (last.va + 1)[:3])
+        return same.all() & follows & (store.va[:3] != 0)

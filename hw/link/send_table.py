@@ -1,5 +1,4 @@
-"""The send table as the egress reads it: the ports of all sends before a packet gets its slot, an entry when a header
-is made.
+"""The send table as the egress reads it: the ports of all sends at any time, an entry when a header is made.
 
 A region names its first send and how many follow, so one read of a sector serves several peers.
 """
@@ -13,23 +12,19 @@ from amaranth.lib.wiring import In, Out
 from ..send_table import OffsetHigh, SendControl, SendWord, send_layout, send_write
 from ..word_table import kept_parity
 from .parameters import LinkParameters
-from .wire import count_bits
 
 
 class SendTable(wiring.Component):
     """The entries of `sends` sends, read by the egress.
 
-    Ports: `write`: programming bus; `read`, `index`: entry `send` in the next cycle, and until the next
-    read; per source of packets `first`, `count`: in the next cycle `ports`, those of sends `first` to `first` + `count`
-    - 1, and `single`, that no two of them use one port; `port_of`: port of each send, 0 for one that does not exist;
-    with protection of memories `routes`: ports are in use, and `wrong` (pulse): an entry that was read 2 cycles before
-    had a wrong bit, or the port of any send has while they are in use. A word written in cycle c holds for reads from
-    c + 1.
+    Ports: `write`: programming bus; `read`, `index`: entry `send` in the next cycle, and until the next read;
+    `port_of`: port of each send, 0 for one that does not exist; with protection of memories `routes`: ports are in use,
+    and `wrong` (pulse): an entry that was read 2 cycles before had a wrong bit, or the port of any send has while they
+    are in use. A word written in cycle c holds for reads from c + 1.
     """
 
-    def __init__(self, parameters: LinkParameters, sources: int = 2):
+    def __init__(self, parameters: LinkParameters):
         self._parameters = parameters
-        self._sources = sources
         send = range(parameters.sends)
         super().__init__(
             {
@@ -37,10 +32,6 @@ class SendTable(wiring.Component):
                 "read": In(1),
                 "index": In(send if parameters.sends > 1 else 1),
                 "send": Out(send_layout(parameters)),
-                "first": In(send if parameters.sends > 1 else 1).array(sources),
-                "count": In(count_bits(parameters)).array(sources),
-                "ports": Out(parameters.links).array(sources),
-                "single": Out(1).array(sources),
                 "port_of": Out(4).array(parameters.sends),
                 **({"routes": In(1), "wrong": Out(1)} if parameters.protects_memories else {}),
             }
@@ -89,8 +80,6 @@ class SendTable(wiring.Component):
                 m.d.sync += port.eq(known)
                 if checked:
                     m.d.sync += parities[number].eq(kept_parity(self.write, known))
-        for source in range(self._sources):
-            self._fan(m, source)
         if checked:
             self._watch(m, Cat(odd).any(), kept_ports, parities)
         return m
@@ -101,8 +90,8 @@ class SendTable(wiring.Component):
         return max(offset_bits, 1) if self._parameters.protects_memories and word is SendWord.OFFSET_HIGH else 32
 
     def _watch(self, m: Module, entry_wrong: Value, kept_ports: data.View, parities: Signal) -> None:
-        """Say what is wrong of what was read in the cycle before, and of the ports that are
-        kept, with their `parities`."""
+        """Say what is wrong of what was read in the cycle before, and of the ports that are kept, with
+        their `parities`."""
         was_read = Signal()
         port_wrong = Signal()
         told = Signal()
@@ -112,20 +101,4 @@ class SendTable(wiring.Component):
             port_wrong.eq(self.routes & Cat(ports).any()),
             told.eq(port_wrong),
             self.wrong.eq((was_read & entry_wrong) | (port_wrong & ~told)),
-        ]
-
-    def _fan(self, m: Module, source: int) -> None:
-        """The ports that the sends of a packet of `source` use."""
-        first, count = self.first[source], self.count[source]
-        users = []
-        for port in range(self._parameters.links):
-            uses = Signal(self._parameters.sends, name=f"uses_{source}_{port}")
-            for number in range(self._parameters.sends):
-                # A packet's sends go around the end of the table, as when its descriptors are made.
-                inside = (number - first)[: len(first)] < count
-                m.d.comb += uses[number].eq(inside & (self.port_of[number] == port))
-            users.append(uses)
-        m.d.sync += [
-            self.ports[source].eq(Cat(uses.any() for uses in users)),
-            self.single[source].eq(~Cat((uses & (uses - 1)).any() for uses in users).any()),
         ]

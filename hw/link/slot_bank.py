@@ -14,7 +14,7 @@ from ..messages import Messages
 from ..primitives.memory_watch import watch
 from ..primitives.places import FreeList
 from .parameters import LinkParameters
-from .wire import arrival_layout, count_bits, packet_layout
+from .wire import arrival_layout, count_bits, packet_layout, routes_layout
 
 
 class SlotBank(wiring.Component):
@@ -22,18 +22,18 @@ class SlotBank(wiring.Component):
 
     So that a port which stands cannot keep all slots, each port may always have `own` slots. A slot is charged to the
     own slots of all ports it goes to, or, once for each of its sends, to the rest that all ports share (also when its
-    sends are more than that and nothing is charged to the rest). A slot whose `ports` each have a slot of their own
+    sends are more than that and nothing is charged to the rest). A slot whose ports each have a slot of their own
     left is thus given out whatever the other ports do.
 
-    Ports: `room`, `slot`: a slot may be had for `sends` sends through `ports` (`single`: no two through one port), and
-    its number, both stable until `close`; with `close`, only with `room`: the slot is taken, `packet` its attributes;
-    `arrivals`: sectors, never refused, to the slot offered or those taken; `asked`, `asked_length`, `whole`: sectors 0
-    to `asked_length` of a slot have arrived, those that arrive in this cycle included; `forget`: that slot may be
-    filled anew from when it is free (these four not in the bank of the stores, whose packets are closed whole); `read`,
-    `read_slot`, `read_place`: a sector, and the attributes, in the next cycle, and until the next `read`; `release`,
-    `release_slot`, `release_port`: a send of a slot is over; `empty`: all slots are free; `freed`: a slot becomes so;
-    with protection of memories `uses`: the attributes that are read are those of a filled slot, and `queues_wrong`, a
-    pulse: these, or a free slot that was taken, had a wrong bit.
+    Ports: `room`, `slot`: a slot may be had for a packet of `routes`, and its number, both stable until `close`; with
+    `close`, only with `room`: the slot is taken, `packet` its attributes; `arrivals`: sectors, never refused, to the
+    slot offered or those taken; `asked`, `asked_length`, `whole`: sectors 0 to `asked_length` of a slot have arrived,
+    those that arrive in this cycle included; `forget`: that slot may be filled anew from when it is free (these four
+    not in the bank of the stores, whose packets are closed whole); `read`, `read_slot`, `read_place`: a sector, and the
+    attributes, in the next cycle, and until the next `read`; `release`, `release_slot`, `release_port`: a send of a
+    slot is over; `empty`: all slots are free; `freed`: a slot becomes so; with protection of memories `uses`: the
+    attributes that are read are those of a filled slot, and `queues_wrong`, a pulse: these, or a free slot that was
+    taken, had a wrong bit.
     """
 
     def __init__(self, parameters: LinkParameters, bank: int):
@@ -47,9 +47,7 @@ class SlotBank(wiring.Component):
         questions = {"asked": In(slot), "asked_length": In(3), "whole": Out(1), "forget": In(1)}
         super().__init__(
             {
-                "ports": In(parameters.links),
-                "sends": In(count_bits(parameters)),
-                "single": In(1),
+                "routes": In(routes_layout(parameters)),
                 "room": Out(1),
                 "slot": Out(slot),
                 "close": In(1),
@@ -126,7 +124,8 @@ class SlotBank(wiring.Component):
     def _charge(self, m: Module) -> FreeList:
         """Decide whether a slot may be had; returns the free ones."""
         links, own = self._parameters.links, self._own
-        count = len(self.sends)
+        count = count_bits(self._parameters)
+        sends, ports = self.routes.sends, self.routes.ports
         m.submodules.free = free = FreeList(self._slots, checked=self._parameters.protects_memories)
         shared_used = Signal(range(max(self._shared, (1 << count) - 1) + 1))
         shared = Signal(self._slots)
@@ -136,8 +135,8 @@ class SlotBank(wiring.Component):
         charge_shared = Signal()
         releases_shared = Signal()
         m.d.comb += [
-            own_room.eq(self.single & ~(self.ports & full).any()),
-            self.room.eq(own_room | (shared_used == 0) | (shared_used + self.sends <= self._shared)),
+            own_room.eq(self.routes.single & ~(ports & full).any()),
+            self.room.eq(own_room | (shared_used == 0) | (shared_used + sends <= self._shared)),
             self.slot.eq(free.index),
             charge_own.eq(self.close & own_room),
             charge_shared.eq(self.close & ~own_room),
@@ -150,13 +149,16 @@ class SlotBank(wiring.Component):
             used = Signal(range(own + 1), name=f"own_used_{port}") if own else Const(0, 1)
             m.d.comb += full[port].eq(used == own)
             if own:
-                takes = charge_own & self.ports[port]
+                takes = charge_own & ports[port]
                 gives = self.release & ~releases_shared & (self.release_port == port)
                 with m.If(takes & ~gives):
                     m.d.sync += used.eq(used + 1)
                 with m.If(~takes & gives):
                     m.d.sync += used.eq(used - 1)
-        m.d.sync += shared_used.eq(shared_used + Mux(charge_shared, self.sends, 0) - releases_shared)
+        # Whether one is charged is known late, so both sums are ready.
+        more, same = Signal.like(shared_used), Signal.like(shared_used)
+        m.d.comb += [more.eq(shared_used + sends - releases_shared), same.eq(shared_used - releases_shared)]
+        m.d.sync += shared_used.eq(Mux(charge_shared, more, same))
         with m.If(self.close):
             m.d.sync += shared.bit_select(self.slot, 1).eq(charge_shared)
         used_slots = Signal(range(self._slots + 1))
@@ -167,7 +169,7 @@ class SlotBank(wiring.Component):
 
     def _release(self, m: Module) -> None:
         """Count the sends of each slot; the last one frees it."""
-        count = len(self.sends)
+        count = count_bits(self._parameters)
         left = Signal(self._slots * count)
         now = Signal(count)
         m.d.comb += [
@@ -177,4 +179,4 @@ class SlotBank(wiring.Component):
         with m.If(self.release):
             m.d.sync += left.word_select(self.release_slot, count).eq(now - 1)
         with m.If(self.close):
-            m.d.sync += left.word_select(self.slot, count).eq(self.sends)
+            m.d.sync += left.word_select(self.slot, count).eq(self.routes.sends)

@@ -103,6 +103,14 @@ def sends_layout(parameters: LinkParameters) -> data.StructLayout:
     return data.StructLayout({"first": unsigned(parameters.send_bits), "count": Control["sends"].shape})
 
 
+def routes_layout(parameters: LinkParameters) -> data.StructLayout:
+    """What slots are given out by: the `ports` of a packet's sends, whether each uses one of its own (`single`), and
+    how many sends there are, 1 at least."""
+    return data.StructLayout(
+        {"ports": unsigned(parameters.links), "single": unsigned(1), "sends": unsigned(count_bits(parameters))}
+    )
+
+
 def packet_layout(parameters: LinkParameters) -> data.StructLayout:
     """Attributes of a packet in a slot: where its sectors go on this GPU's side; the send table says what each send
     makes of it. `first`, `count`: its sends. `mark`: the last packet of a block."""

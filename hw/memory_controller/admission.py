@@ -164,6 +164,13 @@ class Admission(wiring.Component):
                 (self.request.access != Access.READ)
                 & (take_communication | self.request.tracked | self.request.first_touch)
             ),
-            self.unsettled.eq(unsettled != 0),
         ]
-        m.d.sync += unsettled.eq(unsettled + starts_compute + starts_communication - self.settled)
+        # What starts is known late, so it is counted a cycle after.
+        starts = Signal(range(3))
+        settled = Signal()
+        m.d.sync += [
+            starts.eq(starts_compute + starts_communication),
+            settled.eq(self.settled),
+            unsettled.eq(unsettled + starts - settled),
+        ]
+        m.d.comb += self.unsettled.eq((unsettled != 0) | (starts != 0))

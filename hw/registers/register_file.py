@@ -140,13 +140,17 @@ class RegisterFile(wiring.Component):
         return value.as_value() if hasattr(value, "as_value") else value
 
     def _count(self, m: Module) -> None:
-        """Counters; a clear has precedence over an event of the same cycle."""
+        """Counters; a clear has precedence over an event of the same cycle. Events come late, so they are counted in
+        the cycle after."""
+        values = []
         for counter in self._counters:
             total = self._totals[counter.name]
             if not counter.width:
                 m.d.sync += total.eq(total + 1)
                 continue
-            value = getattr(self, f"count_{counter.name}")
+            value = Signal(counter.width, name=f"value_{counter.name}")
+            m.d.sync += value.eq(getattr(self, f"count_{counter.name}"))
+            values.append(value)
             if counter.counting is Counting.SUM:
                 with m.If(value != 0):
                     m.d.sync += total.eq(total + value)
@@ -157,8 +161,8 @@ class RegisterFile(wiring.Component):
                 with m.If(value != 0):
                     m.d.sync += total.eq(value)
         with m.If(self.control_clear_counters):
-            for total in self._totals.values():
-                m.d.sync += total.eq(0)
+            for register in (*values, *self._totals.values()):
+                m.d.sync += register.eq(0)
 
     def _keep_faults(self, m: Module, clears: data.View) -> None:
         """Interrupt causes; an event in the cycle of its clearing is not lost."""

@@ -41,6 +41,8 @@ class Job:
     log: str
     driver: str
     """Cell that stands for the drivers of inputs in abc's sizing."""
+    apart: tuple[str, ...] = ()
+    """Modules whose logic is mapped by itself, each once; the netlist is flat all the same."""
 
 
 def write_design(component: wiring.Component, name: str, folder: Path) -> Path:
@@ -104,6 +106,7 @@ def _map(job: Job) -> None:
         f"read_rtlil {job.source}",
         f"hierarchy -check -top {job.top}",
         "proc",
+        *(f"setattr -mod -set keep_hierarchy 1 {name}" for name in job.apart),
         "flatten",
         "setattr -unset init",
         "opt_expr",
@@ -152,6 +155,8 @@ def _map(job: Job) -> None:
         "opt -nodffe -nosdff",
         f"abc -exe {abc} {libraries} -script {script} -constr {constraints}",
         "setundef -zero",
+        "setattr -mod -unset keep_hierarchy",
+        "flatten",
         "opt_clean -purge",
         f"stat {libraries}",
         f"write_json {job.netlist}",

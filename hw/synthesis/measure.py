@@ -1,10 +1,12 @@
 """Area and timing of one block: generic gates, ASIC cells, and an ECP5 FPGA."""
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..blocks import BLOCKS as INVENTORY
 from ..config import Configuration
 from .blocks import BLOCKS
 from .fpga import FpgaFigures, place_and_route
@@ -65,6 +67,7 @@ def _map(source: Path, block: str, libraries: list[Path], folder: Path, library:
         str(folder / f"{block}.json"),
         str(log),
         library.inverter.name,
+        _apart(source, block),
     )
     module = run(job)
     buffered = json.loads(Path(job.netlist).read_text())["modules"][block]
@@ -79,6 +82,14 @@ def _map(source: Path, block: str, libraries: list[Path], folder: Path, library:
         lines += [f"  {point.time / timing.fo4:6.1f}  {point.through:20s} {point.net}" for point in path.points]
     (folder / f"{block}.paths.txt").write_text("\n".join(lines) + "\n")
     return analysis, timing
+
+
+def _apart(source: Path, block: str) -> tuple[str, ...]:
+    """Modules of the design that are mapped each by itself."""
+    pattern = INVENTORY[block].apart if block in INVENTORY else ""
+    if not pattern:
+        return ()
+    return tuple(re.findall(rf"^module \\({block}__(?:{pattern}))$", source.read_text(), re.MULTILINE))
 
 
 def write_block(block: str, config: Configuration, folder: Path) -> Path:

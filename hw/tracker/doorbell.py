@@ -65,9 +65,10 @@ def walk_layout(config: TrackerParameters) -> data.StructLayout:
 class Doorbell(wiring.Component):
     """Walks workgroups of a range, and commits every WF tile of theirs once.
 
-    Ports: `entry`: after a ring the words of its range, CONTROL first and WF_TOTAL last; with CONTROL `first` and
-    `count`, the workgroups, both kept for a cycle after the last word; `armed`, `epoch`; `commits`: a tile's threshold
-    at its lowest address; `faults`; `busy`; `tile`: a commit was taken; `wake`: see :mod:`hw.primitives.clock_enable`.
+    Ports: `entry`: after a ring the words of its range, CONTROL first and WF_TOTAL last, WORKGROUPS not right before
+    that; with CONTROL `first` and `count`, the workgroups, both kept for a cycle after the last word; `armed`, `epoch`;
+    `commits`: a tile's threshold at its lowest address; `faults`; `busy`; `tile`: a commit was taken; `wake`: see
+    :mod:`hw.primitives.clock_enable`.
 
     Refused, with a record of the first workgroup: a ring while another one is walked (BUSY, that one goes on), while
     not armed (NOT_ARMED), of a range that is not valid or not tracked, or of workgroups it does not have (TILE); a
@@ -109,6 +110,7 @@ class Doorbell(wiring.Component):
         strides_left = Signal(4)
 
         rung = Signal()
+        counted = Signal()
         begin = Signal()
         enter = Signal()
         advance = Signal()
@@ -140,8 +142,10 @@ class Doorbell(wiring.Component):
             with m.State("LOAD"):
                 self._keep(m, kept)
                 m.d.sync += [epoch.eq(self.epoch), end.eq(before + count), row_stride.eq(0)]
-                with m.If(self.entry.valid & (self.entry.word == Word.WORKGROUPS)):
-                    m.d.sync += before.eq(before - Workgroups(self.entry.data).base)
+                # A cycle late, since the word comes from a memory: it is not among the last two.
+                m.d.sync += counted.eq(self.entry.valid & (self.entry.word == Word.WORKGROUPS))
+                with m.If(counted):
+                    m.d.sync += before.eq(before - kept.workgroups.base)
                 with m.If(self.entry.valid & (self.entry.word == Word.WF_TOTAL)):
                     m.next = "CHECK"
             with m.State("CHECK"):

@@ -22,15 +22,15 @@ class SpillPort(wiring.Component):
 
     Record `index` is half `index & 1` of sector `base + (index >> 1)`: a write is a STORE under a mask of its 16 bytes,
     a fetch a READ whose `id` is the tag. Ports: `base`, sector address of the table; `requests`, one every 2 cycles, in
-    order; `memory` and `returns` per channel (only returns to SPILL count); `response`: same cycle as the return with
-    one channel, one cycle or more later with several. Requests to one sector keep their order because a channel does.
-    The table must be 0 before the first fetch after a reset. It has `sectors` sectors, all of them in `window` and none
-    the last of the address space, which no range can hold: what is beyond, or all if the table is not so, is refused:
+    order; `memory` and `returns` per channel (only returns to SPILL count); `response`: a cycle after the return with
+    one channel, two cycles or more with several. Requests to one sector keep their order because a channel does. The
+    table must be 0 before the first fetch after a reset. It has `sectors` sectors, all of them in `window` and none the
+    last of the address space, which no range can hold: what is beyond, or all if the table is not so, is refused:
     `faults` has a record OUTSIDE (one that meets an untaken one is dropped), a write is lost, a fetch is answered with
-    no record, without a bound in time only while reads return.
-    `base`, `sectors` and `window` are quiet for two cycles before a request. With `far_backing_store`, `far` takes the
-    requests whose sector another channel of the whole GPU holds. With protection of memories `queues_wrong`, a pulse:
-    an answer left its queue with a wrong tag (records have check bits).
+    no record, without a bound in time only while reads return. `base`, `sectors` and `window` are quiet for two cycles
+    before a request. With `far_backing_store`, `far` takes the requests whose sector another channel of the whole GPU
+    holds. With protection of memories `queues_wrong`, a pulse: an answer left its queue with a wrong tag (records have
+    check bits).
     """
 
     def __init__(self, config: SpillParameters):
@@ -156,13 +156,10 @@ class SpillPort(wiring.Component):
 
     def _answer(self, m: Module, valid: Value, found: data.View, held: data.View, refused: Signal) -> None:
         """Answer what was read, and in between a fetch that was refused."""
-        with m.If(valid):
-            m.d.comb += [
-                self.response.valid.eq(1),
-                self.response.tag.eq(found.tag),
-                self.response.record.eq(found.record),
-            ]
-        with m.Else():
-            m.d.comb += [self.response.valid.eq(refused & ~held.write), self.response.tag.eq(held.tag)]
+        m.d.sync += [
+            self.response.valid.eq(valid | (refused & ~held.write)),
+            self.response.tag.eq(Mux(valid, found.tag, held.tag)),
+            self.response.record.eq(Mux(valid, found.record, 0)),
+        ]
         with m.If(refused & (held.write | ~valid)):
             m.d.sync += refused.eq(0)

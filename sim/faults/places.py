@@ -30,18 +30,20 @@ _PROTECTED = re.compile(
     r"|.*_watch\.parities"
     r"|controller_\d+\..*queue\.(memory|marks)|controller_\d+\.(read_return\.readers|.*free_list)\.memory"
     r"|controller_\d+\.(payload_store\.(slots|identities)|bank_machines\.(slots|rows))"
-    r"|address_map_\d+\.(payloads|decisions)|packetizer\.queue_\d+_\d+\.memory|dma\.queue_\d+\.memory"
+    r"|address_map_\d+\.(payloads|decisions)|packetizer\.queue_\d+_\d+\.(memory|marks)"
+    r"|dma\.(queue_\d+|offered|reads_\d+)\.memory|doorbell_commits\.memory"
     r"|links\.egress\.(bank_\d+\.(packets|free\.memory)|(issue|sender)_\d+\.queue\.memory)"
     r"|links\.ingress_\d+\.writer\.headers|tracker\.bank_\d+\.spills\.memory|spill\.answers_\d+\.memory"
 )
 """Memories of which every bit counts in check bits or in a parity, with protection of memories."""
 _PROTECTED_REGISTERS = re.compile(
     r"(address_map_\d+|links\.ingress_\d+\.writer)\.match\.(valid|base|limit|parity)_\d+"
-    r"|links\.egress\.sends\.(port_of__\d+|parities)"
+    r"|links\.egress\.sends\.(kept_ports|parities)"
     r"|tracker\.totals\.(total_\d+|parity)"
     r"|state\.(valid|tracked)(_copy)?"
+    r"|controller_\d+\.read_return\.(awaiting|parity)"
 )
-"""Flip-flops that are words of tables, likewise."""
+"""Flip-flops that are words of tables, or of a queue, likewise."""
 SECTOR_BITS = 256
 """Bits of a sector: a flip-flop that is so wide holds one."""
 KEPT = ("_status", "_record", "_fault_count")

@@ -10,7 +10,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
 from hw.dma.events import DmaEvents
-from hw.link.wire import arrival_layout, packet_layout
+from hw.link.wire import arrival_layout, packet_layout, routes_layout
 from hw.messages import Access, Messages, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
 from hw.send_table import SendControl, SendWord, SendWrite
@@ -19,7 +19,7 @@ from tb.drivers.slot_double import closing_layout, freed_layout
 from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_dma
-from tb.golden.packets import Tile, block_rows, row_packets
+from tb.golden.packets import Tile, block_rows, packet_routes, row_packets
 
 WAITING = 1 << DmaEvents["waiting"].offset
 LATE = 150
@@ -122,10 +122,12 @@ class DmaBench:
                 self.read_cycles.append(self.cycle)
             if int(self.dut.blocks__valid.value):
                 self.block_cycles.append(self.cycle)
-            assert not int(self.dut.unannounced.value), "a slot was had for other sends"
             closed = unpack(self.closing, int(self.dut.closed.value))
             if closed["valid"]:
                 attributes = unpack(packet_layout(self.config), closed["packet"])
+                announced = unpack(routes_layout(self.config), int(self.dut.announced.value))
+                routes = packet_routes(attributes["first"], attributes["count"], self.ports)
+                assert announced == routes, "a slot was had for other sends"
                 self.open.append(SlotPacket((closed["bank"], closed["slot"]), attributes))
                 self.packets.append(self.open[-1])
                 self.closed_cycles.append(self.cycle)
@@ -202,13 +204,15 @@ class DmaBench:
         await RisingEdge(self.dut.clk)
         self.dut.sends.value = 0
 
-    async def program(self, index: int, tile: Tile, offset: int = 8, bounds: tuple[int, int] | None = None):
-        """Range `index`, from and to sectors `bounds` (of the whole address space), and its send, which no other range
-        has."""
+    async def program(
+        self, index: int, tile: Tile, offset: int = 8, bounds: tuple[int, int] | None = None, count: int = 0
+    ):
+        """Range `index`, from and to sectors `bounds` (of the whole address space), and its first send, which no other
+        range has, and `count` sends in all, 0: any number."""
         base, limit = bounds or (0, (1 << self.config.va_sector_bits) - 1)
         traffic_class = random.getrandbits(2)
         send = self.sends[index]
-        count = random.randint(1, self.config.sends)
+        count = count or random.randint(1, self.config.sends)
         send_values = {
             SendWord.CONTROL: pack(SendControl, traffic_class=traffic_class, reserved=random.getrandbits(2))
             | random.getrandbits(6),

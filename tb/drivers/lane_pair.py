@@ -16,6 +16,7 @@ from hw.memory_window import WindowCheck
 from hw.messages import Messages
 from hw.range_table import RangeWrite
 from hw.send_table import SendWrite
+from tb.drivers.packet_routes import announce_packets
 
 SIDES = {"a": "b", "b": "a"}
 
@@ -90,12 +91,12 @@ class LanePair(wiring.Component):
                 port("room").eq(Cat(source.room for source in lane.sources)),
                 *(port("slots")[n].eq(source.slot) for n, source in enumerate(lane.sources)),
                 *(source.packet.eq(port("packets")[n]) for n, source in enumerate(lane.sources)),
-                *(source.upcoming.first.eq(port("packets")[n].first) for n, source in enumerate(lane.sources)),
-                *(source.upcoming.count.eq(port("packets")[n].count) for n, source in enumerate(lane.sources)),
                 *(source.bank.eq(port("banks")[n]) for n, source in enumerate(lane.sources)),
                 *(source.close.eq(port("close")[n]) for n, source in enumerate(lane.sources)),
                 *(arrival.eq(port("arrivals")[n]) for n, arrival in enumerate(lane.arrivals)),
             ]
+            for n in range(len(lane.sources)):
+                announce_packets(m, side, self._parameters, lane, n)
             for n in range(self._parameters.links):
                 m.d.comb += [
                     port("tx_valid")[n].eq(lane.tx[n].valid),

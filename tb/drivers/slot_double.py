@@ -1,13 +1,13 @@
 """Packet slots as the DMA engine sees them, for its tests: what it closes is shown, the test gives slots back."""
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Module, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.dma.engine import DmaEngine
 from hw.link.parameters import LinkParameters
-from hw.link.wire import packet_layout
+from hw.link.wire import packet_layout, routes_layout
 from hw.primitives import sleeping_submodule
 from hw.primitives.places import FreeList
 
@@ -32,8 +32,8 @@ def freed_layout(parameters: LinkParameters) -> data.StructLayout:
 
 class EngineWithSlots(wiring.Component):
     """The engine, asleep whenever it does not ask to be awake, with its ports but `slots`; instead of them `closed`,
-    `freed`, and `standing`: there is no slot for packets whose first send has its bit set. The sends of a packet must
-    have been `upcoming` in the cycle before: `unannounced` is high in the cycle after one whose were not."""
+    `freed`, `standing`: there is no slot for packets through a port that has its bit set; and `announced`: the routes
+    that were `upcoming` in the cycle before, for which the slot is."""
 
     def __init__(self, engine: DmaEngine, parameters: LinkParameters):
         self._engine = engine
@@ -42,8 +42,8 @@ class EngineWithSlots(wiring.Component):
         own = {
             "closed": Out(closing_layout(parameters)),
             "freed": In(freed_layout(parameters)),
-            "standing": In(parameters.sends),
-            "unannounced": Out(1),
+            "standing": In(parameters.links),
+            "announced": Out(routes_layout(parameters)),
         }
         super().__init__(wiring.Signature({**self._inner.members, **own}))
 
@@ -56,8 +56,7 @@ class EngineWithSlots(wiring.Component):
             source, target = (outside, inside) if member.flow is In else (inside, outside)
             m.d.comb += Value.cast(target).eq(source)
         slots, closed = engine.slots, self.closed
-        announced = Signal.like(slots.upcoming)
-        stands = self.standing.bit_select(announced.first, 1)
+        stands = (self.announced.ports & self.standing).any()
         m.d.comb += [
             closed.valid.eq(slots.close),
             closed.bank.eq(slots.bank),
@@ -73,14 +72,5 @@ class EngineWithSlots(wiring.Component):
             ]
             with m.If(slots.bank == bank):
                 m.d.comb += [slots.room.eq(free.available & ~stands), slots.slot.eq(free.index)]
-        m.d.sync += [
-            announced.eq(slots.upcoming),
-            self.unannounced.eq(
-                Mux(
-                    slots.close,
-                    (announced.first != slots.packet.first) | (announced.count != slots.packet.count),
-                    0,
-                )
-            ),
-        ]
+        m.d.sync += self.announced.eq(slots.upcoming)
         return m

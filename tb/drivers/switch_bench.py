@@ -23,6 +23,7 @@ from hw.range_table import RangeWrite, Word
 from hw.send_table import SendControl, SendWord, SendWrite
 from sim.models.link import DelayLine, LinkModel
 from sim.models.switch import Switch
+from tb.drivers.packet_routes import announce_packets
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import Stall, StreamSink, stalls
 
@@ -105,13 +106,12 @@ class SwitchedLanes(wiring.Component):
                 port("heard").eq(lane.heard[0]),
                 port("empty").eq(lane.empty),
                 source.packet.eq(port("packet")),
-                source.upcoming.first.eq(port("packet").first),
-                source.upcoming.count.eq(port("packet").count),
                 source.close.eq(port("close")),
                 port("room").eq(source.room),
                 port("slot").eq(source.slot),
                 lane.arrivals[config.slot_banks - 1].eq(port("arrival")),
             ]
+            announce_packets(m, f"lane_{rank}", config, lane, STORES)
             connect(m, lane.requests[0], flipped(port("requests")))
             connect(m, lane.faults, flipped(port("faults")))
             self._join(m, rank, lane, switch)

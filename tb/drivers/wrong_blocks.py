@@ -3,6 +3,7 @@
 from amaranth import Module, Signal, Value
 from amaranth.lib.wiring import In
 
+from hw.link.send_routes import SendRoutes
 from hw.link.send_table import SendTable
 from hw.link.slot_bank import SlotBank
 from hw.range_table import Control, Word
@@ -59,12 +60,27 @@ class FreesEarly(SlotBank):
             m.d.sync += over.bit_select(self.slot, 1).eq(0)
 
 
+class RoutesOfTheFirst(SendRoutes):
+    """Looks up the first send of a packet only."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.right = right = SendRoutes(self._parameters)
+        m.d.comb += [
+            right.sends.first.eq(self.sends.first),
+            right.sends.count.eq(1),
+            *(there.eq(here) for there, here in zip(right.port_of, self.port_of, strict=True)),
+            self.routes.eq(right.routes),
+        ]
+        return m
+
+
 class LeavesOutWgOffset(SendTable):
     """A send table that knows of no wg offset."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.right = right = SendTable(self._parameters, self._sources)
+        m.submodules.right = right = SendTable(self._parameters)
         for (_, member, here), (_, _, there) in zip(
             self.signature.flatten(self), right.signature.flatten(right), strict=True
         ):

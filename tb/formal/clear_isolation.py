@@ -86,6 +86,7 @@ def clear_isolation(b: Bench) -> None:
         )
     )
     b.invariant(implies(walking, at_first == (turn == first[shift:])))
+    b.invariant(implies(walking, block.signal("at_last") == (left == 0)))
 
     b.cover(dut.memory[0].valid & of_records)
     b.cover(dut.memory[0].valid & ~of_records & (va == limit - 1) & (va == base + 9))

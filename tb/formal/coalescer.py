@@ -72,16 +72,19 @@ def coalescer_conserves(b: Bench) -> None:
     b.claim(implies(~dut.messages.valid, ~at_lowest))
     stalled, offered_before = b.claim_offers_stay(dut.messages)
 
-    offered, gathered = (block.view(name, commit.shape()) for name in ("offered", "gathered"))
-    offered_valid, gathered_valid = block.signal("offered_valid"), block.signal("gathered_valid")
-    mine, also_mine = offered_valid & ours(offered), gathered_valid & ours(gathered)
-    b.invariant(implies(gathered_valid, offered_valid))
-    b.invariant(held == (offered.bytes * mine + gathered.bytes * also_mine)[:SUM_BITS])
-    b.invariant(implies(mine, offered.va >= lowest) & implies(also_mine, gathered.va >= lowest))
-    b.invariant(implies(at_lowest, mine & (offered.va == lowest) | also_mine & (gathered.va == lowest)))
-    b.invariant(implies(stalled, offered_valid & (offered.as_value() == offered_before)))
+    names = ("offered", "gathered", "landed")
+    offered, gathered, _ = places = [block.view(name, commit.shape()) for name in names]
+    valid = [block.signal(f"{name}_valid") for name in names]
+    mine = [is_valid & ours(place) for is_valid, place in zip(valid, places, strict=True)]
+    b.invariant(implies(valid[1] | valid[2], valid[0]))
+    b.invariant(held == sum(place.bytes * own for place, own in zip(places, mine, strict=True))[:SUM_BITS])
+    for place, own in zip(places, mine, strict=True):
+        b.invariant(implies(own, place.va >= lowest))
+    at = Cat(own & (place.va == lowest) for place, own in zip(places, mine, strict=True))
+    b.invariant(implies(at_lowest, at.any()))
+    b.invariant(implies(stalled, valid[0] & (offered.as_value() == offered_before)))
     b.cover(out & (message.bytes == 96) & b.past(b.past(waiting, "waited_1"), "waited_2"))
-    b.cover(gathered_valid & (held > 32) & mine & also_mine)
+    b.cover((held > 32) & Cat(mine).all() & (gathered.bytes > 32))
 
 
 @proof(

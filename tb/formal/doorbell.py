@@ -4,8 +4,10 @@ With the Tracker's proof that a tile whose commits add up to its threshold trigg
 """
 
 from amaranth import Mux, Signal
+from amaranth.hdl import Value
 
 from hw.config import Configuration
+from hw.range_table import Word
 from hw.tracker.doorbell import Doorbell, entry_layout, walk_layout
 from tb.formal.bench import Bench, implies
 from tb.formal.proof import proof
@@ -35,6 +37,13 @@ def doorbell_exactly_once(b: Bench) -> None:
         block.state("doorbell", state) for state in ("IDLE", "LOAD", "CHECK", "MEASURE", "ENTER", "COMMIT")
     )
     walking = enter | commit
+
+    def comes(word: Word) -> Value:
+        return load & dut.entry.valid & (dut.entry.word == word)
+
+    counted = b.past(comes(Word.WORKGROUPS), "counted_before")
+    b.assume(implies(comes(Word.WF_TOTAL), ~counted))
+    b.invariant(block.signal("counted") == counted)
 
     # What the words must say, from the last one on.
     wfs, bottom_wfs = kept.grouping.wfs, kept.blocks.bottom_wfs

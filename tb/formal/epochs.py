@@ -1,14 +1,18 @@
 """Proofs of what keeps epochs apart: arming waits, nothing changes its epoch, and what an epoch leaves behind goes
 away."""
 
-from amaranth import Const, Signal
+from collections.abc import Callable
+
+from amaranth import Const, Mux, Signal
+from amaranth.hdl import Value
 from amaranth.lib import data
 
 from hw.config import Configuration
 from hw.dma.engine import DmaEngine, DmaParameters
+from hw.dma.packet_reader import read_layout
 from hw.messages import Messages
 from hw.node_monitor import CollectiveState
-from tb.formal.bench import Bench, implies
+from tb.formal.bench import Bench, Block, implies
 from tb.formal.fault import FaultyPort
 from tb.formal.proof import proof
 
@@ -66,11 +70,38 @@ def arming_waits(b: Bench) -> None:
     b.cover(dut.armed & (dut.epoch == 2))
 
 
+class Waiting:
+    """The epochs of what waits in a queue of two that is passed by when it is empty, kept beside it."""
+
+    def __init__(self, b: Bench, block: Block, path: str):
+        self._b, self._block, self._path = b, block, path
+        self._level, self._first, self._last = (block.signal(f"{path}.{name}") for name in ("level", "first", "last"))
+        self._epochs = Signal(data.ArrayLayout(Configuration().epoch_bits, 2), name=f"{path}_epochs")
+
+    def comes(self, comes: Value, epoch: Value) -> None:
+        """What comes now is of `epoch`."""
+        with self._b.m.If(comes):
+            self._b.m.d.sync += self._epochs[self._last].eq(epoch)
+
+    def oldest(self, coming: Value) -> Value:
+        """That of what stands at the way out; of what is `coming` when nothing waits."""
+        return Mux(self._level == 0, coming, self._epochs[self._first])
+
+    def invariant(self, epoch_of: Callable[[Value], Value]) -> None:
+        """What waits has its epoch."""
+        self._b.invariant((self._level <= 2) & (self._last == (self._first + self._level)[:1]))
+        for place in range(2):
+            waits = (self._level == 2) | ((self._level == 1) & (self._first == place))
+            word = self._block.word(f"{self._path}.memory", place)
+            self._b.invariant(implies(waits, epoch_of(word) == self._epochs[place]))
+
+
 @proof(
     block="dma_engine",
     claim="reads and packets carry the epoch in which their block was taken, whatever the register holds by then; once "
-    "the node is not armed no block is taken, and at most 8 more reads are issued for each port",
-    scope="4 ranges, 2 packet slots, 1 channel, 1 port, a block that waits; any blocks, geometry, memory and registers",
+    "the node is not armed no block is taken, and at most 8 more reads are made for each port, beside those that wait",
+    scope="4 ranges, 2 packet slots, 1 channel, 1 port, a block that waits behind two of any port; any blocks, "
+    "geometry, memory and registers",
     bug="chosen stuck at 0: the number of the epoch is lost",
     bug_depth=10,
     cover_depth=14,
@@ -92,16 +123,20 @@ def dma_epoch(b: Bench) -> None:
     queued = kept(block.word("queue_0.memory", block.signal("queue_0.first")))
     taken = dut.blocks.valid & dut.blocks.ready
     straight = block.signal("straight")
-    # The epochs of what waits in the queue, of what is chosen, and of what is walked.
+    offered, reads = (Waiting(b, block, name) for name in ("offered", "reads_0"))
+    offered.comes(taken, dut.epoch)
+    leaves = block.component("offered").o.valid & block.component("offered").o.ready & dut.armed
+    # The epochs of what waits in the queue of the port, of what is chosen, and of what is walked.
     waiting, next_one, walked = (Signal(config.epoch_bits, name=name) for name in ("waiting", "next_one", "walked"))
-    with m.If(taken & ~straight):
-        m.d.sync += waiting.eq(dut.epoch)
-    with m.If(taken & straight):
-        m.d.sync += next_one.eq(dut.epoch)
+    with m.If(leaves & ~straight):
+        m.d.sync += waiting.eq(offered.oldest(dut.epoch))
+    with m.If(leaves & straight):
+        m.d.sync += next_one.eq(offered.oldest(dut.epoch))
     with m.Elif(stored):
         m.d.sync += next_one.eq(waiting)
     with m.If(load):
         m.d.sync += walked.eq(next_one)
+    reads.comes(step, walked)
     late = Signal(5)
     with m.If(dut.armed):
         m.d.sync += late.eq(0)
@@ -109,10 +144,12 @@ def dma_epoch(b: Bench) -> None:
         m.d.sync += late.eq(late + 1)
     read = dut.reads[0]
     b.claim(implies(taken, dut.armed))
-    b.claim(implies(read.valid, read.payload.epoch == walked))
+    b.claim(implies(read.valid, read.payload.epoch == reads.oldest(walked)))
     b.claim(implies(dut.slots.close, dut.slots.packet.epoch == walked))
     b.claim(late <= 8)
-    b.claim(implies(~dut.armed & (late != 0) & ~walking, ~read.valid))
+    b.claim(implies(~dut.armed & (late != 0) & ~walking, ~reader.reads[0].valid))
+    offered.invariant(lambda word: kept(word).epoch)
+    reads.invariant(lambda word: read_layout(config)(word).epoch)
     was_armed = b.past(dut.armed, "was_armed")
     b.invariant((block.signal("queue_0.first") == 0) & (block.signal("queue_0.last") == 0))
     b.invariant(implies(stored, queued.epoch == waiting))

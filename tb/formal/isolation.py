@@ -15,9 +15,11 @@ from hw.address_map import (
 )
 from hw.config import Configuration
 from hw.dma.engine import DmaEngine, DmaParameters
+from hw.dma.packet_reader import read_layout
 from hw.dma.transfer import Geometry
 from hw.drain_bound import DrainBound
 from hw.link.port_sender import PortSender
+from hw.link.wire import sends_layout
 from hw.memory_window import ends_in_window, in_window
 from hw.messages import Messages
 from hw.range_table import Control
@@ -171,15 +173,27 @@ def dma_isolation(b: Bench) -> None:
         low, high = block.word(f"bounds.{name}_low", index), block.word(f"bounds.{name}_high", index)
         return Cat(low, high)[: config.va_sector_bits]
 
-    base, limit = bound("base", number), bound("limit", number)
-    control = Control(block.word("table.control", number))
+    def control_of(index: Value) -> View:
+        return Control(block.word("bounds.control", index))
+
+    def allowed(read: View) -> Value:
+        inside = (read.va >= bound("base", read.range)) & (read.va < bound("limit", read.range))
+        return control_of(read.range).valid & inside & in_window(config, dut.window, read.va)
+
+    base, limit, control = bound("base", number), bound("limit", number), control_of(number)
     in_memory = in_window(config, dut.window, base) & ends_in_window(config, dut.window, limit)
     bits = config.va_sector_bits
-    found = block.view("found", StructLayout({"base": bits, "limit": bits, "body": 12, "right": 12}))
+    sends = sends_layout(config).members
+    layout = StructLayout({"valid": 1, **sends, "base": bits, "limit": bits, "body": 12, "right": 12})
+    found = block.view("found", layout)
     read = dut.reads[0]
     va = read.payload.va
-    b.claim(implies(read.valid, control.valid & (va >= base) & (va < limit)))
-    b.claim(implies(read.valid, in_window(config, dut.window, va)))
+    b.claim(implies(read.valid, allowed(read.payload)))
+    level, first = block.signal("reads_0.level"), block.signal("reads_0.first")
+    b.invariant((level <= 2) & (block.signal("reads_0.last") == (first + level)[:1]))
+    for place in range(2):
+        waits = (level == 2) | ((level == 1) & (first == place))
+        b.invariant(implies(waits, allowed(View(read_layout(config), block.word("reads_0.memory", place)))))
     row = Mux(geometry.row_sectors == 0, 1, geometry.row_sectors)
     left = Mux(walk.sectors_left == 0, 1, walk.sectors_left)
     b.invariant(implies(walking, control.valid & (last_row + row <= limit)))
@@ -190,10 +204,11 @@ def dma_isolation(b: Bench) -> None:
     chosen_valid = block.signal("chosen_valid")
     for name in ("base", "limit"):
         b.invariant(implies(chosen_valid, found[name] == bound(name, chosen)))
+    b.invariant(implies(chosen_valid, found.valid == control_of(chosen).valid))
     b.invariant(implies(chosen_valid, (found.body != 0) & (found.right != 0)))
     b.invariant(implies(chosen_valid, ~walking))
     b.invariant((block.signal("chosen_port") == 0) & (block.signal("reader.turn") == 0))
-    b.cover(read.valid & (va == limit - 1) & (geometry.row_sectors == 3))
+    b.cover(read.valid & (va == bound("limit", read.payload.range) - 1) & (geometry.row_sectors == 3))
     b.cover(dut.faults.valid & (dut.faults.payload.va == limit))
 
 

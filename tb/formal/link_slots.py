@@ -35,11 +35,13 @@ def link_slot_bank(b: Bench) -> None:
     shared_slots = SLOTS - LINKS * own
     dut = SlotBank(parameters, 0)
     block = b.open_block(dut, stuck={"freed": 0})
+    routes = dut.routes
+    sends, ports, single = routes.sends, routes.ports, routes.single
     # `ports` are those of the sends: one or two of them.
-    b.assume((dut.sends == 1) | (dut.sends == 2))
-    b.assume(dut.ports != 0)
-    b.assume(implies(dut.sends == 1, dut.single & at_most_one(dut.ports)))
-    b.assume(implies(dut.sends == 2, dut.single == dut.ports.all()))
+    b.assume((sends == 1) | (sends == 2))
+    b.assume(ports != 0)
+    b.assume(implies(sends == 1, single & at_most_one(ports)))
+    b.assume(implies(sends == 2, single == ports.all()))
     b.assume(implies(dut.close, dut.room))
 
     # What is due of each slot: sends through each port.
@@ -51,8 +53,8 @@ def link_slot_bank(b: Bench) -> None:
     for slot in range(SLOTS):
         for port in range(LINKS):
             goes = dut.release & (dut.release_slot == slot) & (dut.release_port == port)
-            comes = dut.close & (dut.slot == slot) & dut.ports[port]
-            amount = Mux(comes, Mux(dut.ports.all(), 1, dut.sends), 0)
+            comes = dut.close & (dut.slot == slot) & ports[port]
+            amount = Mux(comes, Mux(ports.all(), 1, sends), 0)
             b.assume(implies(goes, due[slot][port] != 0))
             m.d.sync += due[slot][port].eq(due[slot][port] + amount - goes)
         with m.If(dut.close & (dut.slot == slot)):
@@ -70,10 +72,10 @@ def link_slot_bank(b: Bench) -> None:
     for port in range(LINKS):
         held = [(due[slot][port] != 0) for slot in range(SLOTS)]
         m.d.comb += fewer[port].eq(_sum(held) < own)
-    b.claim(implies(dut.single & ((dut.ports & ~fewer) == 0), dut.room))
+    b.claim(implies(single & ((ports & ~fewer) == 0), dut.room))
     b.claim(implies(in_use == 0, dut.room))
 
-    count = len(dut.sends)
+    count = len(sends)
     for slot in range(SLOTS):
         b.invariant(
             block.signal("left").word_select(slot, count)[:3] == left[slot][:3]
@@ -96,7 +98,7 @@ def link_slot_bank(b: Bench) -> None:
     _free_list(b, block, in_use, used)
     b.cover(in_use.all())
     b.cover(dut.freed & shares[0] & (dut.release_slot == 0) & b.past(dut.release, "before"))
-    b.cover((used == 3) & dut.room & dut.single & ~own_room)
+    b.cover((used == 3) & dut.room & single & ~own_room)
 
 
 def _free_list(b: Bench, block, in_use: Signal, used: Value) -> None:

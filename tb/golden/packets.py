@@ -21,6 +21,14 @@ class Tile:
     wf_stride: int
 
 
+def packet_routes(first: int, count: int, port_of: list[int]) -> dict[str, int]:
+    """The ports that a packet's sends use, `port_of` that of each in the table, around its end; whether none uses that
+    of another; and how many sends there are."""
+    sends = min(max(count, 1), len(port_of))
+    used = [port_of[(first + number) % len(port_of)] for number in range(sends)]
+    return {"ports": sum(1 << port for port in set(used)), "single": int(len(set(used)) == sends), "sends": sends}
+
+
 def row_sectors(va: int, row_bytes: int) -> list[tuple[int, int]]:
     """(sector address, byte mask) of a row of `row_bytes` bytes that starts at sector `va`."""
     sectors = []

@@ -129,8 +129,7 @@ async def a_wrong_bound_is_told_with_every_look_up(dut):
 @cocotb.test()
 async def a_wrong_send_is_told(dut):
     """An entry two cycles after it is read; a port once as long as it is wrong, while ports are in use."""
-    sources = [f"{name}__{number}" for name in ("first", "count") for number in (0, 1)]
-    await start(dut, ("write", "index", "read", "routes", *sources))
+    await start(dut, ("write", "index", "read", "routes"))
     copies = Copies(dut, dut.write, SENDS, list(SendWord))
     await copies.fill()
     told = 0

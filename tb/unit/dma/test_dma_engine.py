@@ -22,6 +22,7 @@ from hw.range_table import Control, Grouping, Word
 from sim.errors import SimulationError
 from tb.drivers.dma_bench import DmaBench
 from tb.drivers.payload import pack, unpack
+from tb.drivers.wrong_blocks import RoutesOfTheFirst
 from tb.golden.packets import Tile, block_rows
 from tb.runner import simulate
 from tb.unit.dma.engines import SIZES, ForgetsRaggedRows, design
@@ -248,11 +249,11 @@ async def a_port_that_stands_holds_up_no_other(dut):
     await bench.reset()
     bench.lead([send % config.links for send in range(config.sends)])
     for index in range(config.ranges):
-        await bench.program(index, random_tile())
+        await bench.program(index, random_tile(), count=1)
     sent = 0
     for _ in range(6):
         stands = random.randrange(config.links)
-        dut.standing.value = sum(1 << send for send, port in enumerate(bench.ports) if port == stands)
+        dut.standing.value = 1 << stands
         chosen = random.sample(range(config.ranges), config.ranges) * 2
         standing = [index for index in chosen if bench.ports[bench.sends[index]] == stands]
         # One is walked, others wait; more would stand before the blocks of other ports.
@@ -287,7 +288,7 @@ class WaitsForASlot(DmaEngine):
 class KeepsTheTurn(PacketReader):
     """The reader of that engine."""
 
-    def _stands(self, known: Value, room: Value, place: Value) -> Value:
+    def _stands(self, place: Value) -> Value:
         return Const(0)
 
 
@@ -300,6 +301,13 @@ def test_waiting_for_a_slot_is_caught():
         simulate(
             design("five_ports", WaitsForASlot), "dma_engine", __name__, "a_port_that_stands_holds_up_no_other", seed=1
         )
+
+
+def test_routes_of_the_first_send_alone_are_caught():
+    """A slot that is had for one send is not had for all of a packet."""
+    environment = {"SIZE": "paper", "STALL": "0", "LATENCY": "5"}
+    with patch("hw.dma.engine.SendRoutes", RoutesOfTheFirst), pytest.raises(SimulationError, match="other sends"):
+        simulate(design("paper"), "dma_engine", __name__, "random_blocks", seed=1, environment=environment)
 
 
 @pytest.mark.parametrize("size", ["paper", "tiny", "two_lanes"])

@@ -2,6 +2,7 @@
 
 import os
 import random
+from unittest.mock import patch
 
 import cocotb
 import pytest
@@ -12,15 +13,17 @@ from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
 from hw.link.packetizer import TIMEOUT, TIMEOUT_OTHERS, StorePacketizer
-from hw.link.wire import arrival_layout, packet_layout, sends_layout
+from hw.link.wire import arrival_layout, packet_layout, routes_layout
 from hw.messages import Messages
 from sim.errors import SimulationError
 from tb.drivers.asleep import Asleep
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSource, never, stalls
 from tb.drivers.stream_checker import checked
+from tb.drivers.wrong_blocks import RoutesOfTheFirst
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_packetizer
+from tb.golden.packets import packet_routes
 from tb.runner import simulate
 
 SIZES = {
@@ -44,6 +47,9 @@ class PacketizerBench:
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.sources = [StreamSource(dut, f"stores__{c}", dut.clk, source_stall) for c in range(config.channels)]
         self.slot_stall = slot_stall or never
+        self.port_of = [send % config.links for send in range(config.sends)]
+        for send, port in enumerate(self.port_of):
+            getattr(dut, f"port_of__{send}").value = port
         self.standing: set[int] = set()
         """Ports for whose packets there is no slot."""
         self.expected: dict[tuple[int, int], list[dict]] = {}
@@ -72,7 +78,7 @@ class PacketizerBench:
         room, slot = False, 0
         sectors: dict[int, int] = {}
         while True:
-            stands = asked is None or asked["first"] % self.config.links in self.standing
+            stands = asked is None or any(asked["ports"] >> port & 1 for port in self.standing)
             room = not stands and (room or not self.slot_stall())
             self.dut.slots__room.value = int(room)
             self.dut.slots__slot.value = slot
@@ -83,13 +89,12 @@ class PacketizerBench:
                 sectors[arrival["index"]] = arrival["data"]
             if int(self.dut.slots__close.value):
                 packet = unpack(packet_layout(self.config), int(self.dut.slots__packet.value))
-                assert asked and room and {name: packet[name] for name in asked} == asked, (
-                    "a slot was had for other sends"
-                )
+                routes = packet_routes(packet["first"], packet["count"], self.port_of)
+                assert room and asked == routes, "a slot was had for other sends"
                 self._closed(packet, sectors)
                 sectors, room = {}, False
                 slot = random.randrange(self.config.store_packets)
-            before, asked = asked, unpack(sends_layout(self.config), int(self.dut.slots__upcoming.value))
+            before, asked = asked, unpack(routes_layout(self.config), int(self.dut.slots__upcoming.value))
             if asked != before:
                 assert not sectors, "other sends are asked for while a packet is open"
                 room = False
@@ -294,8 +299,8 @@ def test_a_port_that_stands_holds_up_no_other():
 class MixesWavefronts(StorePacketizer):
     """A wrong packetizer that merges stores of different wavefronts."""
 
-    def _continues(self, store, expected):
-        return (store.va == expected.va) & (store.va[:3] != 0) & (store.wg == expected.wg)
+    def _continues(self, store, last):
+        return (store.va == last.va + 1) & (store.va[:3] != 0) & (store.wg == last.wg)
 
 
 @pytest.mark.parametrize(
@@ -314,6 +319,13 @@ def test_random_stores(size, stall):
     simulate(
         checked(Asleep(StorePacketizer(SIZES[size]))), "packetizer", __name__, "random_stores", environment=environment
     )
+
+
+def test_routes_of_the_first_send_alone_are_caught():
+    """A slot that is had for one send is not had for all of a packet."""
+    environment = {"SIZE": "paper", "STALL": "0"}
+    with patch("hw.link.packetizer.SendRoutes", RoutesOfTheFirst), pytest.raises(SimulationError, match="other sends"):
+        simulate(StorePacketizer(SIZES["paper"]), "packetizer", __name__, "random_stores", 1, environment)
 
 
 def test_mixed_wavefronts_are_caught():
