@@ -18,6 +18,7 @@ from hw.link import egress, lane
 from hw.link.egress import DMA, STORES, Egress
 from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
+from hw.link.turns import Turns
 from hw.link.wire import state_layout
 from hw.memory_window import WindowCheck
 from hw.messages import Fault
@@ -234,6 +235,32 @@ async def every_port_is_busy(dut):
 
 
 SLOW_SIZES = [pytest.param(size, marks=pytest.mark.slow) for size in ("two", "fifteen")]
+
+
+@cocotb.test()
+async def ports_that_always_ask_have_turns_alike(dut):
+    """Two wires that each take a flit a cycle, twice what is read, and packets for one port of each source: as long as
+    both have some to send, no port is more than two packets ahead."""
+    bench = bench_of(dut)
+    await bench.reset(retry=4000, dead=1 << 22)
+    await bench.program([0, 1])
+    for side in SIDES:
+        await bench.up(side)
+    bench.keep_log = True
+    packets = 24
+    for _ in range(packets):
+        for side in SIDES:
+            bench.packet(side, DMA, [0], length=8)
+            bench.packet(side, STORES, [1], length=8)
+    bench.sent_log.clear()
+    await bench.finish_sends(over([0, 1]))
+    sent = Counter()
+    for _, side, port, _ in bench.sent_log:
+        sent[side, port] += 1
+        if max(sent[side, 0], sent[side, 1]) < packets * 9:
+            assert abs(sent[side, 0] - sent[side, 1]) <= 18, f"{side}: {dict(sent)}"
+    assert all(sent[side, port] == packets * 9 for side in SIDES for port in (0, 1))
+    await bench.finish()
 
 
 @pytest.mark.parametrize("size", ["one", pytest.param("seven", marks=pytest.mark.wide), *SLOW_SIZES])
@@ -605,6 +632,25 @@ async def only_the_window_is_written(dut):
 
 def test_only_the_window_is_written():
     run("two", "only_the_window_is_written")
+
+
+def test_ports_that_always_ask_have_turns_alike():
+    run("two", "ports_that_always_ask_have_turns_alike", latency=5)
+
+
+class FirstOfAll(Turns):
+    """The lowest that asks always has the turn."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.comb += self.has.eq(self.asks & -self.asks)
+        return m
+
+
+def test_a_turn_for_the_first_of_all_is_caught():
+    case = "ports_that_always_ask_have_turns_alike"
+    with patch.object(egress, "Turns", FirstOfAll), pytest.raises(SimulationError, match="assert"):
+        run("two", case, latency=5, component=LanePair(SIZES["two"]))
 
 
 @pytest.mark.parametrize("weather", [CLEAR, STORM])
