@@ -107,12 +107,10 @@ class StorePacketizer(wiring.Component):
             others.eq((waiting & ~(1 << served)).any()),
             known.eq((asked == sends) & settled),
             merge.eq(self.slots.room & present & Mux(opened, continues, known)),
-            routes.sends.eq(asked),
+            routes.sends.eq(Mux(opened, asked, sends)),
             *(port.eq(leads) for port, leads in zip(routes.port_of, self.port_of, strict=True)),
             self.slots.upcoming.eq(routes.routes),
         ]
-        with m.If(present & ~opened):
-            m.d.comb += routes.sends.eq(sends)
         m.d.sync += asked.eq(routes.sends)
 
         ends = Signal()
