@@ -254,7 +254,7 @@ async def ports_that_always_ask_have_turns_alike(dut):
             bench.packet(side, STORES, [1], length=8)
     bench.sent_log.clear()
     await bench.finish_sends(over([0, 1]))
-    sent = Counter()
+    sent: Counter[tuple[str, int]] = Counter()
     for _, side, port, _ in bench.sent_log:
         sent[side, port] += 1
         if max(sent[side, 0], sent[side, 1]) < packets * 9:
