@@ -84,7 +84,7 @@ class DmaEngine(wiring.Component):
 
     A row, tile or byte count of 0 in the range table acts as 1. Latency: `blocks.valid` to the first read 2 cycles when
     idle. Rate: one read a cycle without bubbles between packets, rows and tiles of a port; two cycles between its
-    blocks, and one between packets with other sends, are left to other ports.
+    blocks are left to other ports.
     """
 
     def __init__(self, config: DmaParameters):

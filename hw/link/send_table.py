@@ -90,8 +90,8 @@ class SendTable(wiring.Component):
         return max(offset_bits, 1) if self._parameters.protects_memories and word is SendWord.OFFSET_HIGH else 32
 
     def _watch(self, m: Module, entry_wrong: Value, kept_ports: data.View, parities: Signal) -> None:
-        """Say what is wrong of what was read in the cycle before, and of the ports that are kept, with
-        their `parities`."""
+        """Say what is wrong of what was read in the cycle before, and of the ports that are kept, with their
+        `parities`."""
         was_read = Signal()
         port_wrong = Signal()
         told = Signal()

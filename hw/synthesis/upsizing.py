@@ -2,7 +2,7 @@
 
 Round by round, each path that is nearly as long as the longest gets stronger gates: those whose stage gains most over
 what their larger input costs the stage before. A round that makes the longest path longer is undone, and the next is
-more careful; at the end it is gates that such a round had chosen which are left alone.
+more careful; once it cannot be, the gates that such a round had chosen are left alone.
 """
 
 from itertools import pairwise
