@@ -44,7 +44,10 @@ def faults(
         list[str] | None,
         typer.Option("--class", help="Only this class; repeatable.", metavar="NAME", show_default=False),
     ] = None,
-    gpus: Annotated[int, typer.Option(help="GPUs on the ring, 2 to 8.", metavar="N")] = 3,
+    gpus: Annotated[int, typer.Option(help="GPUs, 2 to 8.", metavar="N")] = 3,
+    topology: Annotated[
+        str, typer.Option(help="ring, for a ring all-reduce, or mesh, for a direct one.", metavar="NAME")
+    ] = "ring",
     seed: Annotated[int, typer.Option(help="Of the choice of injections.", metavar="NUMBER")] = 1,
     watchdog: Annotated[
         int, typer.Option(help="Cycles that each node's watchdog waits; 0: none.", metavar="CYCLES")
@@ -88,11 +91,14 @@ def faults(
     from sim.faults.campaign import Options, parse, run_now, shared_out, wrong_controls
     from sim.faults.injections import CLASSES
     from sim.faults.places import MEMORY, PROTECTED
+    from sim.faults.reference import TOPOLOGIES
     from sim.faults.server import build, explore
     from sim.faults.summary import failures, summarize
 
     names = chosen("class", only or [], CLASSES, CLASSES)
-    asked = Options(gpus, settings(set_), watchdog)
+    if topology not in TOPOLOGIES:
+        raise UsageError(f"topology must be one of {', '.join(TOPOLOGIES)}; got {topology!r}")
+    asked = Options(gpus, settings(set_), watchdog, topology=topology)
     # A setting that cannot be is refused now.
     covers = "every memory" if asked.config.protects_memories else "no memory"
     empty = MEMORY if asked.config.protects_memories else PROTECTED

@@ -9,10 +9,11 @@ from hw.config import Configuration
 from hw.protection import NONE
 from sim.errors import UsageError
 from sim.experiments.hardware import Settings, configuration
+from sim.experiments.spec import Spec
 from sim.faults.injections import ABORT, CLASSES, FLITS, LINK_CLASSES, Injection, Space
 from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT, Facts, outcome
 from sim.faults.places import MEMORY, PROTECTED
-from sim.faults.reference import SETTINGS, WATCHDOG, Setup, prepare, reference_spec
+from sim.faults.reference import SETTINGS, TOPOLOGIES, WATCHDOG, Setup, prepare, reference_spec
 from sim.faults.server import build, run_injections
 from sim.simulator.campaign_runs import RunFile, side_by_side
 from sim.simulator.sources import digest_of
@@ -28,29 +29,36 @@ SETTLED = 100
 
 @dataclass(frozen=True)
 class Options:
-    """What a campaign is about: on how many `gpus`, of which hardware (`settings` as of a spec); `watchdog` of the
-    nodes in cycles, 0 for none; `compare`: results are compared, unless the campaign itself is to be seen failing;
-    `shorten`: of what is known without simulating it, nothing is simulated."""
+    """What a campaign is about: on how many `gpus` of which `topology` and hardware (`settings` as of a spec);
+    `watchdog` of the nodes in cycles, 0 for none; `compare`: results are compared, unless the campaign itself is to be
+    seen failing; `shorten`: of what is known without simulating it, nothing is simulated."""
 
     gpus: int = 3
     settings: Settings = ()
     watchdog: int = WATCHDOG
     compare: bool = True
     shorten: bool = True
+    topology: str = TOPOLOGIES[0]
 
     @property
     def config(self) -> Configuration:
         """The hardware, as far as settings go."""
         return configuration("paper", dict(SETTINGS) | dict(self.settings))
 
+    @property
+    def spec(self) -> Spec:
+        """Of the run."""
+        return reference_spec(self.gpus, self.settings, self.topology)
+
     def setup(self) -> Setup:
         """The run."""
-        return prepare(reference_spec(self.gpus, self.settings), self.watchdog, self.compare, self.shorten)
+        return prepare(self.spec, self.watchdog, self.compare, self.shorten)
 
     def flags(self) -> list[str]:
         """As options of the command."""
         usual = Options()
         flags = [] if self.gpus == usual.gpus else ["--gpus", str(self.gpus)]
+        flags += [] if self.topology == usual.topology else ["--topology", self.topology]
         flags += [word for name, value in self.settings for word in ("--set", f"{name}={value}")]
         return flags + ([] if self.watchdog == usual.watchdog else ["--watchdog", str(self.watchdog)])
 

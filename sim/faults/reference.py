@@ -1,5 +1,5 @@
-"""The run in which something goes wrong: a small ring all-reduce with real data, and another one right after it on the
-same tables.
+"""The run in which something goes wrong: a small all-reduce with real data, on a ring if nothing else is said, and
+another one right after it on the same tables.
 
 It is small so that a whole run takes some tens of milliseconds, and complete: GEMM, stores to the neighbour, tracked
 updates, a Tracker that evicts, DMA blocks, links both ways, memory clear, arming. In the second collective shows what
@@ -15,11 +15,12 @@ from hw.registers.counter_addresses import counters
 from hw.registers.fields import Kind
 from hw.registers.map import find_register, register_map
 from sim.collectives.compiler import backing_sectors
-from sim.experiments.array_model import ArrayWork, array_work
-from sim.experiments.catalogue import shape
-from sim.experiments.experiment import job_of
+from sim.experiments.array_model import ArrayWork
+from sim.experiments.catalogue import collective, shape
+from sim.experiments.check import Work
+from sim.experiments.experiment import job_of, work_of
 from sim.experiments.hardware import Settings
-from sim.experiments.job import Job, arrays_at, program_of
+from sim.experiments.job import Build, Job, arrays_at, program_of
 from sim.experiments.spec import Spec
 from sim.host.program import END, POLL_SET, WRITE, command
 from sim.host.register_writes import arm_writes, register_write
@@ -50,6 +51,9 @@ BOUND = 16000
 """Cycles that a collective may take, some times those of the reference, and longer than :data:`WATCHDOG` after it."""
 SOURCE_SECTORS = 256
 """Of what each GPU adds: for so many GPUs as a campaign may have, so that one build serves all."""
+TOPOLOGIES = ("ring", "mesh")
+"""On which there is such a run. On a mesh of four GPUs and more, numbers of ports have several bits, and packets have
+several sends."""
 GRID = 64
 """Cycles between two digests of the whole state."""
 CORRECTIONS = ("damaged", "replays", "sessions_cut", "_corrected")
@@ -62,18 +66,19 @@ MEMORY_STATUS = 8
 """The bit of the interrupt status that a corrected memory error sets, in a mask: its interrupt is not enabled."""
 
 
-def reference_spec(gpus: int = 3, settings: Settings = ()) -> Spec:
+def reference_spec(gpus: int = 3, settings: Settings = (), topology: str = "ring") -> Spec:
     """The collective, on hardware with `settings` beside or instead of :data:`SETTINGS`."""
-    return shape(
-        name="faults",
-        gpus=gpus,
-        collective="ring-all-reduce",
-        shape=(16 * gpus, 32, 0),
-        tile=(8, 32),
-        wfs=2,
-        alone=False,
-        settings=tuple((dict(SETTINGS) | dict(settings)).items()),
-    )
+    fields: dict[str, Any] = {
+        "name": "faults",
+        "shape": (16 * gpus, 32, 0),
+        "tile": (8, 32),
+        "wfs": 2,
+        "settings": tuple((dict(SETTINGS) | dict(settings)).items()),
+    }
+    if topology == "ring":
+        return shape(gpus=gpus, collective="ring-all-reduce", alone=False, **fields)
+    # Sums of integers, since contributions of all GPUs come to meet in any order.
+    return collective("direct-all-reduce", gpus, wiring=topology, dtype="int32", **fields)
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Setup:
     and `plan`, the lines about what is compared."""
 
     spec: Spec
-    work: ArrayWork
+    work: Work
     job: Job
     plan: tuple[str, ...]
 
@@ -95,17 +100,10 @@ class Setup:
 def prepare(spec: Spec, watchdog: int = WATCHDOG, compare: bool = True, shorten: bool = True) -> Setup:
     """Two collectives of `spec`; without `compare` no result is, which is a fault of the campaign itself, seeded;
     without `shorten` every run goes to its end, all GPUs in all cycles."""
-    work = array_work(spec)
+    work = work_of(spec)
     job = job_of(spec, work)
     config = job.build.config
-    program = program_of(spec)
-    needed = program.gpus * work.tiling.sectors * len(program.arrays)
-    needed += backing_sectors(program, config, arrays_at(program, work.tiling))
-    build = replace(
-        job.build,
-        storage_sectors=max(1 << 14, 1 << needed.bit_length()),
-        source_sectors=max(SOURCE_SECTORS, 1 << (spec.gpus * work.tiling.sectors - 1).bit_length()),
-    )
+    build = _build(spec, work, job.build) if isinstance(work, ArrayWork) else job.build
     phases, commands = _phases(config, spec.gpus, watchdog)
     starts = {name: len(job.program) + start for name, start in phases.items()}
     session: dict[str, Any] = {
@@ -120,6 +118,18 @@ def prepare(spec: Spec, watchdog: int = WATCHDOG, compare: bool = True, shorten:
     }
     job = replace(job, build=build, session=session, program=(*job.program, *commands))
     return Setup(spec, work, job, tuple(_plan(job)))
+
+
+def _build(spec: Spec, work: ArrayWork, build: Build) -> Build:
+    """That of a ring, with storage and sources for all numbers of GPUs."""
+    program = program_of(spec)
+    needed = program.gpus * work.tiling.sectors * len(program.arrays)
+    needed += backing_sectors(program, build.config, arrays_at(program, work.tiling))
+    return replace(
+        build,
+        storage_sectors=max(1 << 14, 1 << needed.bit_length()),
+        source_sectors=max(SOURCE_SECTORS, 1 << (spec.gpus * work.tiling.sectors - 1).bit_length()),
+    )
 
 
 def _phases(config: Configuration, gpus: int, watchdog: int) -> tuple[dict[str, int], list[int]]:

@@ -36,7 +36,9 @@ class Prepared:
 def build(setup: Setup, tell: Tell = silent) -> Path:
     """The folder of the simulator of `setup`."""
     made = setup.job.build
-    return build_system(made.config, made.storage_sectors, made.source_sectors, tell=tell, faults=True)
+    return build_system(
+        made.config, made.storage_sectors, made.source_sectors, plans=made.plans, tell=tell, faults=True
+    )
 
 
 def _written(setup: Setup, folder: Path, injections: Sequence[Injection]) -> list[str]:

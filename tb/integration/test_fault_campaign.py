@@ -268,3 +268,13 @@ def test_a_ring_of_two_is_a_campaign_too() -> None:
     drawn = plan(ready(two).space, {"abort": 4, "flit_bit": 4}, seed=2)
     assert not any(item.failed for item in run_now(two, drawn))
     assert replace(two, gpus=3) == USUAL
+
+
+@pytest.mark.slow
+def test_a_mesh_of_four_is_a_campaign_too() -> None:
+    """Numbers of ports have two bits, one number is that of no port, and a packet has three sends."""
+    mesh = Options(gpus=4, topology="mesh")
+    setup, space = ready(mesh).setup, ready(mesh).space
+    assert setup.config.links == 3 and {wire.port for wire in space.sent} == {0, 1, 2}
+    drawn = plan(space, {"protected_memory": 40, "flit_bit": 8, "message_dropped": 8, "abort": 8}, seed=3)
+    assert not any(item.failed for item in run_now(mesh, drawn))

@@ -263,6 +263,8 @@ def test_a_command_repeats_an_injection() -> None:
     assert text.startswith("t3rtl faults --gpus 4 --set protection=none --watchdog 0 --replay 'error_during_replay ")
     again = parse(text.partition("--replay '")[2].removesuffix("'"))
     assert (again.name, again.text) == (injection.name, injection.text)
+    mesh = command(Options(gpus=4, topology="mesh"), injection)
+    assert mesh.startswith("t3rtl faults --gpus 4 --topology mesh --replay ")
 
 
 @pytest.mark.parametrize(
