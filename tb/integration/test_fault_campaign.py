@@ -278,3 +278,20 @@ def test_a_mesh_of_four_is_a_campaign_too() -> None:
     assert setup.config.links == 3 and {wire.port for wire in space.sent} == {0, 1, 2}
     drawn = plan(space, {"protected_memory": 40, "flit_bit": 8, "message_dropped": 8, "abort": 8}, seed=3)
     assert not any(item.failed for item in run_now(mesh, drawn))
+
+
+@pytest.mark.slow
+def test_a_port_that_there_is_not_holds_up_nothing() -> None:
+    """A bit that is wrong in the port of a send may make it one that no GPU of the mesh has."""
+    mesh = Options(gpus=4, topology="mesh")
+    space = ready(mesh).space
+    (place,) = [item for item in space.state["protected_memory"] if item.name.endswith(".kept_ports")]
+    cycles = [start + 40 for start, _ in space.spans]
+    flips = [
+        Injection(f"{cycle} flip 1 {place.name} 0 {bit}", "protected_memory", "")
+        for cycle in cycles
+        for bit in range(place.bits)
+    ]
+    assert place.bits >= 2 * mesh.config.sends
+    outcomes = [item.outcome for item in run_now(mesh, flips)]
+    assert set(outcomes) <= {MASKED, DETECTED, CORRECTED} and DETECTED in outcomes

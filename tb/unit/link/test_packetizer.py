@@ -65,11 +65,12 @@ class PacketizerBench:
         observe(watch_packetizer, self.dut, self.config)
         cocotb.start_soon(self._slots())
 
-    def store(self, **store):
+    def store(self, wrong_port: int | None = None, **store):
         store["port"] = store["first_send"] % self.config.links
         store["data"] = random.getrandbits(256)
         channel = (store["va"] >> 3) % self.config.channels
-        self.sources[channel].queue.append(pack(self.messages.remote_store, **store))
+        said = store if wrong_port is None else store | {"port": wrong_port}
+        self.sources[channel].queue.append(pack(self.messages.remote_store, **said))
         self.expected.setdefault((channel, store["port"]), []).append(store)
 
     async def _slots(self):
@@ -218,6 +219,22 @@ async def store_rate(dut):
 
 
 @cocotb.test()
+async def a_port_that_there_is_not(dut):
+    """A store whose port a wrong bit has made one that does not exist is taken with those of the last port, and others
+    go on."""
+    config = SIZES["five_ports"]
+    bench = PacketizerBench(dut, config, stalls(20), stalls(20))
+    await bench.reset()
+    last = config.links - 1
+    for _ in range(40):
+        run_of_stores(bench, random.randrange(1, 9))
+        wrong = random.randrange(config.links, 1 << last.bit_length())
+        bench.store(wrong_port=wrong, va=random.getrandbits(40), **ALIKE | {"first_send": last})
+    await bench.finish()
+    assert bench.check() >= 80
+
+
+@cocotb.test()
 async def timeout_of_an_open_packet(dut):
     """A store continues the packet until just as many cycles after the last, fewer while another queue waits."""
     config = SIZES[os.environ["SIZE"]]
@@ -319,6 +336,10 @@ def test_random_stores(size, stall):
     simulate(
         checked(Asleep(StorePacketizer(SIZES[size]))), "packetizer", __name__, "random_stores", environment=environment
     )
+
+
+def test_a_port_that_there_is_not():
+    simulate(checked(Asleep(StorePacketizer(SIZES["five_ports"]))), "packetizer", __name__, "a_port_that_there_is_not")
 
 
 def test_routes_of_the_first_send_alone_are_caught():
