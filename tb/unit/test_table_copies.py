@@ -263,6 +263,26 @@ async def a_wrong_port_is_told_even_if_there_is_none_such(dut):
             assert bool(told) == (spoilt is not None)
 
 
+@cocotb.test()
+async def no_send_names_a_port_that_there_is_not(dut):
+    """With three links, whatever is written, and whatever wrong bits make of what is kept."""
+    await start(dut, ("write", "index", "read", "routes"))
+    ports = [getattr(dut, f"port_of__{send}") for send in range(CONFIG.sends)]
+    copies = Copies(dut, dut.write, SENDS, list(SendWord))
+    bits, seen = len(dut.kept_ports), set()
+    assert bits == 2 * CONFIG.sends
+    for spoilt in [None] * 100 + list(range(bits)) * 2:
+        index = random.randrange(CONFIG.sends)
+        await copies.write(index, SendWord.OFFSET_HIGH, random.getrandbits(32))
+        if spoilt is not None:
+            dut.kept_ports.value = int(dut.kept_ports.value) ^ 1 << spoilt
+            await RisingEdge(dut.clk)
+        await ReadOnly()
+        seen |= {int(port.value) for port in ports}
+        await RisingEdge(dut.clk)
+    assert seen == {0, 1, 2}
+
+
 async def cleared(dut) -> tuple[int, int]:
     """Clear what is not known to be; how many writes that took, and how often a wrong word was met."""
     dut.start.value = 1
@@ -292,6 +312,7 @@ CASES = {
     "a_wrong_word_is_told_with_its_entry": lambda: RangeTable(CONFIG, list(CHOSEN), CHOSEN),
     "a_wrong_bound_is_told_with_every_look_up": lambda: RangeMatch(CONFIG),
     "a_wrong_send_is_told": lambda: SendTable(CONFIG),
+    "no_send_names_a_port_that_there_is_not": lambda: SendTable(replace(CONFIG, links=3)),
     "a_wrong_total_is_told_when_it_is_compared": lambda: TileTotals(CONFIG),
     "what_an_epoch_knows_of_ranges_is_watched": lambda: CollectiveState(CONFIG),
     "what_is_cleared_is_looked_up_in_right_words": lambda: MemoryClear(CONFIG),
