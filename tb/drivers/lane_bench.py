@@ -26,6 +26,14 @@ from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_lane_pair
 
 
+def epoch_after(number: int) -> int:
+    """The number of another epoch, often one that differs in a single bit."""
+    while True:
+        found = number ^ 1 << random.randrange(8) if random.random() < 0.7 else random.randrange(256)
+        if found not in (0, number):
+            return found
+
+
 @dataclass
 class Packet:
     """A packet to be sent by `sends`, and how much of each send has arrived."""
@@ -72,7 +80,7 @@ class LaneBench(LaneTables):
         self.landing: dict[str, list[list[tuple[int, int, int, int]]]] = {
             side: [[] for _ in range(parameters.slot_banks)] for side in SIDES
         }
-        self.epoch = dict.fromkeys(SIDES, 1)
+        self.epoch = dict.fromkeys(SIDES, random.randrange(1, 256))
         self.events: Counter[str] = Counter()
         self.blocks: Counter[str] = Counter()
         self.discarded: Counter[str] = Counter()
@@ -454,9 +462,10 @@ class LaneBench(LaneTables):
             await RisingEdge(self.dut.clk)
         # Writes that are accepted are still on their way.
         await ClockCycles(self.dut.clk, 400)
+        number = epoch_after(self.epoch["a"])
         for side in SIDES:
             self.forget(side)
-            self.epoch[side] = self.epoch[side] % 255 + 1
+            self.epoch[side] = number
             self.signal(side, "epoch").value = self.epoch[side]
             self.signal(side, "armed").value = 1
             if wait_up:
