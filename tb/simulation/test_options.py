@@ -253,6 +253,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--injections": ["60"],
             "--class": ["control"],
             "--gpus": ["4"],
+            "--topology": ["mesh"],
             "--seed": ["2"],
             "--watchdog": ["0"],
             "--set": ["protection=none"],
@@ -274,6 +275,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--scheduler": ["x"],
             "--out": ["other"],
             "--gpus": ["4"],
+            "--topology": ["mesh"],
         },
     ),
     "faults, without protection": (
@@ -286,6 +288,7 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
             "--processes": ["3"],
             "--scheduler": ["x"],
             "--gpus": ["4"],
+            "--topology": ["mesh"],
             "--seed": ["2"],
             "--watchdog": ["0"],
             "--out": ["other"],
