@@ -9,7 +9,6 @@ from hw.config import Configuration
 from hw.protection import NONE
 from sim.errors import UsageError
 from sim.experiments.hardware import Settings, configuration
-from sim.experiments.spec import Spec
 from sim.faults.injections import ABORT, CLASSES, FLITS, LINK_CLASSES, Injection, Space
 from sim.faults.outcomes import CORRECTED, DETECTED, HANG, MASKED, SILENT, Facts, outcome
 from sim.faults.places import MEMORY, PROTECTED
@@ -45,14 +44,10 @@ class Options:
         """The hardware, as far as settings go."""
         return configuration("paper", dict(SETTINGS) | dict(self.settings))
 
-    @property
-    def spec(self) -> Spec:
-        """Of the run."""
-        return reference_spec(self.gpus, self.settings, self.topology)
-
     def setup(self) -> Setup:
         """The run."""
-        return prepare(self.spec, self.watchdog, self.compare, self.shorten)
+        spec = reference_spec(self.gpus, self.settings, self.topology)
+        return prepare(spec, self.watchdog, self.compare, self.shorten)
 
     def flags(self) -> list[str]:
         """As options of the command."""

@@ -66,7 +66,7 @@ MEMORY_STATUS = 8
 """The bit of the interrupt status that a corrected memory error sets, in a mask: its interrupt is not enabled."""
 
 
-def reference_spec(gpus: int = 3, settings: Settings = (), topology: str = "ring") -> Spec:
+def reference_spec(gpus: int = 3, settings: Settings = (), topology: str = TOPOLOGIES[0]) -> Spec:
     """The collective, on hardware with `settings` beside or instead of :data:`SETTINGS`."""
     fields: dict[str, Any] = {
         "name": "faults",
@@ -75,7 +75,7 @@ def reference_spec(gpus: int = 3, settings: Settings = (), topology: str = "ring
         "wfs": 2,
         "settings": tuple((dict(SETTINGS) | dict(settings)).items()),
     }
-    if topology == "ring":
+    if topology == TOPOLOGIES[0]:
         return shape(gpus=gpus, collective="ring-all-reduce", alone=False, **fields)
     # Sums of integers, since contributions of all GPUs come to meet in any order.
     return collective("direct-all-reduce", gpus, wiring=topology, dtype="int32", **fields)

@@ -281,8 +281,8 @@ def test_a_mesh_of_four_is_a_campaign_too() -> None:
 
 
 @pytest.mark.slow
-def test_a_port_that_there_is_not_holds_up_nothing() -> None:
-    """A bit that is wrong in the port of a send may make it one that no GPU of the mesh has."""
+def test_a_port_that_there_is_not_is_told() -> None:
+    """A bit that is wrong in the port of a send may make it one that no GPU of the mesh has: its parity tells."""
     mesh = Options(gpus=4, topology="mesh")
     space = ready(mesh).space
     (place,) = [item for item in space.state["protected_memory"] if item.name.endswith(".kept_ports")]
