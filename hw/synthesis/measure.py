@@ -18,6 +18,8 @@ from .timing import Analysis, Timing
 from .upsizing import upsize
 
 REPORTED_PATHS = 20
+BOUND = 30.0
+"""FO4 that a cycle may take in a block."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,20 @@ def _map(source: Path, block: str, libraries: list[Path], folder: Path, library:
     sizer = Sizer(buffered, library)
     sizer.run()
     # Which of abc's buffers and our own are the better start is not known beforehand.
-    results = [upsize(netlist, library, sizer) for netlist in (module, buffered)]
-    analysis, timing = min(results, key=lambda result: result[1].critical)
+    analysis, timing = min((upsize(netlist, library, sizer) for netlist in (module, buffered)), key=preference)
     lines = []
     for path in timing.paths[:REPORTED_PATHS]:
         lines.append(f"{path.length / timing.fo4:.1f} FO4, {path.length:.0f} ps: {path.start} -> {path.end}")
         lines += [f"  {point.time / timing.fo4:6.1f}  {point.through:20s} {point.net}" for point in path.points]
     (folder / f"{block}.paths.txt").write_text("\n".join(lines) + "\n")
     return analysis, timing
+
+
+def preference(result: tuple[Analysis, Timing]) -> tuple[bool, float]:
+    """Sorts netlists of one block, best first: those that keep :data:`BOUND` by area, then the others by length."""
+    analysis, timing = result
+    late = timing.critical > BOUND
+    return late, timing.critical if late else analysis.area
 
 
 def _apart(source: Path, block: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from hw.synthesis import protection, report
 from hw.synthesis.blocks import BLOCKS
 from hw.synthesis.liberty import LibertyError, Library
 from hw.synthesis.logical_effort import FLIP_FLOP_DELAY, FLIP_FLOP_SETUP, FO4, TAU_PS, liberty_text
-from hw.synthesis.measure import measure
+from hw.synthesis.measure import BOUND, measure, preference
 from hw.synthesis.memory_macros import access_time
 from hw.synthesis.sizing import Sizer
 from hw.synthesis.timing import Analysis, fo4_delay
@@ -123,6 +124,18 @@ def test_stronger_gates_make_a_long_path_faster(library):
     assert fast.critical < (6 + 2 / 2 + 1 + 12 + 4) / FO4
     assert module["cells"]["inverter"]["type"].startswith("INV_X")
     assert len(module["cells"]) == 26
+
+
+def test_the_smaller_netlist_is_taken_where_both_are_fast_enough() -> None:
+    def first(*netlists: tuple[float, float]) -> tuple[float, float]:
+        """(Area, FO4) of the one that is taken."""
+        results = [(SimpleNamespace(area=area), SimpleNamespace(critical=length)) for area, length in netlists]
+        analysis, timing = min(results, key=preference)
+        return analysis.area, timing.critical
+
+    assert first((110.0, BOUND - 3), (100.0, BOUND)) == (100.0, BOUND)
+    assert first((100.0, BOUND + 0.1), (110.0, BOUND)) == (110.0, BOUND)
+    assert first((100.0, BOUND + 2), (110.0, BOUND + 1)) == (110.0, BOUND + 1)
 
 
 @pytest.mark.parametrize(
