@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,9 @@ def test_stronger_gates_make_a_long_path_faster(library):
 def test_the_smaller_netlist_is_taken_where_both_are_fast_enough() -> None:
     def first(*netlists: tuple[float, float]) -> tuple[float, float]:
         """(Area, FO4) of the one that is taken."""
-        results = [(SimpleNamespace(area=area), SimpleNamespace(critical=length)) for area, length in netlists]
+        results: list[Any] = [
+            (SimpleNamespace(area=area), SimpleNamespace(critical=length)) for area, length in netlists
+        ]
         analysis, timing = min(results, key=preference)
         return analysis.area, timing.critical
 
