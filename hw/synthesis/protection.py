@@ -1,5 +1,6 @@
 """What protection costs, mechanism by mechanism: area, memory, longest path, cycles."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from ..config import PRESETS, Configuration
 from ..protection import ALL, LEVELS, LINKS, NONE
 from .report import Summary
 
+NODE = "node"
 TABLE = Path(__file__).with_name("PROTECTION.md")
 
 
@@ -84,9 +86,9 @@ def blocks() -> list[str]:
     return list(dict.fromkeys(mechanism.block for mechanism in MECHANISMS))
 
 
-def in_all(summary: Summary) -> str:
-    """What all blocks with a mechanism take at each level, and the longest path of any."""
-    per_level = [[summary[name_of(level)][block] for block in blocks()] for level in LEVELS]
+def in_all(summary: Summary, names: Sequence[str], what: str) -> str:
+    """What `what`, the blocks `names`, takes at each level, and its longest path."""
+    per_level = [[summary[name_of(level)][block] for block in names] for level in LEVELS]
     gates = [sum(found["gate_equivalents"] for found in level) for level in per_level]
     bits = [sum(found["memory_bits"] for found in level) for level in per_level]
     paths = [max(found["fo4"] for found in level) for level in per_level]
@@ -98,17 +100,22 @@ def in_all(summary: Summary) -> str:
     longest = ", ".join(f"{path:.1f}" for path in paths)
     more = 100 * (bits[-1] - bits[0]) / bits[0]
     return (
-        f"In all, these blocks take with {', '.join(told)}; memories {more:+.1f} % bits with `{ALL}`. "
-        f"Longest path of any, in this order: {longest} FO4."
+        f"{what} with {', '.join(told)}; memories {more:+.1f} % bits with `{ALL}`. "
+        f"Longest path, in this order: {longest} FO4."
     )
 
 
 def table(summary: Summary) -> list[str]:
     """A Markdown table of the mechanisms whose block is in `summary`, a row each; before it what all take, if all are
-    there."""
-    complete = all(block in summary[name_of(level)] for level in LEVELS for block in blocks())
+    there, and what the node takes, if it is."""
+    told = [(blocks(), "In all, these blocks take"), ([NODE], f"The `{NODE}`, all but the near-bank unit, takes")]
+    complete = [
+        in_all(summary, names, what)
+        for names, what in told
+        if all(block in summary[name_of(level)] for level in LEVELS for block in names)
+    ]
     lines = [
-        *([in_all(summary), ""] if complete else []),
+        *(line for text in complete for line in (text, "")),
         "| mechanism | block | gate equivalents | memory bits | FO4 | cycles |",
         "|---|---|--:|--:|--:|---|",
     ]

@@ -75,10 +75,11 @@ def synth(
     if protection:
         refuse(context, "protection is measured in preset paper, and not placed", "preset", "liberty", "fpga")
         fpga = False
-        blocks = chosen("block", block or (), tuple(costs.blocks()), costs.blocks())
+        parts, whole = costs.blocks(), [*costs.blocks(), costs.NODE]
+        blocks = chosen("block", block or (), tuple(whole), whole if record else parts)
         configurations = costs.levels()
         if record and block:
-            raise UsageError("--protection --record measures all its blocks, without --block")
+            raise UsageError("--protection --record measures all its blocks and the node, without --block")
     else:
         blocks = chosen("block", block or (), tuple(BLOCKS), [name for name in BLOCKS if name != "node"])
         configurations = {

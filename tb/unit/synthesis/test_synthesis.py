@@ -252,3 +252,8 @@ def test_what_protection_costs_in_all_is_told_when_all_is_measured() -> None:
     assert not empty and rows[0].startswith("| mechanism")
     one = {level: {"tracker": found["tracker"]} for level, found in summary.items()}
     assert protection.table(one)[0].startswith("| mechanism") and len(protection.table(one)) == 3
+    for level in LEVELS:
+        summary[protection.name_of(level)]["node"] = more
+    whole = protection.table(summary)
+    assert whole[0] == told and whole[4:] == rows
+    assert whole[2].startswith("The `node`, all but the near-bank unit, takes with `none` 1,100 gate equivalents,")
