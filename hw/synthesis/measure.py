@@ -76,7 +76,7 @@ def _map(source: Path, block: str, libraries: list[Path], folder: Path, library:
     sizer = Sizer(buffered, library)
     sizer.run()
     # Which of abc's buffers and our own are the better start is not known beforehand.
-    analysis, timing = min((upsize(netlist, library, sizer) for netlist in (module, buffered)), key=preference)
+    analysis, timing = min((upsize(netlist, library, sizer, BOUND) for netlist in (module, buffered)), key=preference)
     lines = []
     for path in timing.paths[:REPORTED_PATHS]:
         lines.append(f"{path.length / timing.fo4:.1f} FO4, {path.length:.0f} ps: {path.start} -> {path.end}")

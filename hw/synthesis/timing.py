@@ -130,6 +130,11 @@ class Analysis:
         """The longest path in FO4, as the cells are now; 0 when there is no path at all."""
         return max((length for _, _, length in self._lengths()), default=0.0) * self._library.scale / self.fo4
 
+    def excess(self, bound: float) -> float:
+        """The squares of what the longest path to each end has beyond `bound`, in FO4, summed up."""
+        unit = self._library.scale / self.fo4
+        return sum(max(length * unit - bound, 0.0) ** 2 for _, _, length in self._lengths())
+
     def retype(self, kinds: Mapping[str, Cell]) -> None:
         """Give combinational cells, by name, other kinds with the same pins, here and in the netlist.
 

@@ -3,8 +3,12 @@
 Round by round, each path that is nearly as long as the longest gets stronger gates: those whose stage gains most over
 what their larger input costs the stage before. A round that makes the longest path longer is undone, and the next is
 more careful; once it cannot be, the gates that such a round had chosen are left alone.
+
+So one path on which nothing can be gained keeps all that are as long from becoming shorter. Where the longest is still
+beyond a bound, paths beyond it get stronger gates for as long as the squares of what their ends are late fall in sum.
 """
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -16,13 +20,23 @@ ROUNDS = 120
 CARE = ((0.95, 0.5), (0.97, 0.5), (0.97, 1.0), (0.985, 0.7), (0.99, 1.0), (0.995, 1.0), (0.998, 1.0), (0.9995, 1.0))
 """How careful a round is: length over that of the longest path, from which on a path is looked at; gain over that of
 the best gate of the path, from which on a gate is replaced."""
+BOUND_ROUNDS = 400
+LEAST_WINDOW = 1e-3
 
 
-def upsize(module: dict[str, Any], library: Library, sizer: Sizer) -> tuple[Analysis, Timing]:
-    """Change the kinds of cells of `module` (yosys's JSON) in place; returns its analysis afterwards."""
+def upsize(module: dict[str, Any], library: Library, sizer: Sizer, bound: float = math.inf) -> tuple[Analysis, Timing]:
+    """Change the kinds of cells of `module` (yosys's JSON) in place, as far as `bound` FO4 if they can come there;
+    returns its analysis afterwards."""
     analysis = Analysis(module, library)
-    critical = analysis.run().critical
+    analysis.run()
     drivers = {net: name for name, cell, nets in analysis.cells for output in cell.arcs for net in nets.get(output, ())}
+    _shorten_the_longest(analysis, library, sizer, drivers)
+    _shorten_all_beyond(bound, analysis, library, sizer, drivers)
+    return analysis, analysis.timing()
+
+
+def _shorten_the_longest(analysis: Analysis, library: Library, sizer: Sizer, drivers: dict[Net, str]) -> None:
+    critical = analysis.critical
     care = 0
     left_alone: set[str] = set()
     for _ in range(ROUNDS):
@@ -40,7 +54,42 @@ def upsize(module: dict[str, Any], library: Library, sizer: Sizer) -> tuple[Anal
             care += 1
         else:
             left_alone |= set(stronger)
-    return analysis, analysis.timing()
+
+
+def _shorten_all_beyond(
+    bound: float, analysis: Analysis, library: Library, sizer: Sizer, drivers: dict[Net, str]
+) -> None:
+    excess = analysis.excess(bound)
+    window = 1.0  # which part of what is beyond the bound, from the longest path down, is looked at
+    gained = False
+    left_alone: set[str] = set()
+    for _ in range(BOUND_ROUNDS):
+        critical = analysis.critical
+        if critical <= bound:
+            break
+        near = 1 - window * (1 - bound / critical)
+        stronger = _stronger_gates(analysis, library, sizer, drivers, left_alone, near, 1.0)
+        if not stronger:
+            if window == 1.0 and not gained:
+                break
+            if window == 1.0:
+                left_alone.clear()
+                gained = False
+            window = 1.0
+            continue
+        before = {name: analysis.cell(name)[0] for name in stronger}
+        analysis.retype(stronger)
+        reached = analysis.excess(bound)
+        if reached < excess:
+            excess = reached
+            gained = True
+            window = min(1.0, 2 * window)
+            continue
+        analysis.retype(before)
+        if len(stronger) > 1 and window > LEAST_WINDOW:
+            window /= 4
+        else:
+            left_alone |= set(stronger)
 
 
 def _stronger_gates(

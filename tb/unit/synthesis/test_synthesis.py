@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,6 +126,23 @@ def test_stronger_gates_make_a_long_path_faster(library):
     assert fast.critical < (6 + 2 / 2 + 1 + 12 + 4) / FO4
     assert module["cells"]["inverter"]["type"].startswith("INV_X")
     assert len(module["cells"]) == 26
+
+
+def test_a_path_that_cannot_be_shortened_does_not_keep_the_others_beyond_the_bound(library):
+    """As above, and a flip-flop, which stays as it is, before 52 others: 6 + 52/2, 4 tau."""
+    cells = {"first": ("DFF_X2", {"CLK": [1], "D": ["0"], "Q": [2]}), "inverter": ("INV_X1", {"A": [2], "Y": [3]})}
+    cells |= {f"last_{n}": ("DFF_X2", {"CLK": [1], "D": [3], "Q": [10 + n]}) for n in range(24)}
+    cells |= {"alone": ("DFF_X2", {"CLK": [1], "D": ["0"], "Q": [4]})}
+    cells |= {f"stays_{n}": ("DFF_X2", {"CLK": [1], "D": [4], "Q": [100 + n]}) for n in range(52)}
+
+    def upsized(bound: float) -> str:
+        module = netlist(cells, {"clk": ("input", [1])})
+        _, timing = upsize(module, library, Sizer(module, library), bound)
+        assert timing.critical == pytest.approx((6 + 52 / 2 + 4) / FO4)
+        return module["cells"]["inverter"]["type"]
+
+    assert upsized(math.inf) == upsized(36 / FO4) == "INV_X1"
+    assert upsized(24 / FO4) == "INV_X2"
 
 
 def test_the_smaller_netlist_is_taken_where_both_are_fast_enough() -> None:
