@@ -20,8 +20,8 @@ ROUNDS = 120
 CARE = ((0.95, 0.5), (0.97, 0.5), (0.97, 1.0), (0.985, 0.7), (0.99, 1.0), (0.995, 1.0), (0.998, 1.0), (0.9995, 1.0))
 """How careful a round is: length over that of the longest path, from which on a path is looked at; gain over that of
 the best gate of the path, from which on a gate is replaced."""
-BOUND_ROUNDS = 400
 LEAST_WINDOW = 1e-3
+"""A round that gains nothing is followed by one that looks at less of what is beyond the bound, down to this part."""
 
 
 def upsize(module: dict[str, Any], library: Library, sizer: Sizer, bound: float = math.inf) -> tuple[Analysis, Timing]:
@@ -63,7 +63,7 @@ def _shorten_all_beyond(
     window = 1.0  # which part of what is beyond the bound, from the longest path down, is looked at
     gained = False
     left_alone: set[str] = set()
-    for _ in range(BOUND_ROUNDS):
+    for _ in range(ROUNDS):
         critical = analysis.critical
         if critical <= bound:
             break
