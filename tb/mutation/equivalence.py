@@ -1,5 +1,5 @@
-"""Proof that a mutant cannot be noticed: its module, or else the whole flattened design, equals the original's in every
-state.
+"""Proof that a mutant cannot be noticed: what it changes leads nowhere, or its module, or else the whole flattened
+design, equals the original's in every state.
 
 yosys matches the registers of the two by name and proves by SAT that equal registers and inputs give equal next
 registers and outputs, or shows it by induction over a few cycles. In the first proof submodules stay as they are, with
@@ -11,10 +11,14 @@ not proven.
 
 import multiprocessing
 import os
+import re
 import resource
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from pyosys import libyosys
 
 from tb.mutation.netlist import Mutant, call, netlist_design
 
@@ -39,6 +43,30 @@ _PROOF = (
 )
 """Commands of yosys that prove module `gate` equal to `gold`, or raise."""
 Proof = Callable[[str, Mutant], bool]
+
+
+def _marked(design: libyosys.Design) -> set[int]:
+    """Numbers of the mutants whose inverters are in the design."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = Path(folder) / "found.il"
+        call(design, "select a:mutant", f"write_rtlil -selected {found}", "select -clear")
+        return {int(number) for number in re.findall(r"^ *attribute \\mutant (\d+)$", found.read_text(), re.MULTILINE)}
+
+
+def lead_nowhere(rtlil: str, name: str, mutants: Sequence[Mutant]) -> set[int]:
+    """Numbers of the mutants whose bit reaches no output of module `name`, through whatever registers and modules.
+
+    All are put into one netlist as inverters, each with its number; those that are taken away with what is unused,
+    bit by bit, have nobody who reads them.
+    """
+    with netlist_design(rtlil) as design:
+        call(design, f"hierarchy -top {name}")
+        for mutant in mutants:
+            inverted = mutant.command.replace(f"-mode {mutant.mode}", "-mode inv")
+            call(design, inverted, f"setattr -set mutant {mutant.number} c:$auto$mutate* a:mutant %d")
+        put_in = _marked(design)
+        call(design, "pmuxtree", "simplemap t:* a:mutant %d", "opt_clean", "flatten", "opt_clean -purge")
+        return put_in - _marked(design)
 
 
 def _attempt(proof: Proof, rtlil: str, mutant: Mutant) -> None:

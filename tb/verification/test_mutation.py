@@ -18,7 +18,7 @@ from hw.export.verilog import to_rtlil
 from tb.mutation import campaign, fork_server
 from tb.mutation.blocks import BLOCKS
 from tb.mutation.campaign import MutantResult
-from tb.mutation.equivalence import is_equivalent
+from tb.mutation.equivalence import is_equivalent, lead_nowhere
 from tb.mutation.execution import Attempt, Trial, kill, prepared
 from tb.mutation.fork_server import STARVED, STOPPED, stopped_outcome
 from tb.mutation.jobs import SimulationJob, run_apart
@@ -67,6 +67,22 @@ class Peak(wiring.Component):
         m.d.comb += [complement.highest.eq(highest), self.output.eq(complement.output)]
         with m.If(self.value > highest):
             m.d.sync += highest.eq(self.value)
+        return m
+
+
+class Half(wiring.Component):
+    """`output` is the complement of the low half of the last `value`; of the other half, kept too, nobody reads more
+    than a counter of its own."""
+
+    value: In(8)
+    output: Out(4)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.complement = complement = Complement()
+        last, count = Signal(8), Signal(4)
+        m.d.sync += [last.eq(self.value), count.eq(count + complement.output[4:])]
+        m.d.comb += [complement.highest.eq(last), self.output.eq(complement.output)]
         return m
 
 
@@ -141,6 +157,18 @@ def test_every_mutant_is_noticed_or_proven_equivalent():
     assert sum(noticed.values()) >= 10 and sum(proven.values()) >= 1
     assert not any(noticed[number] and proven[number] for number in noticed), "a proof that a simulation refutes"
     assert all(noticed[number] or proven[number] for number in noticed)
+
+
+def test_what_nobody_reads_is_known_through_modules_and_registers():
+    rtlil = to_rtlil(Half(), "half", sources=True)
+    mutants = list_mutants(rtlil, "half", ("tb/verification/test_mutation.py",), 200, 1)
+    unread = lead_nowhere(rtlil, "half", mutants)
+    bits = {mutant.number: mutant.place.split(".")[-1].rstrip("]").split("[") for mutant in mutants}
+    halves = {number: int(bit) // 4 for number, (wire, bit) in bits.items() if wire in ("last", "highest", "value")}
+    assert set(halves.values()) == {0, 1}
+    assert all((number in unread) == half for number, half in halves.items())
+    counted = {number for number, (wire, _) in bits.items() if wire == "count"}
+    assert counted and counted <= unread and len(unread) < len(mutants)
 
 
 def test_a_register_can_be_set_where_mutants_stand_behind_it():
