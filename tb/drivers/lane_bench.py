@@ -62,6 +62,7 @@ class LaneBench(LaneTables):
         super().__init__(dut, parameters)
         self.latency = latency
         self.messages = Messages(parameters)
+        self.flit_layout = flit_layout(parameters)
         self.weather = weather
         self.stall = stall
         self.ready = {side: stalls(stall) for side in SIDES}
@@ -82,6 +83,12 @@ class LaneBench(LaneTables):
         }
         self.epoch = dict.fromkeys(SIDES, random.randrange(1, 256))
         self.events: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter()
+        """What wires have taken, by side, port and name, as in `events`."""
+        self.said: dict[tuple[str, int], tuple[int, int]] = {}
+        """When each port's last state message was, and what it said."""
+        self.said_again: Counter[str] = Counter()
+        """Messages that say the same again before it is time to."""
         self.blocks: Counter[str] = Counter()
         self.discarded: Counter[str] = Counter()
         self.delivered: Counter[str] = Counter()
@@ -186,7 +193,7 @@ class LaneBench(LaneTables):
                 cocotb.start_soon(self._source(side, source))
             cocotb.start_soon(self._land(side))
         offered: dict[tuple[str, int], int] = {}
-        flit_bits = flit_layout(self.parameters).size
+        flit_bits = self.flit_layout.size
         message_bits = message_layout(self.parameters).size
         while True:
             await RisingEdge(self.dut.clk)
@@ -226,6 +233,8 @@ class LaneBench(LaneTables):
                     if valid >> port & 1:
                         if ready >> port & 1:
                             self.flits[side, port].put(self.now, word)
+                            self.sent[f"{side}{port}.sent_flits"] += 1
+                            self.sent[f"{side}{port}.sent_packets"] += unpack(self.flit_layout, word)["last"]
                             if self.keep_log:
                                 self.sent_log.append((self.now, side, port, word))
                         else:
@@ -233,6 +242,10 @@ class LaneBench(LaneTables):
                     message = messages >> port * message_bits & (1 << message_bits) - 1
                     if message & 1:
                         self.states[SIDES[side], port].put(self.now, message >> 1)
+                        before, same = self.said.get((side, port), (0, 0))
+                        early = self.now - before <= self.parameters.link_repeat
+                        self.said_again[f"{side}{port}"] += message == same and early
+                        self.said[side, port] = self.now, message
                 self._watch(side)
 
     def _watch(self, side: str) -> None:
@@ -410,6 +423,8 @@ class LaneBench(LaneTables):
                 count = self.delivered[f"{other}{port}"]
                 assert self.events[f"{other}{port}.received_packets"] == self.events[f"{side}{port}.left"] == count
                 assert not self.now_of(other, port)["writing"]
+                for name in ("sent_flits", "sent_packets"):
+                    assert self.events[f"{side}{port}.{name}"] == self.sent[f"{side}{port}.{name}"], name
 
     async def finish_sends(self, wanted: Callable[[Packet, int], bool], limit: int = 20000) -> None:
         """Wait until all sends that are `wanted` have arrived, whatever the others do."""

@@ -18,6 +18,7 @@ from hw.link import egress, lane
 from hw.link.egress import DMA, STORES, Egress
 from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
+from hw.link.port_receiver import PortReceiver
 from hw.link.turns import Turns
 from hw.link.wire import state_layout
 from hw.memory_window import WindowCheck
@@ -124,6 +125,7 @@ async def traffic(dut):
         assert bench.events["again"] and happened["damaged"] and happened["dropped"]
     else:
         assert not bench.events["again"]
+        assert not bench.said_again.total(), "a state message that says nothing new"
     assert bench.events["damaged"] <= happened["damaged"], "what was clean was refused"
     assert not bench.events["cut"]
 
@@ -269,6 +271,40 @@ async def ports_that_always_ask_have_turns_alike(dut):
             assert abs(lead - ahead.setdefault(side, lead)) <= 18, f"{side}: {dict(sent)}"
     assert all(sent[side, port] == packets * 9 for side in SIDES for port in (0, 1))
     await bench.finish()
+
+
+@cocotb.test()
+async def a_port_that_begins_to_ask_is_next(dut):
+    """While one port sends a flit in every cycle, the other's packets come to its wire as soon as they would if it were
+    alone, each time."""
+    bench = bench_of(dut)
+    await bench.reset(retry=4000, dead=1 << 22)
+    await bench.program([0, 1])
+    for side in SIDES:
+        await bench.up(side)
+    bench.keep_log = True
+    bench.arrival_delay = 0
+    slots = bench.parameters.dma_packets - bench.parameters.own_slots(0)
+    for turn in range(16):
+        streams = turn % 2
+        # Its slots are filled while its wire stands, so that nothing is issued later but what is looked at.
+        bench.standing.add(("a", streams))
+        for _ in range(slots):
+            bench.packet("a", DMA, [streams], length=8)
+        while bench.queues["a", DMA] or bench.filling["a"]:
+            await RisingEdge(dut.clk)
+        await ClockCycles(dut.clk, 4 * slots)
+        bench.closings.clear()
+        bench.sent_log.clear()
+        bench.standing.clear()
+        for _ in range(3):
+            await ClockCycles(dut.clk, random.randint(1, 8))
+            bench.packet("a", STORES, [1 - streams], length=1)
+        await bench.finish()
+        headers = [now for now, side, port, _ in bench.sent_log if (side, port) == ("a", 1 - streams)][::2]
+        stream = [now for now, side, port, _ in bench.sent_log if (side, port) == ("a", streams)]
+        assert stream[0] < headers[0] and headers[-1] < stream[-1]
+        assert headers == [closed + 5 for closed, *_ in bench.closings], "the other port had two turns in a row"
 
 
 @pytest.mark.parametrize("size", ["one", pytest.param("seven", marks=pytest.mark.wide), *SLOW_SIZES])
@@ -655,8 +691,12 @@ class FirstOfAll(Turns):
         return m
 
 
-def test_a_turn_for_the_first_of_all_is_caught():
-    case = "ports_that_always_ask_have_turns_alike"
+def test_a_port_that_begins_to_ask_is_next():
+    run("two", "a_port_that_begins_to_ask_is_next", latency=5)
+
+
+@pytest.mark.parametrize("case", ["ports_that_always_ask_have_turns_alike", "a_port_that_begins_to_ask_is_next"])
+def test_a_turn_for_the_first_of_all_is_caught(case):
     with patch.object(egress, "Turns", FirstOfAll), pytest.raises(SimulationError, match="assert"):
         run("two", case, latency=5, component=LanePair(SIZES["two"]))
 
@@ -691,6 +731,20 @@ def test_notices_are_heard(weather):
     run("two", "notices_are_heard", weather)
 
 
+class SpeaksOften(PortReceiver):
+    """The wrong variant: a port sends its state for every flit."""
+
+    def _say(self, m, deaf, session, expected, freed, attempt, changed) -> None:
+        super()._say(m, deaf, session, expected, freed, attempt, self.valid)
+
+
+@pytest.mark.wide
+def test_a_port_that_says_the_same_again_is_caught():
+    often = patch("hw.link.port_ingress.PortReceiver", SpeaksOften)
+    with often, pytest.raises(SimulationError, match="says nothing new"):
+        run("two", "traffic", component=LanePair(SIZES["two"]))
+
+
 class SaysWrong(LinkLane):
     """The wrong variants: what a lane says of itself at port 0, or of all, is a constant."""
 
@@ -712,6 +766,8 @@ class SaysWrong(LinkLane):
     [
         ("idle", "traffic", "says that it is idle"),
         ("received_packets", "traffic", "assert"),
+        ("sent_flits", "traffic", "sent_flits"),
+        ("sent_packets", "traffic", "sent_packets"),
         ("left", "traffic", "assert"),
         ("heard", "notices_are_heard", "assert set"),
     ],
