@@ -510,6 +510,7 @@ async def notices_are_heard(dut):
             for port in range(bench.parameters.links):
                 assert bench.heard[other, port] == {told[side]} - {0}
     await bench.finish()
+    assert bench.weather.drop or not bench.said_again.total(), "a state message that says nothing new"
 
 
 @cocotb.test()

@@ -1,19 +1,21 @@
-"""What opens a session of a link port, and what does not."""
+"""What opens a session of a link port, and what does not; words that come late change nothing in one."""
 
 import random
 from unittest.mock import patch
 
 import cocotb
 import pytest
-from amaranth import Module, Mux
+from amaranth import Module, Mux, Signal
 from amaranth.lib.wiring import connect, flipped
 from cocotb.triggers import ClockCycles
 
 from hw.link.egress import DMA, STORES
 from hw.link.port_receiver import PortReceiver
-from hw.link.wire import SESSION_BITS, FlitKind, flit_layout
+from hw.link.port_sender import PortSender
+from hw.link.wire import SESSION_BITS, FlitKind, flit_layout, state_layout
 from sim.errors import SimulationError
 from tb.drivers.lane_pair import SIDES, LanePair
+from tb.drivers.lossy_wire import LossyWire
 from tb.drivers.payload import pack, unpack
 from tb.unit.link.test_link_epochs import sealed
 from tb.unit.link.test_link_lane import SIZES, bench_of, run
@@ -73,3 +75,91 @@ def test_a_receiver_that_opens_any_session_is_caught():
     stands = pytest.raises(SimulationError, match=r"self\.now < start \+ limit")
     with patch("hw.link.port_ingress.PortReceiver", OpensAnySession), stands:
         run("two", "late_opens_begin_nothing", module=__name__, component=LanePair(SIZES["two"]))
+
+
+class Remembered(LossyWire):
+    """A wire of state messages of which the last that said each `freed` is kept; while `silent`, nothing new comes."""
+
+    def __init__(self, wire: LossyWire, layout):
+        super().__init__(wire.bits, wire.latency, wire.weather)
+        self.layout = layout
+        self.words: dict[int, int] = {}
+        self.silent = False
+
+    def put(self, now: int, word: int) -> None:
+        if not self.silent:
+            freed = unpack(self.layout, word)["freed"]
+            self.words.pop(freed, None)
+            self.words[freed] = word
+            super().put(now, word)
+
+    def come_late(self, now: int, ago: int) -> None:
+        """A word comes again that was said so many packets ago."""
+        super().put(now, list(self.words.values())[-1 - ago])
+
+
+class TakesCreditBack(PortSender):
+    """The wrong variant: the last message counts, whatever was said before."""
+
+    def _messages(self, m: Module, queue, session, attempt):
+        limit, granted, epoch = super()._messages(m, queue, session, attempt)
+        believed = Signal.like(limit)
+        with m.If(~self.up):
+            m.d.sync += believed.eq(queue.first + self._parameters.link_receive_packets)
+        with m.Elif(self.message.valid):
+            m.d.sync += believed.eq(self.message.state.freed + self._parameters.link_receive_packets)
+        return believed, granted, epoch
+
+
+@cocotb.test()
+async def late_messages_take_nothing_back(dut):
+    """A message comes again that was said up to some tens of packets before, and then none for long: as many packets
+    leave as the peer has buffers, and nothing is sent again."""
+    bench = bench_of(dut)
+    ports, buffers = range(bench.parameters.links), bench.parameters.link_receive_packets
+    wires = [Remembered(bench.states["a", port], state_layout(bench.parameters)) for port in ports]
+    bench.states.update({("a", port): wire for port, wire in zip(ports, wires, strict=True)})
+    await bench.reset(retry=1 << 20, dead=1 << 22)
+    for side in SIDES:
+        await bench.up(side)
+    await bench.program(list(ports))
+
+    def send(port: int, count: int) -> None:
+        for number in range(count):
+            bench.packet("a", (DMA, STORES)[number % 2], [port], length=1)
+
+    async def rest() -> None:
+        await bench.finish()
+        await ClockCycles(dut.clk, 2 * bench.parameters.link_repeat + bench.latency)
+
+    for _ in range(2):
+        # The first message of all is none of a hundred packets ago.
+        for wire in wires:
+            wire.words.clear()
+        for port in ports:
+            send(port, 66)
+        await rest()
+    for turn in range(48):
+        port = turn % len(ports)
+        wires[port].silent = True
+        wires[port].come_late(bench.now, random.randint(1, 1 << random.randrange(7)))
+        await ClockCycles(dut.clk, 2 * bench.latency)
+        before = bench.events[f"a{port}.left"]
+        # Not more than the slots that one port may have while nothing is acknowledged.
+        send(port, buffers + 2)
+        await ClockCycles(dut.clk, 40 * buffers)
+        left = bench.events[f"a{port}.left"] - before
+        assert left == buffers, f"{left} packets left, for {buffers} buffers"
+        wires[port].silent = False
+        await rest()
+    assert not bench.events["cut"] and not bench.events["again"]
+
+
+def test_late_messages_take_nothing_back():
+    run("two", "late_messages_take_nothing_back", latency=4, module=__name__)
+
+
+@pytest.mark.wide
+def test_a_sender_that_takes_credit_back_is_caught():
+    with patch("hw.link.egress.PortSender", TakesCreditBack), pytest.raises(SimulationError, match="packets left"):
+        run("two", "late_messages_take_nothing_back", latency=4, module=__name__, component=LanePair(SIZES["two"]))
