@@ -186,6 +186,12 @@ async def slots_are_given_out_by_the_rule(dut):
         for _ in range(4):
             await slots.probe(4)
             await slots.fill(lambda _, ports: True)
+        # What was given back of the shared slots is used again, and what the port has for itself.
+        for _ in range(SHARED):
+            await slots.fill(lambda bank, ports: not bank.has_own(ports), SHARED)
+        for _ in range(OWN):
+            await slots.fill_own(first)
+        await slots.probe_each()
         for port in random.sample(range(links), links):
             await slots.go(port)
             await slots.probe(4)
