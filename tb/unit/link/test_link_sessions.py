@@ -141,6 +141,9 @@ async def late_messages_take_nothing_back(dut):
         await rest()
     for turn in range(48):
         port = turn % len(ports)
+        # Of so many as are under way at most, all buffers are free again when they have arrived.
+        send(port, random.randint(1, buffers))
+        await rest()
         wires[port].silent = True
         wires[port].come_late(bench.now, random.randint(1, 1 << random.randrange(7)))
         await ClockCycles(dut.clk, 2 * bench.latency)

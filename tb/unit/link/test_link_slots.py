@@ -226,6 +226,8 @@ async def every_free_buffer_is_used(dut):
                 left, written = bench.events[f"{side}{port}.left"], bench.delivered[f"{other}{port}"]
                 # The writes of the next packets may be on their way, and its buffer free.
                 assert min(due, written + buffers) <= left <= written + buffers + 2, f"{left} sent, {written} written"
+                said = bench.now_of(side, port)
+                assert (said["no_credit"], said["no_grant"]) == (left < due, 0), f"{side}{port} says {said}"
             bench.memory_stands = False
             await ClockCycles(dut.clk, random.randint(1, 12))
             bench.memory_stands = True
