@@ -27,6 +27,8 @@ AWHILE = 44
 """Cycles: more than two state messages are apart, and fewer than the shortest time of :func:`long_times`."""
 PATTERNS = (0b0101010101, 0b1010101010)
 """Times that are waited for: together each bit of them in both states."""
+LONGEST_WAIT = 1 << 12
+"""Where it comes to the count alone, so much is waited for too."""
 
 
 def long_times() -> Iterator[int]:
@@ -189,15 +191,16 @@ async def _opens(times: Times) -> None:
     times.cut(bench.flits)
     bench.keep_log = True
     slack = set()
-    for retry in (*long_times(), *PATTERNS):
+    to_the_end = (*PATTERNS, LONGEST_WAIT)
+    for retry, is_waited_for in (*((time, False) for time in long_times()), *((time, True) for time in to_the_end)):
         times.program(retry=retry)
         await times.reset(*SIDES)
         bench.sent_log.clear()
-        waited = 5 * retry // 2 if retry in PATTERNS else AWHILE
+        waited = 5 * retry // 2 if is_waited_for else AWHILE
         await ClockCycles(bench.dut.clk, times.times["silence"] + AWHILE // 2 + waited)
         for key in times.ports:
             asked = times.flits(key)
-            assert len(asked) == (3 if retry in PATTERNS else 1), f"{key} asks at {asked}, retry {retry}"
+            assert len(asked) == (3 if is_waited_for else 1), f"{key} asks at {asked}, retry {retry}"
             slack |= {later - now - retry for now, later in pairwise(asked)}
     assert len(slack) == 1 and 0 <= min(slack) <= 4, f"asks again after so many cycles more: {slack}"
     bench.keep_log = False
