@@ -136,6 +136,11 @@ class LaneTables:
             for word, value in words.items():
                 self.signal(side, "sends").value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
                 await RisingEdge(self.dut.clk)
+        # What is written to entries that there are not changes none of those that there are.
+        for index in range(self.parameters.sends, 1 << SendWrite["index"].width):
+            word, value = random.choice(list(SendWord)), random.getrandbits(32)
+            self.signal(side, "sends").value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
+            await RisingEdge(self.dut.clk)
         self.signal(side, "sends").value = 0
         await RisingEdge(self.dut.clk)
         known = int(self.signal(side, "port_of").value)
