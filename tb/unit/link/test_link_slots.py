@@ -166,6 +166,12 @@ async def slots_are_given_out_by_the_rule(dut):
     for stands, turn in product(range(links), range(links)):
         # In the end each send has gone through each port.
         await bench.program([(port + turn) % links for port in some])
+        # Slots are taken and given back in the same cycle here, in all ways; afterwards all are free, and counted so.
+        for _ in range(80):
+            for side in SIDES:
+                for source in (DMA, STORES):
+                    bench.packet(side, source, length=1)
+        await bench.finish()
         slots = Slots(bench)
         bench.standing.update((side, port) for side in SIDES for port in range(links))
         # All that ports share is used, and what one has for itself.
@@ -195,12 +201,16 @@ async def slots_are_given_out_by_the_rule(dut):
         for port in random.sample(range(links), links):
             await slots.go(port)
             await slots.probe(4)
-        # A packet may have more sends than there are shared slots, when none of these is used.
-        bench.standing.update((side, port) for side in SIDES for port in range(links))
-        await slots.fill(lambda _, ports: len(ports) == every, every)
-        await slots.probe(8)
-        for port in range(links):
-            await slots.go(port)
+        # A packet may have more sends than there are shared slots, when none of these is used; whichever slot it has.
+        for _ in range(SLOTS):
+            bench.standing.update((side, port) for side in SIDES for port in range(links))
+            await slots.fill(lambda _, ports: len(ports) == every, every)
+            await slots.probe(2)
+            for port in [*range(links)] * OWN:
+                await slots.fill_own(port)
+            await slots.probe_each()
+            for port in random.sample(range(links), links):
+                await slots.go(port)
         await bench.finish()
 
 
