@@ -62,7 +62,6 @@ class LaneBench(LaneTables):
         super().__init__(dut, parameters)
         self.latency = latency
         self.messages = Messages(parameters)
-        self.flit_layout = flit_layout(parameters)
         self.weather = weather
         self.stall = stall
         self.ready = {side: stalls(stall) for side in SIDES}
@@ -193,7 +192,8 @@ class LaneBench(LaneTables):
                 cocotb.start_soon(self._source(side, source))
             cocotb.start_soon(self._land(side))
         offered: dict[tuple[str, int], int] = {}
-        flit_bits = self.flit_layout.size
+        flit = flit_layout(self.parameters)
+        flit_bits, last = flit.size, flit["last"].offset
         message_bits = message_layout(self.parameters).size
         while True:
             await RisingEdge(self.dut.clk)
@@ -234,7 +234,7 @@ class LaneBench(LaneTables):
                         if ready >> port & 1:
                             self.flits[side, port].put(self.now, word)
                             self.sent[f"{side}{port}.sent_flits"] += 1
-                            self.sent[f"{side}{port}.sent_packets"] += unpack(self.flit_layout, word)["last"]
+                            self.sent[f"{side}{port}.sent_packets"] += word >> last & 1
                             if self.keep_log:
                                 self.sent_log.append((self.now, side, port, word))
                         else:
@@ -503,3 +503,8 @@ class LaneBench(LaneTables):
             if all(states):
                 return self.now - start
             assert self.now < start + limit, f"{side}: no session"
+
+    async def all_up(self) -> None:
+        """Wait until all ports of both sides are in sessions."""
+        for side in SIDES:
+            await self.up(side)

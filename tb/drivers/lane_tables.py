@@ -127,18 +127,18 @@ class LaneTables:
 
     async def write_sends(self, side: str) -> None:
         """Program what the send table of `side` is to hold."""
+        writes = []
         for index, send in enumerate(self.sends[side]):
-            words = {
-                SendWord.CONTROL: send.control,
-                SendWord.OFFSET_LOW: send.offset & 0xFFFFFFFF,
-                SendWord.OFFSET_HIGH: pack(OffsetHigh, offset=send.offset >> 32, port=self.written(send.port)),
-            }
-            for word, value in words.items():
-                self.signal(side, "sends").value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
-                await RisingEdge(self.dut.clk)
+            high = pack(OffsetHigh, offset=send.offset >> 32, port=self.written(send.port))
+            writes += [
+                (index, SendWord.CONTROL, send.control),
+                (index, SendWord.OFFSET_LOW, send.offset & 0xFFFFFFFF),
+                (index, SendWord.OFFSET_HIGH, high),
+            ]
         # What is written to entries that there are not changes none of those that there are.
         for index in range(self.parameters.sends, 1 << SendWrite["index"].width):
-            word, value = random.choice(list(SendWord)), random.getrandbits(32)
+            writes.append((index, random.choice(list(SendWord)), random.getrandbits(32)))
+        for index, word, value in writes:
             self.signal(side, "sends").value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
             await RisingEdge(self.dut.clk)
         self.signal(side, "sends").value = 0

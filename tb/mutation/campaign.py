@@ -13,7 +13,7 @@ from sim.errors import SimulationError
 from sim.simulator.verilator import BUILD
 from tb.mutation.blocks import Block
 from tb.mutation.equivalence import is_equivalent, lead_nowhere
-from tb.mutation.execution import Attempt, kill, prepared
+from tb.mutation.execution import kill, prepared
 from tb.mutation.jobs import Job, read_jobs
 from tb.mutation.netlist import ROOT, Mutant, apply_mutants, list_mutants
 
@@ -94,22 +94,25 @@ def _run_netlist(
     waiting = [mutant for mutant in mutants if mutant.number not in kept]
     if not same_tests:
         marker.unlink(missing_ok=True)
-    unread = lead_nowhere(rtlil, jobs[0].name, waiting)
     for start in range(0, len(mutants), BATCH):
         batch = mutants[start : start + BATCH]
         todo = [mutant for mutant in batch if mutant in waiting]
         if not todo:
             continue
+        unread = lead_nowhere(rtlil, jobs[0].name, todo)
         show(f"{block}: building {len(batch)} mutants")
         with prepared(jobs, apply_mutants(rtlil, jobs[0].name, batch)) as trials:
             for mutant in todo:
                 show(f"{block}: mutant {mutant.number} of {len(mutants)}")
-                last = Attempt("", False, "") if mutant.number in unread else kill(trials, mutant.number)
-                untried = not last.killed and mutant.number not in known
-                proven = mutant.number in unread or (untried and is_equivalent(rtlil, mutant))
-                outcome = "killed" if last.killed else "equivalent" if proven else "survived"
+                noticed: tuple[str, ...] = ()
+                if mutant.number in unread:
+                    outcome = "equivalent"
+                elif (last := kill(trials, mutant.number)).killed:
+                    outcome, noticed = "killed", (last.test, last.by)
+                else:
+                    proven = mutant.number not in known and is_equivalent(rtlil, mutant)
+                    outcome = "equivalent" if proven else "survived"
                 names = (mutant.mode, mutant.place, mutant.sources, mutant.command, outcome)
-                noticed = (last.test, last.by) if last.killed else ()
                 result = MutantResult(block, jobs[0].netlist, mutant.number, *names, *noticed)
                 with results.open("a") as file:
                     file.write(json.dumps(result.__dict__) + "\n")

@@ -175,8 +175,7 @@ async def an_ended_epoch_is_discarded(dut):
     whole. The next epoch finds nothing in its way, and no credit missing."""
     bench = EpochBench.of(dut)
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     for reason in ("silent", "full", "busy", "busy") * 2:
         bench.arm(*(("a",) if reason == "silent" else ("a", "b")))
         bench.memory_stands = reason == "full"
@@ -210,8 +209,7 @@ async def a_packet_cannot_outlive_its_epoch(dut):
     discarded."""
     bench = EpochBench.of(dut)
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     outcomes: Counter[str] = Counter()
     for turn in range(int(os.environ["ROUNDS"])):
         bench.arm(*SIDES)
@@ -246,8 +244,7 @@ async def half_a_packet_waits_for_its_number(dut):
     again, then the data comes: the packet was judged by ranges that are gone, and is refused."""
     bench = EpochBench.of(dut)
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     layout = flit_layout(bench.parameters)
     port = bench.sends["a"][0].port
     wire = HalfWay(bench.flits["a", port], lambda word: FlitKind(unpack(layout, word)["kind"]))
@@ -274,8 +271,7 @@ async def a_neighbour_lies(dut):
     packet is refused whole, with its fault; all others arrive."""
     bench = EpochBench.of(dut)
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     flit, header = flit_layout(bench.parameters), header_layout(bench.parameters)
     kinds = {
         "length": Fault.CRC,
@@ -323,8 +319,7 @@ async def a_neighbour_floods(dut):
     come in their turn: nothing of them is written, and the other ports receive, and all ports send, as ever."""
     bench = EpochBench.of(dut)
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     await bench.program(list(range(bench.parameters.links)))
     flit, message = flit_layout(bench.parameters), message_layout(bench.parameters)
     wire = bench.flits["a", 0]
@@ -379,8 +374,7 @@ async def a_neighbour_takes_credits(dut):
     for port in range(bench.parameters.links):
         bench.states["a", port] = ForgingWire(bench.states["a", port], forge)
     await bench.program([0])
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     for _ in range(3):
         bench.memory_stands = True
         for _ in range(3 * bench.parameters.link_receive_packets):
@@ -401,8 +395,7 @@ async def a_neighbour_says_anything(dut):
     go on as ever; nothing is written wrong. Given up with the epoch, the port is right again in the next."""
     bench = EpochBench.of(dut)
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     await bench.program(list(range(bench.parameters.links)))
     state = state_layout(bench.parameters)
     lies = True
@@ -463,8 +456,7 @@ async def all_left_means_on_the_wire(dut):
     bench = EpochBench.of(dut)
     await bench.reset()
     await bench.program(list(range(bench.parameters.links)))
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     bench.keep_log = True
     flit, header = flit_layout(bench.parameters), header_layout(bench.parameters)
     on_wire: set[tuple[str, int, int]] = set()

@@ -154,8 +154,7 @@ async def a_port_that_stands_holds_up_no_other(dut):
     links = bench.parameters.links
     await bench.reset(retry=600, dead=1 << 22)
     await bench.program(list(range(links)))
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     stands = random.randrange(links)
     everywhere = list(range(min(links, bench.parameters.sends)))
     others = [port for port in everywhere if port != stands]
@@ -197,8 +196,7 @@ async def every_port_is_busy(dut):
     links = bench.parameters.links
     await bench.reset(retry=4000, dead=1 << 22)
     await bench.program(list(range(links)))
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     bench.keep_log = True
     stands = random.randrange(links)
     for case in ("one", "all", "others")[: 2 if links == 1 else 3]:
@@ -246,8 +244,7 @@ async def ports_that_always_ask_have_turns_alike(dut):
     bench = bench_of(dut)
     await bench.reset(retry=4000, dead=1 << 22)
     await bench.program([0, 1])
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     bench.keep_log = True
     packets = 24
     firsts = set()
@@ -280,8 +277,7 @@ async def a_port_that_begins_to_ask_is_next(dut):
     bench = bench_of(dut)
     await bench.reset(retry=4000, dead=1 << 22)
     await bench.program([0, 1])
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     bench.keep_log = True
     bench.arrival_delay = 0
     slots = bench.parameters.dma_packets - bench.parameters.own_slots(0)
@@ -461,8 +457,7 @@ async def a_dead_link_is_noticed_and_comes_back(dut):
         await bench.finish_sends(lambda packet, send: packet.source == STORES)
     await bench.next_epoch(wait_up=False)
     cut(False)
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     for _ in range(20):
         for side in SIDES:
             bench.packet(side, DMA)
@@ -474,8 +469,7 @@ async def nothing_is_sent_without_grant(dut):
     """Packets wait for the grant of their own epoch, and go when it comes, also when messages are lost."""
     bench = bench_of(dut)
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     for sender, receiver in (*SIDES.items(), *SIDES.items()):
         bench.signal(receiver, "armed").value = 0
         await ClockCycles(dut.clk, 300)
@@ -498,8 +492,7 @@ async def notices_are_heard(dut):
     """What a node tells its peers is heard at every port of theirs while it is told, and nothing else is."""
     bench = bench_of(dut)
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     for _ in range(12):
         told = {side: random.choice([0, 1 << random.randrange(8), random.randrange(1, 256)]) for side in SIDES}
         for side in SIDES:
@@ -524,8 +517,7 @@ async def latency_and_rate(dut):
     links = bench.parameters.links
     await bench.reset(dead=1 << 22)
     await bench.program(list(range(links)))
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     bench.keep_log = True
     bench.arrival_delay = 0
     for _ in range(5):
@@ -646,8 +638,7 @@ async def only_the_window_is_written(dut):
     address, or to both, are refused; without a check all are written."""
     bench = bench_of(dut)
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     parameters = bench.parameters
     top, low = 1 << parameters.va_sector_bits, parameters.va_sector_bits - parameters.window_bits
     for bit in (*range(parameters.window_bits), None, None, "both", "both", "unchecked"):

@@ -44,8 +44,7 @@ async def late_opens_begin_nothing(dut):
     flit = flit_layout(bench.parameters)
     bench.keep_log = True
     await bench.reset()
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     bench.keep_log = False
     said = {(side, port): unpack(flit, word) for _, side, port, word in bench.sent_log}
     assert len(said) == 2 * bench.parameters.links
@@ -120,8 +119,7 @@ async def late_messages_take_nothing_back(dut):
     wires = [Remembered(bench.states["a", port], state_layout(bench.parameters)) for port in ports]
     bench.states.update({("a", port): wire for port, wire in zip(ports, wires, strict=True)})
     await bench.reset(retry=1 << 20, dead=1 << 22)
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     await bench.program(list(ports))
 
     def send(port: int, count: int) -> None:

@@ -137,6 +137,10 @@ class Slots:
         for bank, packet, ports in begun:
             bank.take(packet, ports)
 
+    async def fill_shared(self) -> None:
+        """A packet of each source that no port has a slot of its own for."""
+        await self.fill(lambda bank, ports: not bank.has_own(ports), SHARED)
+
     async def fill_own(self, port: int) -> None:
         """A packet of each source to `port` alone."""
         await self.fill(lambda _, ports: ports == [port], 1)
@@ -158,8 +162,7 @@ async def slots_are_given_out_by_the_rule(dut):
     at all times there is room for a packet when the rule says so, and no slot is offered that is in use."""
     bench = bench_of(dut)
     await bench.reset(retry=1 << 20, dead=1 << 22)
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     links = bench.parameters.links
     every = bench.parameters.sends
     some = [random.randrange(links) for _ in range(every)]
@@ -177,11 +180,11 @@ async def slots_are_given_out_by_the_rule(dut):
         # All that ports share is used, and what one has for itself.
         for _ in range(SHARED):
             await slots.probe(2)
-            await slots.fill(lambda bank, ports: not bank.has_own(ports), SHARED)
+            await slots.fill_shared()
         for _ in range(OWN):
             await slots.fill_own(stands)
         for _ in range(SHARED):
-            await slots.fill(lambda bank, ports: not bank.has_own(ports), SHARED)
+            await slots.fill_shared()
         await slots.probe_each()
         for _ in range(4):
             await slots.probe(4)
@@ -194,7 +197,7 @@ async def slots_are_given_out_by_the_rule(dut):
             await slots.fill(lambda _, ports: True)
         # What was given back of the shared slots is used again, and what the port has for itself.
         for _ in range(SHARED):
-            await slots.fill(lambda bank, ports: not bank.has_own(ports), SHARED)
+            await slots.fill_shared()
         for _ in range(OWN):
             await slots.fill_own(first)
         await slots.probe_each()
@@ -220,8 +223,7 @@ async def every_free_buffer_is_used(dut):
     were written for each buffer of the peer, and none beyond those."""
     bench = bench_of(dut)
     await bench.reset(retry=1 << 20, dead=1 << 22)
-    for side in SIDES:
-        await bench.up(side)
+    await bench.all_up()
     links, buffers = bench.parameters.links, bench.parameters.link_receive_packets
     await bench.program(list(range(links)))
     due = 3 * buffers

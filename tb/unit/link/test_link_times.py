@@ -28,7 +28,7 @@ AWHILE = 44
 PATTERNS = (0b0101010101, 0b1010101010)
 """Times that are waited for: together each bit of them in both states."""
 LONGEST_WAIT = 1 << 12
-"""Where it comes to the count alone, so much is waited for too."""
+"""Of :func:`long_times` the one that is waited for too where that is the only count."""
 
 
 def long_times() -> Iterator[int]:
@@ -104,11 +104,6 @@ class Times:
         assert len(self.says(side)) == self.bench.parameters.links, f"a port of {side} speaks before the others"
         return self.bench.now
 
-    async def all_up(self) -> None:
-        """Wait until both sides are in sessions."""
-        for side in SIDES:
-            await self.bench.up(side)
-
 
 @cocotb.test()
 async def times_are_as_programmed(dut):
@@ -118,7 +113,7 @@ async def times_are_as_programmed(dut):
     await bench.reset()
     times = Times(bench)
     times.program()
-    await times.all_up()
+    await bench.all_up()
     await _dead(times)
     await _retry(times)
     await _opens(times)
@@ -150,7 +145,7 @@ async def _dead(times: Times) -> None:
         slack |= {over[key] - heard[key] - dead for key in times.ports}
         times.cut(bench.states, False)
         times.program(dead=LONG)
-        await times.all_up()
+        await bench.all_up()
     listening.cancel()
     assert len(slack) == 1 and 0 <= min(slack) <= 4, f"dead after so many cycles more: {slack}"
 
@@ -191,8 +186,8 @@ async def _opens(times: Times) -> None:
     times.cut(bench.flits)
     bench.keep_log = True
     slack = set()
-    to_the_end = (*PATTERNS, LONGEST_WAIT)
-    for retry, is_waited_for in (*((time, False) for time in long_times()), *((time, True) for time in to_the_end)):
+    for retry in (*long_times(), *PATTERNS):
+        is_waited_for = retry in (*PATTERNS, LONGEST_WAIT)
         times.program(retry=retry)
         await times.reset(*SIDES)
         bench.sent_log.clear()
@@ -212,7 +207,7 @@ async def _silence(times: Times) -> None:
     bench = times.bench
     times.program(retry=1000, silence=20)
     await times.reset(*SIDES)
-    await times.all_up()
+    await bench.all_up()
     bench.keep_log = True
     slack = set()
     for side in SIDES:
@@ -232,7 +227,7 @@ async def _silence(times: Times) -> None:
                     await RisingEdge(bench.dut.clk)
                 assert not any(times.flits(key) for key in keys), f"{side} sends, silence {silence}"
         times.program(silence=20)
-        await times.all_up()
+        await bench.all_up()
     bench.keep_log = False
     assert len(slack) == 1 and 0 <= min(slack) <= 4, f"speaks after so many cycles more: {slack}"
 
@@ -271,7 +266,7 @@ async def sessions_come_around(dut):
             for wire in wires.values():
                 wire.instead = session
             await times.reset(*SIDES)
-            await times.all_up()
+            await bench.all_up()
             for wire in wires.values():
                 wire.instead = 0
             for side in (None, *sides):
@@ -280,7 +275,7 @@ async def sessions_come_around(dut):
                     await ClockCycles(dut.clk, 2 * times.times["silence"])
                     await times.reset(side)
                     await ClockCycles(dut.clk, times.times["silence"])
-                    await times.all_up()
+                    await bench.all_up()
                 session = session % 255 + 1
                 await ClockCycles(dut.clk, bench.latency + bench.parameters.link_repeat)
                 found = {key: wire.session for key, wire in wires.items()}
@@ -300,7 +295,7 @@ async def a_session_is_given_up(dut):
     await bench.reset()
     times = Times(bench)
     times.program()
-    await times.all_up()
+    await bench.all_up()
     await bench.program(list(range(bench.parameters.links)))
     for side, port in (*times.ports, *times.ports):
         bench.standing.update(times.ports)
