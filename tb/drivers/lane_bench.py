@@ -441,6 +441,23 @@ class LaneBench(LaneTables):
             assert self.now < start + limit, f"has not arrived: {missing[:5]}"
             await RisingEdge(self.dut.clk)
 
+    async def reset_one(self, side: str) -> None:
+        """Reset `side` alone, and wait until the first port of the other one has noticed."""
+        noticed = f"{SIDES[side]}0.cut"
+        cuts = self.events[noticed]
+        self.signal(side, "reset").value = 1
+        # As the register file's own reset does: nothing of this epoch is taken any more, so nothing of it may be
+        # written a second time.
+        self.signal(side, "armed").value = 0
+        await ClockCycles(self.dut.clk, random.randint(1, 30))
+        self.signal(side, "reset").value = 0
+        await self.program_ranges()
+        await self.write_sends(side)
+        limit = self.now + 40000
+        while self.events[noticed] == cuts:
+            assert self.now < limit, "the session did not end"
+            await RisingEdge(self.dut.clk)
+
     async def stop(self, sides: Iterable[str]) -> None:
         """The sources of `sides` begin no more packets; those begun are closed and whole."""
         for side in sides:

@@ -378,19 +378,7 @@ async def one_side_is_reset(dut):
         while len(bench.undelivered("a")) + len(bench.undelivered("b")) > random.randint(20, 120):
             await RisingEdge(dut.clk)
         await bench.stop(SIDES)
-        cuts = bench.events["a0.cut"]
-        dut.b_reset.value = 1
-        # As the register file's own reset does: nothing of this epoch is taken any more, so nothing of it may be
-        # written a second time.
-        dut.b_armed.value = 0
-        await ClockCycles(dut.clk, random.randint(1, 30))
-        dut.b_reset.value = 0
-        await bench.program_ranges()
-        await bench.write_sends("b")
-        limit = bench.now + 40000
-        while bench.events["a0.cut"] == cuts:
-            assert bench.now < limit, "the session did not end"
-            await RisingEdge(dut.clk)
+        await bench.reset_one("b")
         await bench.next_epoch()
         for side in SIDES:
             bench.packet(side, DMA)
