@@ -3,6 +3,7 @@ is right, and software that is wrong is noticed."""
 
 import itertools
 import json
+import random
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from sim.sequences.campaign import (
     summarize,
     up_to_the_failure,
 )
-from sim.sequences.collectives import Collectives, collectives_of, served, settings_of
+from sim.sequences.collectives import TOPOLOGIES, Collectives, collectives_of, served, settings_of
 from sim.sequences.sequence import (
     CollectiveSequence,
     Item,
@@ -35,6 +36,25 @@ from sim.sequences.sequence import (
 from sim.sequences.server import OK, UNREWRITTEN, UNTOLD, Found, build, prepared, run_sequences
 
 TEXT = "17%60/ring-all-reduce:1@2.431@0.440/~all-to-all:0"
+ONE_ENTRY = (
+    *dict.fromkeys(
+        (
+            "dma_packets",
+            "store_packets",
+            "dma_blocks",
+            "link_receive_packets",
+            "compute_queue_depth",
+            "response_depth",
+            "commit_queue_depth",
+            "remote_queue_depth",
+            "tracker_mshrs",
+        ),
+        1,
+    ).items(),
+    ("communication_queue_depth", 2),
+    ("dram_queue_depth", 2),
+)
+"""Every buffer as small as it may be."""
 RIGHT = Found(OK, 0, 0, 0, 120, 5000, "ac", (500, 900))
 
 
@@ -207,4 +227,17 @@ def test_an_abort_that_tells_nobody_is_noticed():
 def test_every_collective_follows_every_collective(topology: str, gpus: int):
     of = known(topology, gpus)
     (found,) = served_by(of, [pairs(of, 1)])
+    assert found.verdict == OK, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_a_thousand_collectives_pass_through_buffers_of_one_entry(topology: str):
+    """In random order, each before any comes again, with random pauses of hosts and links, and none aborted."""
+    of = collectives_of(topology, 4, ONE_ENTRY)
+    choice = random.Random(1)
+    rounds = (choice.sample(of.ready, len(of.ready)) for _ in itertools.count())
+    texts = (ready.text for ready in itertools.chain.from_iterable(rounds))
+    items = tuple(map(Item, itertools.islice(texts, 1000)))
+    (found,) = served_by(of, [CollectiveSequence(1, items, stall=60)])
     assert found.verdict == OK, found
