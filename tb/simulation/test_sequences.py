@@ -5,11 +5,13 @@ import itertools
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from hw.config import PRESETS, Configuration
 from sim.errors import UsageError
 from sim.sequences import server
 from sim.sequences.campaign import (
@@ -36,25 +38,12 @@ from sim.sequences.sequence import (
 from sim.sequences.server import OK, UNREWRITTEN, UNTOLD, Found, build, prepared, run_sequences
 
 TEXT = "17%60/ring-all-reduce:1@2.431@0.440/~all-to-all:0"
-ONE_ENTRY = (
-    *dict.fromkeys(
-        (
-            "dma_packets",
-            "store_packets",
-            "dma_blocks",
-            "link_receive_packets",
-            "compute_queue_depth",
-            "response_depth",
-            "commit_queue_depth",
-            "remote_queue_depth",
-            "tracker_mshrs",
-        ),
-        1,
-    ).items(),
-    ("communication_queue_depth", 2),
-    ("dram_queue_depth", 2),
+ONE_ENTRY = tuple(
+    (item.name, getattr(PRESETS["tiny"], item.name))
+    for item in fields(Configuration)
+    if item.name != "name" and getattr(PRESETS["tiny"], item.name) != getattr(PRESETS["paper"], item.name)
 )
-"""Every buffer as small as it may be."""
+"""Every buffer at one entry."""
 RIGHT = Found(OK, 0, 0, 0, 120, 5000, "ac", (500, 900))
 
 
