@@ -51,8 +51,9 @@ class PortSender(wiring.Component):
 
     A packet is sent for the first time only in the epoch of the peer's grant, into a free buffer of the peer, and not
     while `discard`; what was sent once is sent again whatever the grant, since the peer must have it to go on. A
-    session ends when the peer's receiver is in none (it was reset) or says nothing for the time `dead`. Its packets
-    that were not acknowledged stay, and count as never sent.
+    session ends when the peer's receiver is in none (it was reset) or says nothing for the time `dead`; and with
+    protection of links, while `discard`, when the peer says of fewer packets that they have come than it acknowledged,
+    and nothing is under way. Its packets that were not acknowledged stay, and count as never sent.
 
     Ports: `timers`: see :data:`LinkTimers`; `push`, `descriptor`; `message`: from the peer's receiver, checked;
     `discard`: take out what was never sent; `give_up`: the session ends if something is in the queue; `asks`: wants a
@@ -122,12 +123,13 @@ class PortSender(wiring.Component):
         state = Signal(PortState)
         session = Signal(SESSION_BITS)
         attempt = Signal(ATTEMPT_BITS)
-        self._session(m, state, session)
-        limit, granted, epoch = self._messages(m, queue, session, attempt)
+        takes_back = Signal()
+        self._session(m, state, session, takes_back)
+        limit, granted, epoch = self._messages(m, queue, session, attempt, takes_back)
         self._turns(m, queue, state, session, attempt, limit, granted, epoch)
         return m
 
-    def _session(self, m: Module, state: Signal, session: Signal) -> None:
+    def _session(self, m: Module, state: Signal, session: Signal, takes_back: Signal) -> None:
         """Come into a session, and notice its end."""
         said = self.message.state.session
         heard = Signal()
@@ -165,7 +167,9 @@ class PortSender(wiring.Component):
                     state.eq(PortState.OPENING),
                     session.eq(Mux(session == 2**SESSION_BITS - 1, 1, session + 1)),
                 ]
-            with m.Elif((silent_for_long & ~heard) | (self.give_up & ~self.empty)):
+            # What the peer took back is not in the queue, so `give_up` would not end this session: the two count apart.
+            # Within an epoch it goes on all the same, or later packets would come in the place of the lost ones.
+            with m.Elif((silent_for_long & ~heard) | (self.give_up & ~self.empty) | (takes_back & self.discard)):
                 m.d.comb += self.cut.eq(1)
                 m.d.sync += state.eq(PortState.LISTENING)
         with m.Elif(heard):
@@ -178,9 +182,11 @@ class PortSender(wiring.Component):
                     m.d.sync += session.eq(follows)
 
     def _messages(
-        self, m: Module, queue: PortQueue, session: Signal, attempt: Signal
+        self, m: Module, queue: PortQueue, session: Signal, attempt: Signal, takes_back: Signal
     ) -> tuple[Signal, Signal, data.View]:
-        """Follow the peer's receiver; returns the first packet without a buffer, and the grant."""
+        """Follow the peer's receiver; returns the first packet without a buffer, and the grant.
+
+        `takes_back`: all was acknowledged, and the peer says now that less has come."""
         bits = self._parameters.link_sequence_bits
         said = self.message.state
         counts = Signal()
@@ -201,6 +207,7 @@ class PortSender(wiring.Component):
         m.d.sync += asked_again.eq(0)
         if self._parameters.protects_links:
             m.d.sync += [queue.acknowledge.eq(counts & new), queue.until.eq(said.expected)]
+            m.d.comb += takes_back.eq(counts & ~queue.unacknowledged & (said.expected != first))
         else:
             m.d.sync += [queue.acknowledge.eq(queue.done), queue.until.eq(queue.sequence_number + 1)]
         m.d.comb += [

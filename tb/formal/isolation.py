@@ -294,3 +294,28 @@ def port_gives_up(b: Bench) -> None:
     gave_up = b.past(dut.give_up & ~dut.empty & dut.up, "gave_up")
     b.claim(implies(gave_up, ~dut.up & ~block.component("queue").unacknowledged))
     b.cover(gave_up)
+
+
+@proof(
+    block="link_lane",
+    claim="a port whose peer says, outside an epoch, that less has come than it acknowledged is out of its session in "
+    "the next cycle; within an epoch nothing that is said of packets ends it, only silence, giving up or a peer in no "
+    "session",
+    scope="a small port with nothing under way; any messages, pushes and timers",
+    bug="state stuck at UP: a session has no end",
+    bug_depth=14,
+    cover_depth=14,
+    depth=1,
+)
+def port_ends_with_what_was_taken_back(b: Bench) -> None:
+    dut = PortSender(SMALL)
+    block = b.open_block(dut, stuck={"state": 3})
+    queue, said = block.component("queue"), dut.message.state
+    heard = dut.message.valid & (said.session == block.signal("session")) & dut.up
+    all_came = ~queue.unacknowledged & ~queue.acknowledge
+    taken_back = b.past(heard & all_came & (said.expected != queue.first) & dut.discard, "taken_back")
+    b.claim(implies(taken_back, ~dut.up))
+    other_reasons = dut.give_up | (said.session == 0) | (block.signal("quiet") >= dut.timers.dead)
+    lasts = b.past(dut.up & ~other_reasons & ~dut.discard, "lasts")
+    b.claim(implies(lasts, dut.up))
+    b.cover(taken_back)

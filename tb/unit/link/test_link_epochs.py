@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import cocotb
 import pytest
-from amaranth import Module
+from amaranth import Module, Signal
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.link.egress import DMA, STORES
 from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
-from hw.link.port_sender import PortSender
+from hw.link.port_sender import PortSender, PortState
 from hw.link.wire import FlitKind, flit_layout, header_layout, message_layout, state_layout
 from hw.messages import Fault
 from sim.errors import SimulationError
@@ -120,6 +120,23 @@ class BelievesAll(PortSender):
         m = super().elaborate(platform)
         m.d.sync += m.submodules.queue.acknowledge.eq(self.message.valid & self.up)
         return m
+
+
+class EndsAtOnce(PortSender):
+    """The wrong variant: a session whose peer takes packets back ends in the middle of an epoch."""
+
+    def _session(self, m: Module, state: Signal, session: Signal, takes_back: Signal) -> None:
+        super()._session(m, state, session, takes_back)
+        with m.If(takes_back & self.up):
+            m.d.comb += self.cut.eq(1)
+            m.d.sync += state.eq(PortState.LISTENING)
+
+
+class GoesOn(PortSender):
+    """The wrong variant: a session whose peer takes packets back never ends."""
+
+    def _session(self, m: Module, state: Signal, session: Signal, takes_back: Signal) -> None:
+        super()._session(m, state, session, Signal())
 
 
 class EpochBench(LaneBench):
@@ -392,8 +409,8 @@ async def a_neighbour_takes_credits(dut):
 async def a_neighbour_says_anything(dut):
     """State messages of a port's neighbour are clean and say anything of its session: packets that it has not got are
     acknowledged, buffers are free that are not, other epochs are granted. All other ports, and what this one receives,
-    go on as ever; nothing is written wrong. Given up with the epoch, the port is right again in the next; if it was
-    told that all it has sent is there, it has nothing to give up, and is right again once that neighbour is reset."""
+    go on as ever; nothing is written wrong. Given up with the epoch, the port is right again in the next, and so it is
+    if it was told that all it has sent is there, and has nothing to give up."""
     bench = EpochBench.of(dut)
     await bench.reset()
     await bench.all_up()
@@ -431,22 +448,16 @@ async def a_neighbour_says_anything(dut):
     await ClockCycles(dut.clk, 2000)
     assert bench.undelivered("a"), "no lie was believed"
 
-    given_up = 0
-
     async def give_up() -> None:
-        nonlocal given_up
         await ClockCycles(dut.clk, 2000)
-        if not int(dut.a_armed.value) and not bench.is_empty("a"):
-            given_up = dut.a_give_up.value = 1
+        if not int(dut.a_armed.value):
+            dut.a_give_up.value = 1
             await ClockCycles(dut.clk, 1)
             dut.a_give_up.value = 0
 
     cocotb.start_soon(give_up())
     await bench.next_epoch()
-    assert bench.events["a0.cut"] == given_up and not bench.events["a1.cut"]
-    if not given_up:
-        await bench.reset_one("b")
-        await bench.next_epoch()
+    assert bench.events["a0.cut"] == 1 and not bench.events["a1.cut"]
     for _ in range(20):
         for side in SIDES:
             bench.packet(side, random.choice([DMA, STORES]))
@@ -454,6 +465,58 @@ async def a_neighbour_says_anything(dut):
     await ClockCycles(dut.clk, 100)
     for side in SIDES:
         assert int(bench.signal(side, "all_left").value), f"all of {side} has arrived, but not left"
+
+
+@cocotb.test()
+async def a_neighbour_takes_back(dut):
+    """A port's neighbour says that packets have come which the wire has lost, and later that they have not. There is
+    nothing to give up then; the session lasts as long as the epoch and ends with it, and the next epoch is as ever."""
+    bench = EpochBench.of(dut)
+    await bench.reset()
+    await bench.program(list(range(bench.parameters.links)))
+    await bench.all_up()
+    flit, state = flit_layout(bench.parameters), state_layout(bench.parameters)
+    lost: set[int] = set()
+    lies = True
+
+    def lose(word: int) -> int:
+        fields = unpack(flit, word)
+        if fields["last"]:
+            lost.add(fields["sequence_number"])
+        return word
+
+    def forge(word: int) -> int:
+        said = unpack(state, word)
+        ahead = (said["expected"] + lies * len(lost)) % (1 << bench.parameters.link_sequence_bits)
+        return sealed(pack(state, **(said | {"expected": ahead})), state.size)
+
+    for _ in range(4):
+        bench.packet("a", random.choice([DMA, STORES]), [0])
+    await bench.finish(sides=("a",))
+    honest = bench.flits["a", 0]
+    bench.flits["a", 0] = ForgingWire(honest, lose)
+    bench.flits["a", 0].weather = Weather(cut=True)
+    bench.states["a", 0] = ForgingWire(bench.states["a", 0], forge)
+    count = random.randint(1, bench.parameters.link_receive_packets)
+    for _ in range(count):
+        bench.packet("a", random.choice([DMA, STORES]), [0])
+    start = bench.now
+    while not bench.is_empty("a"):
+        assert bench.now < start + 4000, "the lies were not believed"
+        await RisingEdge(dut.clk)
+        await ReadOnly()
+        await RisingEdge(dut.clk)
+    assert len(lost) == len(bench.undelivered("a")) == count
+    lies, bench.flits["a", 0] = False, honest
+    await ClockCycles(dut.clk, 2000)
+    assert not bench.events["a0.cut"], "the session ended before the epoch"
+    await bench.next_epoch()
+    assert bench.events["a0.cut"] == 1, "the session outlived the epoch"
+    for _ in range(20):
+        for side in SIDES:
+            bench.packet(side, random.choice([DMA, STORES]))
+    await bench.finish()
+    assert bench.events["a0.cut"] == 1 and not bench.events["a1.cut"]
 
 
 @cocotb.test()
@@ -531,6 +594,7 @@ NEIGHBOURS = (
     "a_neighbour_floods",
     "a_neighbour_takes_credits",
     "a_neighbour_says_anything",
+    "a_neighbour_takes_back",
 )
 
 
@@ -582,6 +646,15 @@ def test_half_a_packet_that_outlives_its_epoch_is_caught():
 def test_a_sender_that_believes_all_is_caught():
     with patch("hw.link.egress.PortSender", BelievesAll), pytest.raises(SimulationError):
         run("a_neighbour_says_anything", wrong=LanePair(SIZES["two"]))
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("wrong", "said"), [(EndsAtOnce, "the session ended before"), (GoesOn, "the session outlived the epoch")]
+)
+def test_a_session_that_ends_at_the_wrong_time_is_caught(wrong, said):
+    with patch("hw.link.egress.PortSender", wrong), pytest.raises(SimulationError, match=said):
+        run("a_neighbour_takes_back", wrong=LanePair(SIZES["two"]))
 
 
 @pytest.mark.wide

@@ -100,8 +100,8 @@ class Remembered(LossyWire):
 class TakesCreditBack(PortSender):
     """The wrong variant: the last message counts, whatever was said before."""
 
-    def _messages(self, m: Module, queue, session, attempt):
-        limit, granted, epoch = super()._messages(m, queue, session, attempt)
+    def _messages(self, m: Module, queue, session, attempt, takes_back):
+        limit, granted, epoch = super()._messages(m, queue, session, attempt, takes_back)
         believed = Signal.like(limit)
         with m.If(~self.up):
             m.d.sync += believed.eq(queue.first + self._parameters.link_receive_packets)
