@@ -16,7 +16,7 @@ writes a counter in W    the same            W is the hit (`filled`)         `va
 writes a counter in W    another             W is in use, no hit (`filled`)  `other`: as resident, but not from W
 takes the one in W out   the same            W is free (`emptied`)           0 (`gone`)
 takes the one in W out   another             W is free (`emptied`)           `other`: as resident, but not from W
-updates a MSHR   the same            as it is (`left`)               `value` (`passed`)
+updates a MSHR           the same            as it is (`left`)               `value` (`passed`)
 completes from a buffer  the same            as it is (`left`)               0 (`gone`)
 =======================  ==================  ==============================  ========================================
 
@@ -33,6 +33,7 @@ from .parameters import ENTRY_EPOCH_BITS, TrackerParameters
 from .storage import entry_layout
 
 LFSR_TAPS = 0xB400
+"""x^16 + x^14 + x^13 + x^11 + 1, primitive: 65,535 operations until the ways of victims repeat."""
 
 
 class WaySelect(wiring.Component):

@@ -1,5 +1,6 @@
 """Counters that went to the backing store: known to be there, until they are back, and complete when they are."""
 
+import itertools
 import random
 from dataclasses import replace
 from unittest.mock import patch
@@ -13,6 +14,7 @@ from hw.tracker.count_stage import CountStage
 from hw.tracker.tracker import Tracker
 from sim.errors import SimulationError
 from tb.drivers.stream import never
+from tb.drivers.tracker_bench import field
 from tb.unit.tracker.test_tracker import SMALL, TINY, begin, plain, run
 
 LARGE = 4096
@@ -141,6 +143,48 @@ async def a_tile_follows_one_that_is_complete(dut):
         bench.forget()
 
 
+def recurrence(bits: list[int]) -> list[int]:
+    """The shortest linear recurrence of a sequence over GF(2): how far back the bits lie that add up to each (Massey,
+    "Shift-Register Synthesis and BCH Decoding", 1969)."""
+    taps, older = 1, 1
+    length, since = 0, 1
+    for place in range(len(bits)):
+        if sum(bits[place - back] for back in range(length + 1) if taps >> back & 1) % 2:
+            longer = taps ^ older << since
+            if 2 * length <= place:
+                length, older, since = place + 1 - length, taps, 0
+            taps = longer
+        since += 1
+    return [back for back in range(1, length + 1) if taps >> back & 1]
+
+
+@cocotb.test()
+async def victims_come_as_from_a_shift_register(dut):
+    """One counter after the other that does not fit into its full set: the ways of those that give way for it are a
+    sequence of linear complexity 16, so no counter is spared for long and none chosen by what is in the set."""
+    bench = await begin(dut, memory_latency=1)
+    config = bench.config
+    tiles = [config.tracker_sets * number for number in range(40)]
+    await bench.program([replace(plain(wgs=tiles[-1] + 1, wfs=1, bytes_each=LARGE), block_shift=0)])
+    held: list[int] = []
+    chosen: list[int] = []
+    while len(chosen) < 120:
+        wg = next(wg for wg in itertools.islice(itertools.cycle(tiles), len(chosen), None) if wg not in held)
+        bench.memory.clear()
+        bench.commit(0, 0, wg, 0, 1, wg, 32)
+        for _ in range(40):
+            await RisingEdge(dut.clk)
+        if len(held) < config.tracker_ways:
+            held.append(wg)
+            continue
+        (record,) = bench.memory.values()
+        way = held.index(field(bench.layouts.spill_record, record, "va"))
+        chosen.append(way)
+        held[way] = wg
+    complexity = max(recurrence(chosen), default=0)
+    assert complexity == 16, f"the ways of victims are a sequence of linear complexity {complexity}"
+
+
 class HoardingCount(CountStage):
     """Takes a set for one with a counter in memory for ever."""
 
@@ -165,7 +209,18 @@ def test_backing_store(test, config):
     run(test, {"config": config}, module=__name__)
 
 
+def test_victims():
+    run("victims_come_as_from_a_shift_register", {"config": SMALL}, module=__name__)
+
+
 @pytest.mark.wide
 def test_a_needless_question_is_caught():
     with patch("hw.tracker.pipeline.CountStage", HoardingCount), pytest.raises(SimulationError, match="all are back"):
         run("records_are_counted", {"config": SMALL}, Tracker, __name__)
+
+
+@pytest.mark.wide
+def test_a_shorter_register_is_caught():
+    eight_bits = patch("hw.tracker.way_select.LFSR_TAPS", 0xB8)
+    with eight_bits, pytest.raises(SimulationError, match="linear complexity 8"):
+        run("victims_come_as_from_a_shift_register", {"config": SMALL}, Tracker, __name__)
