@@ -97,7 +97,8 @@ class TrackerBench:
         self.cycle = 0
         Clock(dut.clk, 1, unit="ns").start()
         stall = stalls(percent)
-        self.sources = [StreamSource(dut, f"commits__{c}", dut.clk, stall) for c in range(config.channels)]
+        inputs = [*(f"commits__{channel}" for channel in range(config.channels)), "doorbell"]
+        self.sources = [StreamSource(dut, name, dut.clk, stall) for name in inputs]
         self.blocks = StreamSink(dut, "blocks", dut.clk, stall)
         self.launches = StreamSink(dut, "launches", dut.clk, stall)
         self.faults = StreamSink(dut, "faults", dut.clk)
@@ -110,7 +111,6 @@ class TrackerBench:
         dut.clear.value = 0
         dut.ranges.value = 0
         dut.spill_response.value = 0
-        dut.doorbell__valid.value = 0
         dut.epoch.value = epoch
         for _ in range(2):
             await RisingEdge(dut.clk)
@@ -220,7 +220,7 @@ class TrackerBench:
             await RisingEdge(self.dut.clk)
 
     def commit(self, channel: int, index: int, wg: int, wf: int, epoch: int, va: int, size: int) -> None:
-        """Queue one commit on a channel."""
+        """Queue one commit on a channel; on the one behind the last, from the doorbell."""
         self.sources[channel].queue.append(
             pack(self.layouts.commit, range=index, wg=wg, wf=wf, epoch=epoch, va=va, bytes=size)
         )
