@@ -143,9 +143,9 @@ async def a_tile_follows_one_that_is_complete(dut):
         bench.forget()
 
 
-def recurrence(bits: list[int]) -> list[int]:
-    """The shortest linear recurrence of a sequence over GF(2): how far back the bits lie that add up to each (Massey,
-    "Shift-Register Synthesis and BCH Decoding", 1969)."""
+def linear_complexity(bits: list[int]) -> int:
+    """Stages of the shortest linear shift register that makes a sequence (Massey, "Shift-Register Synthesis and BCH
+    Decoding", IEEE Trans. IT 1969)."""
     taps, older = 1, 1
     length, since = 0, 1
     for place in range(len(bits)):
@@ -155,7 +155,7 @@ def recurrence(bits: list[int]) -> list[int]:
                 length, older, since = place + 1 - length, taps, 0
             taps = longer
         since += 1
-    return [back for back in range(1, length + 1) if taps >> back & 1]
+    return length
 
 
 @cocotb.test()
@@ -181,7 +181,7 @@ async def victims_come_as_from_a_shift_register(dut):
         way = held.index(field(bench.layouts.spill_record, record, "va"))
         chosen.append(way)
         held[way] = wg
-    complexity = max(recurrence(chosen), default=0)
+    complexity = linear_complexity(chosen)
     assert complexity == 16, f"the ways of victims are a sequence of linear complexity {complexity}"
 
 
