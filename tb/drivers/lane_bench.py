@@ -394,6 +394,15 @@ class LaneBench(LaneTables):
         waits = waits or self.filling[side] > 0
         return not waits and bool(int(self.signal(side, "empty").value))
 
+    async def emptied(self, sides: Iterable[str], limit: int, otherwise: str) -> None:
+        """Wait until `sides` are empty, at most so many cycles; `otherwise` is what the failure says."""
+        start = self.now
+        while not all(self.is_empty(side) for side in sides):
+            assert self.now < start + limit, otherwise
+            await RisingEdge(self.dut.clk)
+            await ReadOnly()
+            await RisingEdge(self.dut.clk)
+
     async def finish(self, limit: int = 60000, sides: tuple[str, ...] = ("a", "b")) -> None:
         """Wait until everything has arrived and every slot is free."""
         start = self.now
@@ -486,12 +495,7 @@ class LaneBench(LaneTables):
             for source in (DMA, STORES):
                 self.queues[side, source].clear()
             self.signal(side, "armed").value = 0
-        start = self.now
-        while not all(self.is_empty(side) for side in SIDES):
-            assert self.now < start + 20000, "the epoch does not come to its end"
-            await RisingEdge(self.dut.clk)
-            await ReadOnly()
-            await RisingEdge(self.dut.clk)
+        await self.emptied(SIDES, 20000, "the epoch does not come to its end")
         # Writes that are accepted are still on their way.
         await ClockCycles(self.dut.clk, 400)
         number = epoch_after(self.epoch["a"])

@@ -164,12 +164,7 @@ class EpochBench(LaneBench):
         self.dut.a_armed.value = 0
         await self.stop(["a"])
         self.drop_queued("a")
-        start = self.now
-        while not self.is_empty("a"):
-            assert self.now < start + limit, "the epoch does not come to its end"
-            await RisingEdge(self.dut.clk)
-            await ReadOnly()
-            await RisingEdge(self.dut.clk)
+        await self.emptied(["a"], limit, "the epoch does not come to its end")
         await ClockCycles(self.dut.clk, 100)
         return sum(len(packet.sends) for packet in self.packets["a"].values())
 
@@ -500,12 +495,7 @@ async def a_neighbour_takes_back(dut):
     count = random.randint(1, bench.parameters.link_receive_packets)
     for _ in range(count):
         bench.packet("a", random.choice([DMA, STORES]), [0])
-    start = bench.now
-    while not bench.is_empty("a"):
-        assert bench.now < start + 4000, "the lies were not believed"
-        await RisingEdge(dut.clk)
-        await ReadOnly()
-        await RisingEdge(dut.clk)
+    await bench.emptied(["a"], 4000, "the lies were not believed")
     assert len(lost) == len(bench.undelivered("a")) == count
     lies, bench.flits["a", 0] = False, honest
     await ClockCycles(dut.clk, 2000)

@@ -562,10 +562,7 @@ def refusal(bench: LaneBench, packet: Packet, send: int) -> tuple[int, int, int,
 
 async def refused(bench: LaneBench) -> list[dict[str, int]]:
     """Faults of `b` since the last time, when everything that `a` has sent was refused or has arrived."""
-    while not bench.is_empty("a"):
-        await RisingEdge(bench.dut.clk)
-        await ReadOnly()
-        await RisingEdge(bench.dut.clk)
+    await bench.emptied(["a"], 60000, "something has neither arrived nor been refused")
     await ClockCycles(bench.dut.clk, 50)
     faults = [unpack(bench.messages.fault_record, bits) for bits in bench.faults["b"].received]
     bench.faults["b"].received.clear()
