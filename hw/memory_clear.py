@@ -67,13 +67,14 @@ class MemoryClear(wiring.Component):
         m = Module()
         config = self._config
         m.submodules.table = table = RangeTable(config, [Word.CONTROL, *_BOUNDS, Word.WORKGROUPS], _READ)
-        wrong = table.wrong if config.protects_memories else Const(0)
         index = Signal(config.range_bits)
         write = self.ranges
         free = Signal()
+        # A word that was used is known to be wrong or right in the next cycle, late in it.
+        checking = Signal()
         m.d.comb += [
             free.eq(~write.valid),
-            self.wake.eq(write.valid | self.arm | self.start | ~self.finished | wrong),
+            self.wake.eq(write.valid | self.arm | self.start | ~self.finished | checking),
             table.write.eq(write),
             table.index.eq(index),
         ]
@@ -208,7 +209,8 @@ class MemoryClear(wiring.Component):
             m.d.sync += spoiled.eq(1)
         if config.protects_memories:
             remembered = tags_known.bit_select(write.index, 1) | records_known.bit_select(write.index, 1)
-            m.d.comb += [table.used.eq(looks | (programs & remembered)), self.tables_wrong.eq(wrong)]
+            m.d.comb += [table.used.eq(looks | (programs & remembered)), self.tables_wrong.eq(table.wrong)]
+            m.d.sync += checking.eq(table.used)
         self._walk(m, first, last, begin, over)
         return m
 

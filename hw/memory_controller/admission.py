@@ -18,6 +18,9 @@ from ..primitives.queue import Queue
 from .arbiter import Arbiter
 from .parameters import ControllerParameters
 
+LATE_PART = 4
+"""Of requests that come late in their cycle, chosen among those of several sources: see `part` of a memory's watch."""
+
 Needs = data.StructLayout({"commit": unsigned(1), "response": unsigned(1)})
 """What a request reserves when it is taken: a place for its commit, a place for its data."""
 
@@ -84,8 +87,10 @@ class Admission(wiring.Component):
         checked = config.protects_memories
         queue = partial(Queue, shape, checked=checked, apart=("data",))
         m.submodules.compute_queue = compute = queue(config.compute_queue_depth, mark=Needs)
-        m.submodules.communication_queue = communication = queue(config.communication_queue_depth, mark=Needs)
-        m.submodules.spill_queue = spill = queue(min(2, config.spill_queue_depth))
+        m.submodules.communication_queue = communication = queue(
+            config.communication_queue_depth, mark=Needs, part=LATE_PART
+        )
+        m.submodules.spill_queue = spill = queue(min(2, config.spill_queue_depth), part=LATE_PART)
         if checked:
             m.d.comb += self.queues_wrong.eq(compute.wrong | communication.wrong | spill.wrong)
         m.submodules.arbiter = arbiter = Arbiter()

@@ -93,13 +93,18 @@ def checked_bits(word: Value | data.View, apart: Collection[str] = ()) -> Value:
 
 
 def watch(
-    m: Module, name: str, write: WritePort, *reads: tuple[ReadPort, Value], apart: Collection[str] = ()
+    m: Module,
+    name: str,
+    write: WritePort,
+    *reads: tuple[ReadPort, Value],
+    apart: Collection[str] = (),
+    part: int = PART,
 ) -> MemoryWatch:
     """A watch, as submodule `name`, of the memory behind port `write`. `reads`: its read ports, of one kind, each with
-    when it reads what will be used; fields `apart` of the words have a parity of their own."""
+    when it reads what will be used; fields `apart` of the words have a parity of their own; `part` as of the watch."""
     word = checked_bits(write.data, apart)
     late = int(reads[0][0].domain != "comb")
-    m.submodules[name] = found = MemoryWatch(len(word), write.memory.depth, [late] * len(reads))
+    m.submodules[name] = found = MemoryWatch(len(word), write.memory.depth, [late] * len(reads), part)
     m.d.comb += [
         found.written.eq(write.en),
         found.write_address.eq(write.addr),

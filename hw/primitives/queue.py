@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .memory_watch import MemoryWatch, watch
+from .memory_watch import PART, MemoryWatch, watch
 
 
 def memory_depth(entries: int) -> int:
@@ -32,7 +32,8 @@ class Queue(wiring.Component):
     (every second cycle at depth 1). With `mark`, `i_mark`, `o_mark`: some bits of that shape that go with a payload
     (not around the memory) in a memory of their own, which is smaller and so earlier. With `checked`, `wrong` (pulse, 2
     cycles later): a payload that left the memory, but for its fields `apart`, or its mark had a wrong bit; `checking`:
-    that is not known yet of one that left.
+    that is not known yet of one that left; `part` as of :class:`hw.primitives.memory_watch.MemoryWatch`: smaller for
+    payloads that come late in their cycle.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Queue(wiring.Component):
         mark: ShapeLike | None = None,
         checked: bool = False,
         apart: Collection[str] = (),
+        part: int = PART,
     ):
         self._shape = shape
         self._depth = depth
@@ -50,6 +52,7 @@ class Queue(wiring.Component):
         self._mark = mark
         self._checked = checked
         self._apart = apart
+        self._part = part
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
@@ -75,7 +78,7 @@ class Queue(wiring.Component):
             read = memory.read_port(domain="comb")
             m.d.comb += [write.addr.eq(last), write.data.eq(item), write.en.eq(push), read.addr.eq(first)]
             if self._checked:
-                watches.append(watch(m, f"{name}_watch", write, (read, pop), apart=apart))
+                watches.append(watch(m, f"{name}_watch", write, (read, pop), apart=apart, part=self._part))
             return read.data
 
         oldest = stored("memory", self._shape, self.i.payload, self._apart)
