@@ -1,7 +1,7 @@
 """Everything around one Tracker in a test: range programming, drivers, a memory for spilled counters, event totals."""
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import cocotb
@@ -15,6 +15,7 @@ from hw.primitives.secded import columns
 from hw.range_table import WORDS, Blocks, Control, Grouping, Ragged, Word, Workgroups, range_write
 from hw.tracker.count_stage import GENERATION_BITS
 from hw.tracker.events import TrackerEvents
+from hw.tracker.tracker import TOTAL_BITS
 from tb.drivers.clear import cleared
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, stalls
@@ -23,6 +24,8 @@ from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_tracker
 from tb.golden.secded import encode
 from tb.golden.tracker import TiledRange
+
+_THRESHOLDS = (Word.THRESHOLD_BODY, Word.THRESHOLD_RIGHT, Word.THRESHOLD_BOTTOM, Word.THRESHOLD_CORNER)
 
 
 def field(layout: data.StructLayout, value: int, name: str) -> int:
@@ -91,6 +94,8 @@ class TrackerBench:
         self.peak = 0
         self.written = self.fetched = 0
         """Counters that went to the backing store, and that were asked for."""
+        self.committed: defaultdict[int, set[int]] = defaultdict(set)
+        """By index in the backing store, the addresses of all commits to that tile."""
         self.generation: int | None = None
         """Number of the clear, once a record with it was seen."""
         self.answers: list[tuple[int, int, int]] = []
@@ -120,7 +125,8 @@ class TrackerBench:
         observe(watch_tracker, dut, self.config)
 
     async def program(self, areas: list[TiledRange]) -> None:
-        """Write the range table: these ranges and no other. Reserved bits are anything."""
+        """Write the range table: these ranges and no other. Reserved bits, and those above a number, are anything."""
+        numbers = {**dict.fromkeys(_THRESHOLDS, self.config.count_bits), Word.WF_TOTAL: TOTAL_BITS}
         for index in set(range(self.config.ranges)) - {area.index for area in areas}:
             self.dut.ranges.value = table_write(range_write(self.config), index, Word.CONTROL, 0)
             await RisingEdge(self.dut.clk)
@@ -129,6 +135,8 @@ class TrackerBench:
                 layout = data.Layout.cast(WORDS[word]) if word in WORDS else {}
                 if "reserved" in dict(layout):
                     value |= random.getrandbits(layout["reserved"].width) << layout["reserved"].offset
+                if word in numbers:
+                    value |= random.getrandbits(32 - numbers[word]) << numbers[word]
                 self.dut.ranges.value = table_write(range_write(self.config), area.index, word, value)
                 await RisingEdge(self.dut.clk)
         self.dut.ranges.value = 0
@@ -164,8 +172,12 @@ class TrackerBench:
             while self.spills.received:
                 request = self.spills.received.popleft()
                 index, record = field(layout, request, "index"), field(layout, request, "record")
+                assert index in self.committed, f"no commit to the tile at {index} in the backing store"
                 if field(layout, request, "write"):
                     self.memory[index] = record
+                    va = field(self.layouts.spill_record, record, "va")
+                    # With protection tests turn bits of records that are written.
+                    assert self.config.protects_memories or va in self.committed[index], "the address of another tile"
                     self.generation = field(self.layouts.spill_record, record, "reserved")
                     if self.config.protects_memories:
                         self.generation %= 1 << GENERATION_BITS
@@ -215,12 +227,15 @@ class TrackerBench:
             value = int(self.dut.events.value)
             if value:
                 for name in names:
-                    self.counts[name] += field(TrackerEvents, value, name)
+                    happened = field(TrackerEvents, value, name)
+                    assert happened <= self.config.tracker_banks, f"{name}: more than one of a bank in a cycle"
+                    self.counts[name] += happened
                 self.peak = max(self.peak, field(TrackerEvents, value, "live"))
             await RisingEdge(self.dut.clk)
 
     def commit(self, channel: int, index: int, wg: int, wf: int, epoch: int, va: int, size: int) -> None:
         """Queue one commit on a channel; on the one behind the last, from the doorbell."""
+        self.committed[wg << self.config.wf_bits | wf].add(va)
         self.sources[channel].queue.append(
             pack(self.layouts.commit, range=index, wg=wg, wf=wf, epoch=epoch, va=va, bytes=size)
         )

@@ -85,11 +85,13 @@ def many_tiles(config: Configuration) -> list[TiledRange]:
 
 
 def accesses(area: TiledRange, va_bits: int) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """For each tile the (va, bytes) that fill it up to its threshold; large tiles take merged accesses."""
+    """For each tile the (va, bytes) that fill it up to its threshold; large tiles take merged accesses. Some lie at the
+    end of the addresses, where only what stands for no address at all is higher."""
     result = {}
     for wg, wf in area.tiles():
         left = area.threshold(wg, wf)
-        base = random.randrange((1 << va_bits) - 64)
+        end = (1 << va_bits) - 64
+        base = end if random.random() < 0.1 else random.randrange(end)
         items = []
         wide = left > 400
         while left:

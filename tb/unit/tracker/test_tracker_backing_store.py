@@ -194,6 +194,24 @@ class HoardingCount(CountStage):
         return m
 
 
+class MisplacingCount(CountStage):
+    """Keeps every spilled counter at the same place."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.spill_request.index.eq(~0)
+        return m
+
+
+class MixingCount(CountStage):
+    """Spills a counter with the wrong address."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.spill_request.record.va.eq(0)
+        return m
+
+
 @pytest.mark.parametrize("config", [SMALL, pytest.param(TINY, marks=pytest.mark.wide)], ids=["small", "tiny"])
 @pytest.mark.parametrize(
     "test",
@@ -224,3 +242,12 @@ def test_a_shorter_register_is_caught():
     eight_bits = patch("hw.tracker.way_select.LFSR_TAPS", 0xB8)
     with eight_bits, pytest.raises(SimulationError, match="linear complexity 8"):
         run("victims_come_as_from_a_shift_register", {"config": SMALL}, Tracker, __name__)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("wrong", "message"), [(MisplacingCount, "no commit to the tile"), (MixingCount, "the address of another tile")]
+)
+def test_a_counter_that_is_spilled_wrongly_is_caught(wrong, message):
+    with patch("hw.tracker.pipeline.CountStage", wrong), pytest.raises(SimulationError, match=message):
+        run("records_are_counted", {"config": SMALL}, Tracker, __name__)
