@@ -271,12 +271,13 @@ def _ranges(
 def _doorbells(config: Configuration, ranges: Sequence[Range], block_wfs: int) -> Iterator[tuple[Write, ...]]:
     """The writes of each ring. Regions that are sent to different peers first are rung in turns, a few workgroups at a
     time: ready blocks reach the ports' queues in one line, and those of one region alone would fill the queue of one
-    port while the others have nothing to do. So are those of different arrays, both of which a kernel may wait for."""
+    port while the others have nothing to do. So are those of different arrays, both of which a kernel may wait for, or
+    whole rows of their tiles in turns where the regions say so."""
     lines: dict[tuple[int | None, str], list[Range]] = {}
     for item in ranges:
         if item.region.doorbell:
             first = next((send.peer for send in item.region.sends), None)
-            lines.setdefault((first, item.region.array), []).append(item)
+            lines.setdefault((first, "" if item.region.whole_rows else item.region.array), []).append(item)
     rings = (_pieces(config, line, block_wfs if len(lines) > 1 else None) for line in lines.values())
     for turn in itertools.zip_longest(*rings):
         yield from (tuple(writes) for writes in turn if writes is not None)
@@ -284,14 +285,24 @@ def _doorbells(config: Configuration, ranges: Sequence[Range], block_wfs: int) -
 
 def _pieces(config: Configuration, line: Sequence[Range], block_wfs: int | None) -> Iterator[list[Write]]:
     """The rings of some regions, one after another: of as many blocks as can wait for a port, but not more than
-    :data:`MOST_RINGS` of a region; whole regions without `block_wfs`."""
-    for item in line:
-        count = workgroups = item.tiling.workgroups
+    :data:`MOST_RINGS` of a region; whole regions, or rows of them, without `block_wfs`."""
+    for item, first, last in _stretches(line):
+        count = last - first
         if block_wfs is not None:
             blocks = -(-item.tiling.wfs // block_wfs)
-            count = max(1, config.dma_blocks // blocks, -(-workgroups // MOST_RINGS))
-        for first in range(0, workgroups, count):
-            yield doorbell_writes(config, item.index, item.wg_base + first, min(count, workgroups - first))
+            count = max(1, config.dma_blocks // blocks, -(-item.tiling.workgroups // MOST_RINGS))
+        for begin in range(first, last, count):
+            yield doorbell_writes(config, item.index, item.wg_base + begin, min(count, last - begin))
+
+
+def _stretches(line: Sequence[Range]) -> Iterator[tuple[Range, int, int]]:
+    """Regions with the first workgroup that is rung and the one behind the last: whole, or rows of tiles in turns."""
+    if not line[0].region.whole_rows:
+        yield from ((item, 0, item.tiling.workgroups) for item in line)
+        return
+    rows = ([(item, row) for row in range(item.tiling.tiles_down)] for item in line)
+    for item, row in filter(None, itertools.chain.from_iterable(itertools.zip_longest(*rows))):
+        yield item, row * item.tiling.tiles_across, (row + 1) * item.tiling.tiles_across
 
 
 def _fill(program: Program, rank: int, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, int], ...], int]:

@@ -11,7 +11,7 @@ fetched.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 
 import numpy as np
 
@@ -40,26 +40,28 @@ def hosted_gemm(gpus: int, spread: bool = False, straight: bool = False, dtype: 
 
     def regions(rank: int) -> Iterator[Region]:
         there = rank == host
-        for chunk in chunks:
-            sends = tuple(Send(peer, "a", chunk) for peer in peers(rank, chunk))
-            yield Region("a", chunk, updates=1, sends=sends, launch=not there, doorbell=there)
+        wanted = partial(Region, updates=1, launch=not there, doorbell=there, whole_rows=there and not straight)
+        # A workgroup's columns take longer to come than its rows, of which each GPU gets some from every link.
         for own in ranks if there else (rank,):
-            sends = (Send(own, "b", own),) if there else ()
-            yield Region("b", own, updates=1, sends=sends, launch=not there, doorbell=there)
+            yield wanted("b", own, sends=(Send(own, "b", own),) if there else ())
+        for chunk in chunks:
+            yield wanted("a", chunk, sends=tuple(Send(peer, "a", chunk) for peer in peers(rank, chunk)))
         if there:
             yield from (Region("c", own, Access.UPDATE, updates=1) for own in ranks)
         else:
             yield Region("c", rank, updates=1, sends=(Send(host, "c", rank, Access.UPDATE),))
 
     def order(rank: int, down: int, across: int) -> Sequence[int]:
-        """Tiles by when the later one of their rows of A and columns of B is there; both come in turns."""
+        """Tiles by when the later one of their rows of A and columns of B is there; both come in turns, but for
+        `straight` row by row, those of B first."""
         if straight:
             rows = [float(2 * host * (row + 1) / down) for row in range(down)]
         else:
             shares = [divmod((row + 1) * host, down) for row in range(down)]
             places = [(chunk, rest / down) if rest else (chunk - 1, 1.0) for chunk, rest in shares]
             rows = [2 * routes().expected(rank, chunk, share) / TIMES for chunk, share in places]
-        columns = [2 * (column + 1) / across for column in range(across)]
+        earlier = 0.0 if straight else host / down
+        columns = [2 * (column + 1) / across - earlier for column in range(across)]
         # Of A only comes what is left when all of B is there.
         rows = [when if when < 2 else when / 2 + 1 for when in rows] if straight else rows
 

@@ -124,7 +124,7 @@ class Region:
     complete; 0: it is not tracked. When it is complete it is sent to all of `sends`, read once; `via` STORE: it never
     enters this memory, each local store goes to them. `launch`: each complete block raises a launch event, which opens
     gates. `doorbell`: its data lies in memory before the program starts, and the host makes it complete, without any
-    access.
+    access; with `whole_rows` those for the same peer a row of tiles at a time, for kernels that wait for such.
     """
 
     array: str
@@ -135,6 +135,7 @@ class Region:
     via: Via = Via.DMA
     launch: bool = False
     doorbell: bool = False
+    whole_rows: bool = False
 
     @property
     def part(self) -> Part:

@@ -26,8 +26,12 @@ PUBLISHED = {2: 1.9, 4: 3.5, 8: 5.8}
 """Speedup over one GPU, 8K, data on the devices."""
 ON_HOST = {1: 1.0, 2: 1.7, 4: 3.0, 8: 3.6}
 """The same, data on the host."""
-WHOLE_DEPTH, HOST_DEPTH = 8192, 512
-"""Of what is published, and a sixteenth of it, in which the rates of the host's links keep all in proportion."""
+WHOLE_DEPTH, HOST_DEPTH = 8192, 1024
+"""Of what is published, and an eighth of it, in which the rates of the host's links keep all in proportion. With less
+the host's one channel, which takes an update of C in 3.9 cycles, is what eight GPUs wait for."""
+HOST_TILES = {1: (128, 128), 2: (64, 64), 4: (32, 64), 8: (32, 64)}
+"""As :data:`TILES`, of the data on the host: the more GPUs, the smaller, as workgroups begin when all of their rows and
+columns are there."""
 FETCHED = (32768, 512)
 """Rows and columns of what is broadcast, 64 MiB."""
 CHAINS = ((1, 64), (3, 64), (7, 64), (7, 16), (7, 256))
@@ -90,9 +94,12 @@ def spread(
     )
 
 
-def hosted(gpus: int, straight: bool = False) -> Spec:
-    """C over `gpus` GPUs and a host, on which all matrices lie; `straight`: all GPUs get all of A from there."""
-    tile = TILES[gpus]
+def hosted(gpus: int, straight: bool = False, tile: tuple[int, int] | None = None) -> Spec:
+    """C over `gpus` GPUs and a host, on which all matrices lie; `straight`: all GPUs get all of A from there; `tile`,
+    if it is not the best."""
+    chosen = tile or HOST_TILES[gpus]
+    details = [f"tile-{'x'.join(map(str, tile))}"] if tile else []
+    details += ["straight"] if straight else []
     return collective(
         "hosted-gemm",
         gpus + 1,
@@ -103,14 +110,14 @@ def hosted(gpus: int, straight: bool = False) -> Spec:
         host_bandwidth=host_bandwidth(),
         shape=(SIDE, SIDE // gpus, HOST_DEPTH),
         dtype="fp32",
-        tile=tile,
-        wfs=_rows(tile),
-        name=f"uncut/host/gpus-{gpus}" + ("/straight" if straight else ""),
+        tile=chosen,
+        wfs=_rows(chosen),
+        name="/".join(["uncut", "host", f"gpus-{gpus}", *details]),
     )
 
 
 def host_bandwidth() -> tuple[float, float]:
-    """GB/s of a link from the host and to it, so that A and B, which have a sixteenth of their bytes, and C, which has
+    """GB/s of a link from the host and to it, so that A and B, which have an eighth of their bytes, and C, which has
     all of them, take as much of the time of the GEMM as with the whole depth."""
     here = machine(MACHINE)
     shorter = (WHOLE_DEPTH + here.gemm.fixed_depth) / (HOST_DEPTH + here.gemm.fixed_depth)
@@ -151,8 +158,9 @@ def bound(spec: Spec) -> float:
 
 
 def on_host() -> list[Spec]:
-    """Those whose data lies on the host: as planned, and the simpler way."""
-    return [*(hosted(gpus) for gpus in ON_HOST), *(hosted(gpus, straight=True) for gpus in ON_HOST if gpus > 1)]
+    """Those whose data lies on the host: as planned, with larger tiles, and the simpler way."""
+    planned = [hosted(gpus) for gpus in ON_HOST]
+    return [*planned, hosted(8, tile=TILES[8]), *(hosted(gpus, straight=True) for gpus in ON_HOST if gpus > 1)]
 
 
 def chain(destinations: int, pieces: int) -> Spec:

@@ -17,12 +17,14 @@ from hw.send_table import SEND_WORDS, SendWord
 from sim.collectives.all_to_all_dma import all_to_all_dma
 from sim.collectives.compiler import NodeProgram, Placement, backing_sectors, compile_program, needs, workgroup_stride
 from sim.collectives.direct_reduce_scatter import direct_reduce_scatter
+from sim.collectives.hosted_gemm import hosted_gemm
 from sim.collectives.program import Array, Kernel, Part, Program, ProgramError, Region, Send, Via
 from sim.collectives.ring_all_gather import ring_all_gather
 from sim.collectives.ring_reduce_scatter import ring_reduce_scatter
 from sim.host.limits import DriverError
 from sim.host.register_writes import Write
 from sim.host.tiling import Tiling
+from sim.topologies.known import topology
 from sim.topologies.mesh import mesh
 from sim.topologies.ring import ring
 
@@ -338,30 +340,51 @@ def test_a_send_to_another_chunk_moves_address_and_tile_number(via: Via) -> None
     assert tables[0][Word.BASE_LOW] + sent["offset"] - (1 << config.va_sector_bits) == tables[1][Word.BASE_LOW]
 
 
+def rings(node: NodeProgram) -> list[tuple[Part, range]]:
+    """What each ring of a node's doorbells is for: a part, and which of its workgroups."""
+    workgroups, doorbell = (find_register(PAPER, name) for name in ("doorbell_workgroups", "doorbell"))
+    first, count = (workgroups.field(name) for name in ("first", "count"))
+    answer = []
+    for writes in node.doorbells:
+        assert [address for address, _ in writes] == [workgroups.address, doorbell.address]
+        index, ring_bit = writes[1][1] & 0x3F, writes[1][1] >> 31
+        assert ring_bit == 1
+        item = node.ranges[index]
+        begin, size = ((writes[0][1] & field.mask) >> field.low for field in (first, count))
+        answer.append((item.region.part, range(begin - item.wg_base, begin - item.wg_base + size)))
+    return answer
+
+
 def test_doorbells_are_rung_for_what_lies_in_memory() -> None:
     tiling = Tiling(300, 200, 128, 64, 8)
     placements = {name: Placement(base, tiling) for name, base in (("output", 0), ("received", 1 << 20))}
     node = compile_program(all_to_all_dma(3), PAPER, mesh(3), 1, placements)
     table, _ = decode(node.writes)
-    workgroups, doorbell = (find_register(PAPER, name) for name in ("doorbell_workgroups", "doorbell"))
     rung: dict[Part, list[int]] = {}
-    for turn, writes in enumerate(node.doorbells):
-        assert [address for address, _ in writes] == [workgroups.address, doorbell.address]
-        index, ring_bit = writes[1][1] & 0x3F, writes[1][1] >> 31
-        assert ring_bit == 1
-        part = node.ranges[index].region.part
+    for turn, (part, tiles) in enumerate(rings(node)):
         assert part == (Part("output", 2), Part("output", 0))[turn % 2], "two peers, in turns"
-        first, count = (workgroups.field(name) for name in ("first", "count"))
-        begin, size = ((writes[0][1] & field.mask) >> field.low for field in (first, count))
-        rung.setdefault(part, []).extend(range(begin, begin + size))
+        rung.setdefault(part, []).extend(tiles)
     for item in node.ranges:
         if item.region.doorbell:
-            assert rung.pop(item.region.part) == list(range(item.wg_base, item.wg_base + tiling.workgroups))
+            assert rung.pop(item.region.part) == list(range(tiling.workgroups))
     assert not rung
     for item in node.ranges:
         control = fields(table[item.index], Word.CONTROL)
         assert control["first_touch"] == int(bool(item.region.updates) and not item.region.doorbell)
     assert not compile_program(ring_reduce_scatter(3), PAPER, ring(3), 0, {"output": placements["output"]}).doorbells
+
+
+def test_a_host_rings_for_whole_rows_of_two_arrays_in_turns() -> None:
+    """Peer by peer, a few workgroups at a time; of each peer a row of B, then one of A."""
+    tiling = Tiling(40, 1024, 8, 64, 8)
+    placements = {name: Placement(number << 20, tiling) for number, name in enumerate("abc")}
+    node = compile_program(hosted_gemm(3, spread=True), PAPER, topology("hosted-mesh", 3), 2, placements)
+    found = rings(node)
+    assert [part.chunk for part, _ in found] == [0, 1] * (len(found) // 2), "two peers, in turns"
+    for peer in range(2):
+        tiles = [(part.array, tile) for part, tiles in found if part.chunk == peer for tile in tiles]
+        rows = [(name, range(row * 16, row * 16 + 16)) for row in range(5) for name in "ba"]
+        assert tiles == [(name, tile) for name, row in rows for tile in row]
 
 
 def test_sends_that_the_hardware_has_not_are_refused() -> None:
