@@ -40,7 +40,7 @@ def hosted_gemm(gpus: int, spread: bool = False, straight: bool = False, dtype: 
 
     def regions(rank: int) -> Iterator[Region]:
         there = rank == host
-        wanted = partial(Region, updates=1, launch=not there, doorbell=there, whole_rows=there and not straight)
+        wanted = partial(Region, updates=1, launch=not there, doorbell=there, whole_rows=there)
         # A workgroup's columns take longer to come than its rows, of which each GPU gets some from every link.
         for own in ranks if there else (rank,):
             yield wanted("b", own, sends=(Send(own, "b", own),) if there else ())
@@ -52,16 +52,15 @@ def hosted_gemm(gpus: int, spread: bool = False, straight: bool = False, dtype: 
             yield Region("c", rank, updates=1, sends=(Send(host, "c", rank, Access.UPDATE),))
 
     def order(rank: int, down: int, across: int) -> Sequence[int]:
-        """Tiles by when the later one of their rows of A and columns of B is there; both come in turns, but for
-        `straight` row by row, those of B first."""
+        """Tiles by when the later one of their rows of A and columns of B is there; both come in turns, row by row,
+        those of B first."""
         if straight:
             rows = [float(2 * host * (row + 1) / down) for row in range(down)]
         else:
             shares = [divmod((row + 1) * host, down) for row in range(down)]
             places = [(chunk, rest / down) if rest else (chunk - 1, 1.0) for chunk, rest in shares]
             rows = [2 * routes().expected(rank, chunk, share) / TIMES for chunk, share in places]
-        earlier = 0.0 if straight else host / down
-        columns = [2 * (column + 1) / across - earlier for column in range(across)]
+        columns = [2 * (column + 1) / across - host / down for column in range(across)]
         # Of A only comes what is left when all of B is there.
         rows = [when if when < 2 else when / 2 + 1 for when in rows] if straight else rows
 
