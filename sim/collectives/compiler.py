@@ -285,7 +285,8 @@ def _doorbells(config: Configuration, ranges: Sequence[Range], block_wfs: int) -
 
 def _pieces(config: Configuration, line: Sequence[Range], block_wfs: int | None) -> Iterator[list[Write]]:
     """The rings of some regions, one after another: of as many blocks as can wait for a port, but not more than
-    :data:`MOST_RINGS` of a region; whole regions, or rows of them, without `block_wfs`."""
+    :data:`MOST_RINGS` of a region, or one of each row where rows are rung; whole regions, or rows of them, without
+    `block_wfs`."""
     for item, first, last in _stretches(line):
         count = last - first
         if block_wfs is not None:
@@ -297,12 +298,13 @@ def _pieces(config: Configuration, line: Sequence[Range], block_wfs: int | None)
 
 def _stretches(line: Sequence[Range]) -> Iterator[tuple[Range, int, int]]:
     """Regions with the first workgroup that is rung and the one behind the last: whole, or rows of tiles in turns."""
-    if not line[0].region.whole_rows:
-        yield from ((item, 0, item.tiling.workgroups) for item in line)
-        return
-    rows = ([(item, row) for row in range(item.tiling.tiles_down)] for item in line)
-    for item, row in filter(None, itertools.chain.from_iterable(itertools.zip_longest(*rows))):
-        yield item, row * item.tiling.tiles_across, (row + 1) * item.tiling.tiles_across
+
+    def of(item: Range) -> list[tuple[Range, int, int]]:
+        workgroups = item.tiling.workgroups
+        step = item.tiling.tiles_across if item.region.whole_rows else workgroups
+        return [(item, first, first + step) for first in range(0, workgroups, step)]
+
+    return filter(None, itertools.chain.from_iterable(itertools.zip_longest(*map(of, line))))
 
 
 def _fill(program: Program, rank: int, tracked: Sequence[Range]) -> tuple[tuple[tuple[int, int], ...], int]:

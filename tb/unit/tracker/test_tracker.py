@@ -388,6 +388,20 @@ def test_a_table_that_forgets_is_caught():
         run("every_block_triggers_once", CASES["small"] | {"config": UNTAGGED}, Tracker)
 
 
+class LoudTracker(Tracker):
+    """Counts more stalls in a cycle than it has banks."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.events.stalls.eq(self.events.accesses + 1)
+        return m
+
+
+def test_more_events_than_banks_are_caught():
+    with pytest.raises(SimulationError, match="stalls: more than one of a bank in a cycle"):
+        run("one_access_a_cycle_and_fixed_latency", {"config": SMALL}, LoudTracker)
+
+
 def test_missing_forwarding_is_caught():
     stale = patch("hw.tracker.pipeline.CounterStorage", StaleStorage)
     with stale, pytest.raises(SimulationError, match=r"received_|the address of another tile"):
