@@ -153,9 +153,10 @@ def test_one_build_serves_all_points() -> None:
     points = [(point, program_of(point)) for point in uncut.points()]
     found = {node_of(point, made, tilings_of(point, made)) for point, made in points if point not in uncut.on_host()}
     assert len(found) == 1
-    # A host has a port for each of the GPUs, and an entry of the trigger table for each tile of C.
+    # A host has a port for each of the GPUs, and a trigger table of a size that its tiles and rings decide.
     hosted = {node_of(point, made, tilings_of(point, made)) for point, made in points if point in uncut.on_host()}
-    assert sorted(config.links for config in hosted) == [2, 4, 8]
+    assert sorted({config.links for config in hosted}) == [2, 4, 8]
+    assert len({replace(config, trigger_blocks=32768) for config in hosted}) == 3
 
 
 def test_everything_takes_as_much_of_the_gemm_as_at_the_whole_depth() -> None:
