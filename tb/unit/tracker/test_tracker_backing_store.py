@@ -143,6 +143,92 @@ async def a_tile_follows_one_that_is_complete(dut):
         bench.forget()
 
 
+@cocotb.test()
+async def tiles_of_a_set_take_turns(dut):
+    """Messages to all counters that a set holds, one right behind the other: their sums reach every bit of a count."""
+    bench = await begin(dut)
+    config = bench.config
+    sets, ways = config.tracker_sets // config.tracker_banks, config.tracker_ways
+    size = (1 << config.count_bits) - 2
+    area = replace(plain(wgs=sets * ways * 6, wfs=1, bytes_each=size), block_shift=0)
+    await bench.program([area])
+    for first in range(0, area.workgroups, sets * ways):
+        for number in range(sets):
+            tiles = [first + number + sets * way for way in range(ways)]
+            ends = {wg: [0, *sorted(random.sample(range(2, size, 2), 5)), size] for wg in tiles}
+            places = {wg: [random.getrandbits(config.va_sector_bits) for _ in range(6)] for wg in tiles}
+            for part in range(6):
+                for wg in random.sample(tiles, ways):
+                    bench.commit(0, 0, wg, 0, 1, places[wg][part], ends[wg][part + 1] - ends[wg][part])
+            await bench.settle()
+            expected = sorted((wg, min(places[wg])) for wg in tiles)
+            assert sorted((wg, va) for _, wg, _, va, *_ in bench.received_blocks()) == expected
+            bench.forget()
+    assert not bench.spills.taken and not bench.faults.received
+
+
+@cocotb.test()
+async def counters_come_back_while_nothing_leaves(dut):
+    """They push out others, and so do messages, until there is no room for what is to leave: none of it is lost."""
+    bench = await begin(dut, memory_latency=100)
+    config = bench.config
+    sets, ways = config.tracker_sets // config.tracker_banks, config.tracker_ways
+    area = replace(plain(wgs=sets * ways * 6, wfs=1, bytes_each=64), block_shift=0)
+    await bench.program([area])
+    for epoch in range(1, 17):
+        # Sets with an odd number are full, and have no counter in memory, until the messages come.
+        begun = [wg for wg in range(area.workgroups) if wg < sets * ways or wg % 2 == 0]
+        others = [wg for wg in range(area.workgroups) if wg not in begun]
+        for wg in begun:
+            bench.commit(0, 0, wg, 0, epoch, wg, 32)
+        await bench.settle()
+        asked = random.sample(begun, random.randint(1, config.tracker_mshrs))
+        behind = [wg for wg in begun if wg not in asked]
+        for wg in asked:
+            bench.commit(0, 0, wg, 0, epoch, wg, 32)
+        await bench.sources[0].drain()
+        for _ in range(15):
+            await RisingEdge(dut.clk)
+        bench.spills.stall = lambda: True
+        for wg in random.sample(others, len(others)) + random.sample(behind, len(behind)):
+            bench.commit(0, 0, wg, 0, epoch, wg, 32)
+        for _ in range(200):
+            await RisingEdge(dut.clk)
+        assert bench.sources[0].queue, "all taken, and nothing could leave"
+        bench.spills.stall = never
+        for wg in others:
+            bench.commit(0, 0, wg, 0, epoch, wg, 32)
+        await bench.settle()
+        assert sorted(block[1] for block in bench.received_blocks()) == list(range(area.workgroups))
+        assert not bench.faults.received
+        await bench.clear(epoch + 1)
+        bench.memory.clear()
+        bench.forget()
+
+
+@cocotb.test()
+async def a_message_follows_the_one_that_asks(dut):
+    """Right behind it, from another source, to the same tile, for each of the buffers."""
+    bench = await begin(dut, memory_latency=100)
+    rounds, together = 8, bench.config.tracker_mshrs
+    last = rounds * together
+    await bench.program([replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0)])
+    for first in range(0, last, together):
+        tiles = list(range(first, first + together))
+        for wg in tiles:
+            bench.commit(0, 0, wg, 0, 1, wg, LARGE - 64)
+        for other in range(OTHERS):
+            bench.commit(0, 0, last + other, 0, 1, 0, 32)
+        await bench.settle()
+        for wg in tiles:
+            for source in (0, bench.config.channels):
+                bench.commit(source, 0, wg, 0, 1, wg, 32)
+        await bench.settle()
+        assert sorted(block[1] for block in bench.received_blocks()) == tiles
+        bench.forget()
+    assert not bench.faults.received
+
+
 def linear_complexity(bits: list[int]) -> int:
     """Stages of the shortest linear shift register that makes a sequence (Massey, "Shift-Register Synthesis and BCH
     Decoding", IEEE Trans. IT 1969)."""
@@ -221,6 +307,9 @@ class MixingCount(CountStage):
         "buffers_gather_side_by_side",
         "memory_takes_nothing_for_long",
         "a_tile_follows_one_that_is_complete",
+        "tiles_of_a_set_take_turns",
+        "counters_come_back_while_nothing_leaves",
+        "a_message_follows_the_one_that_asks",
     ],
 )
 def test_backing_store(test, config):
