@@ -127,11 +127,12 @@ def test_chunks_in_one_order_crowd_at_one_output() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["direct-all-gather", "all-to-all-dma"])
-def test_all_ports_of_a_mesh_of_eight_are_busy(name: str) -> None:
-    """Seven ports that the memory feeds without effort, from the start to the last flit that is awaited."""
+@pytest.mark.parametrize(("name", "rows"), [("direct-all-gather", 256), ("all-to-all-dma", 512)])
+def test_all_ports_of_a_mesh_of_eight_are_busy(name: str, rows: int) -> None:
+    """Seven ports that the memory feeds without effort, from the start to the last flit that is awaited: `rows` of 256
+    bytes from each GPU to each other."""
     slow_links = (("link_bandwidth", 12.0),)
-    outcome = run(collective(name, 8, wiring="mesh", shape=(8 * 256, 128, 0), tile=(32, 128), settings=slow_links))
+    outcome = run(collective(name, 8, wiring="mesh", shape=(8 * rows, 128, 0), tile=(32, 128), settings=slow_links))
     cycles = all_done(outcome)
     shares = [[round(100 * busy / cycles, 1) for busy in status["link_busy"]] for status in outcome.ranks]
     print(f"{name}: {cycles:,} cycles; busy percent by port")
