@@ -127,10 +127,13 @@ def test_chunks_in_one_order_crowd_at_one_output() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "rows"), [("direct-all-gather", 256), ("all-to-all-dma", 512)])
-def test_all_ports_of_a_mesh_of_eight_are_busy(name: str, rows: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "rows", "least"),
+    [("direct-all-gather", 256, 95), ("all-to-all-dma", 512, 95), ("all-to-all-dma", 256, 94.7)],
+)
+def test_all_ports_of_a_mesh_of_eight_are_busy(name: str, rows: int, least: float) -> None:
     """Seven ports that the memory feeds without effort, from the start to the last flit that is awaited: `rows` of 256
-    bytes from each GPU to each other."""
+    bytes from each GPU to each other. Short transfers share the start among fewer bytes: held where they are."""
     slow_links = (("link_bandwidth", 12.0),)
     outcome = run(collective(name, 8, wiring="mesh", shape=(8 * rows, 128, 0), tile=(32, 128), settings=slow_links))
     cycles = all_done(outcome)
@@ -138,4 +141,4 @@ def test_all_ports_of_a_mesh_of_eight_are_busy(name: str, rows: int) -> None:
     print(f"{name}: {cycles:,} cycles; busy percent by port")
     for rank, row in enumerate(shares):
         print(f"  rank {rank}: {row}")
-    assert min(min(row) for row in shares) >= 95
+    assert min(min(row) for row in shares) >= least

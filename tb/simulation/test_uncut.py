@@ -155,7 +155,8 @@ def test_one_build_serves_all_points() -> None:
     assert len(found) == 1
     # A host has a port for each of the GPUs, and a trigger table of a size that its tiles and rings decide.
     hosted = {node_of(point, made, tilings_of(point, made)) for point, made in points if point in uncut.on_host()}
-    assert sorted({config.links for config in hosted}) == [2, 4, 8]
+    sizes = [(2, 8192), (2, 32768), (4, 65536), (8, 32768), (8, 65536)]
+    assert sorted((config.links, config.trigger_blocks) for config in hosted) == sizes
     assert len({replace(config, trigger_blocks=32768) for config in hosted}) == 3
 
 

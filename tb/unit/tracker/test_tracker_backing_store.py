@@ -14,12 +14,19 @@ from hw.tracker.count_stage import CountStage
 from hw.tracker.tracker import Tracker
 from sim.errors import SimulationError
 from tb.drivers.stream import never
-from tb.drivers.tracker_bench import field
+from tb.drivers.tracker_bench import TrackerBench, field
 from tb.unit.tracker.test_tracker import SMALL, TINY, begin, plain, run
 
 LARGE = 4096
 OTHERS = 40
 """WF tiles that together push any other's counter out of these Trackers."""
+
+
+async def push_out(bench: TrackerBench, first: int) -> None:
+    """All counters but those of :data:`OTHERS` workgroups from `first` on go to the backing store."""
+    for other in range(OTHERS):
+        bench.commit(0, 0, first + other, 0, 1, 0, 32)
+    await bench.settle()
 
 
 @cocotb.test()
@@ -55,9 +62,7 @@ async def a_message_meets_its_counter(dut):
     await bench.program([replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0)])
     for wg in range(last):
         bench.commit(0, 0, wg, 0, 1, wg, LARGE - 64)
-        for other in range(OTHERS):
-            bench.commit(0, 0, last + other, 0, 1, 0, 32)
-        await bench.settle()
+        await push_out(bench, last)
         bench.commit(0, 0, wg, 0, 1, wg, 32)
         for _ in range(wg):
             await RisingEdge(dut.clk)
@@ -85,9 +90,7 @@ async def buffers_gather_side_by_side(dut):
                 for _ in range(random.choice([0, 0, 3])):
                     await RisingEdge(dut.clk)
             if part == 0:
-                for other in range(OTHERS):
-                    bench.commit(0, 0, last + other, 0, 1, 0, 32)
-                await bench.settle()
+                await push_out(bench, last)
         await bench.settle()
         expected = sorted((wg, min(places[wg])) for wg in tiles)
         assert sorted((wg, va) for _, wg, _, va, *_ in bench.received_blocks()) == expected
@@ -208,7 +211,8 @@ async def counters_come_back_while_nothing_leaves(dut):
 
 @cocotb.test()
 async def a_message_follows_the_one_that_asks(dut):
-    """Right behind it, from another source, to the same tile, for each of the buffers."""
+    """Right behind it, from another source, to the same tile, for each of the buffers but the last: when that is taken
+    no message is."""
     bench = await begin(dut, memory_latency=100)
     rounds, together = 8, bench.config.tracker_mshrs
     last = rounds * together
@@ -217,9 +221,7 @@ async def a_message_follows_the_one_that_asks(dut):
         tiles = list(range(first, first + together))
         for wg in tiles:
             bench.commit(0, 0, wg, 0, 1, wg, LARGE - 64)
-        for other in range(OTHERS):
-            bench.commit(0, 0, last + other, 0, 1, 0, 32)
-        await bench.settle()
+        await push_out(bench, last)
         for wg in tiles:
             for source in (0, bench.config.channels):
                 bench.commit(source, 0, wg, 0, 1, wg, 32)
