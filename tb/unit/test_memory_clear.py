@@ -291,8 +291,7 @@ async def a_call_counts_in_any_cycle(dut):
 
 @cocotb.test()
 async def a_long_range_is_not_cut_short(dut):
-    """Ranges of any length, to the longest, sector by sector: those of up to 1,025 turns to their end, of longer ones the
-    first turns."""
+    """Ranges of any length, to the longest, sector by sector: of up to 1,025 turns to their end, of more the first."""
     bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
     of_turn = 8 * bench.config.channels
     turn_bits = bench.config.va_sector_bits - (of_turn - 1).bit_length()
