@@ -29,7 +29,8 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Block:
-    """One block. Every file of `hw` with logic is in the `files` (below `hw`) of exactly one.
+    """One block. Every file of `hw` with logic, or with signals of its own, is in the `files` (below
+    `hw`) of exactly one.
 
     `make` makes the component; None: it is made inside of others only, with parameters of theirs. `part_of` names the
     block that holds it; a part is not placed on an FPGA by itself. `exported`: also written as a module `t3_<name>`,
@@ -88,7 +89,7 @@ BLOCKS = {
         Block(
             "memory_controller",
             (
-                *_in("memory_controller", "admission", "controller", "payload_store", "read_return", "refresh"),
+                *_in("memory_controller", "admission", "controller", "events", "payload_store", "read_return", "refresh"),
                 *_in("primitives", "count_ones", "places", "queue"),
                 "next_word_upset.py",
             ),
@@ -145,6 +146,7 @@ BLOCKS = {
                 "send_routes",
                 "send_table",
                 "slot_bank",
+                "slot_source",
                 "turns",
             ),
             LinkLane,
@@ -168,6 +170,7 @@ BLOCKS = {
             (
                 "abort.py",
                 "drain_bound.py",
+                "interfaces.py",
                 "memory_errors.py",
                 "memory_lane.py",
                 "memory_window.py",
@@ -175,6 +178,7 @@ BLOCKS = {
                 "node.py",
                 "node_monitor.py",
                 "primitives/clock_enable.py",
+                "protection.py",
             ),
             Node,
             exported=True,
