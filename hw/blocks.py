@@ -29,8 +29,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Block:
-    """One block. Every file of `hw` with logic, or with signals of its own, is in the `files` (below
-    `hw`) of exactly one.
+    """One block. Every file of `hw` with logic or signals is in the `files` (below `hw`) of exactly one.
 
     `make` makes the component; None: it is made inside of others only, with parameters of theirs. `part_of` names the
     block that holds it; a part is not placed on an FPGA by itself. `exported`: also written as a module `t3_<name>`,
@@ -89,7 +88,8 @@ BLOCKS = {
         Block(
             "memory_controller",
             (
-                *_in("memory_controller", "admission", "controller", "events", "payload_store", "read_return", "refresh"),
+                *_in("memory_controller", "admission", "controller", "events", "payload_store"),
+                *_in("memory_controller", "read_return", "refresh"),
                 *_in("primitives", "count_ones", "places", "queue"),
                 "next_word_upset.py",
             ),
