@@ -1,14 +1,15 @@
 """Whole nodes that run programs of `sim.collectives`, their doorbells rung by the host."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw.config import SECTOR_BYTES, Configuration
 from hw.messages import Access, Fault, TrafficClass
-from hw.registers.map import find_register
+from hw.registers.map import SEND_BASE, find_register
+from hw.send_table import SEND_ENTRY_WORDS, OffsetHigh, SendControl, SendWord
 from sim.collectives.compiler import NodeProgram, Placement, compile_program, workgroup_numbers
 from sim.collectives.program import Part, Program
 from sim.host.range_entries import range_words
@@ -26,23 +27,29 @@ LOADED = 200
 
 class ProgramBench(RingBench):
     """The host and the compute units of `dut`, a ring without `topology`, for `program`, whose chunks have `tiling`;
-    arrays lie one after another. A chunk's data is an array of (rows, columns)."""
+    arrays lie one after another, and behind them the Tracker's backing store. A chunk's data is an array of (rows,
+    columns)."""
 
     def __init__(self, dut, config: Configuration, program: Program, tiling: Tiling, topology: Wiring | None = None):
         super().__init__(dut, config, program.gpus, tiling, topology)
         self.use(program)
 
-    def use(self, program: Program) -> None:
-        """Go on with `program`; what memory held is lost."""
+    def use(self, program: Program, bases: Sequence[int] = ()) -> None:
+        """Go on with `program`, its arrays on each rank from that one's sector of `bases` on; what memory held is
+        lost."""
         self.plan = program
-        self.placements = {}
-        self.end = ARRAY
-        for array in program.arrays:
-            self.placements[array.name] = Placement(self.end, self.tiling)
-            self.end += array.chunks * self.tiling.sectors
-        self.backing = self.end + 8
-        self.numbers, _ = workgroup_numbers(program, self.config, self.placements)
+        self.bases = bases or [ARRAY] * self.gpus
+        self.sectors = sum(array.chunks for array in program.arrays) * self.tiling.sectors
+        self.numbers, _ = workgroup_numbers(program, self.config, self.placements(0))
         self.nodes: dict[int, NodeProgram] = {}
+
+    def placements(self, rank: int) -> dict[str, Placement]:
+        """Where the arrays lie on a rank."""
+        answer, end = {}, self.bases[rank]
+        for array in self.plan.arrays:
+            answer[array.name] = Placement(end, self.tiling)
+            end += array.chunks * self.tiling.sectors
+        return answer
 
     async def unlock(self, rank: int) -> None:
         """End the epoch before, if there was one: until it is drained, tables are locked."""
@@ -52,7 +59,7 @@ class ProgramBench(RingBench):
     async def plain(self, rank: int) -> None:
         """All arrays are plain memory: for what must lie there before the program starts."""
         await self.unlock(rank)
-        words = range_words(self.config, base=ARRAY, sectors=self.end - ARRAY)
+        words = range_words(self.config, base=self.bases[rank], sectors=self.sectors)
         await self.write(rank, range_writes(self.config, 0, words))
 
     async def program(self, rank: int, epoch: int = 1) -> None:
@@ -62,14 +69,34 @@ class ProgramBench(RingBench):
             self.config,
             self.topology,
             rank,
-            self.placements,
+            self.placements(rank),
             epoch=epoch,
-            backing=self.backing,
+            backing=self.bases[rank] + self.sectors + 8,
         )
         await self.unlock(rank)
         used = len(self.nodes[rank].ranges) + 1
         retired = retire_writes(self.config, used)
-        await self.write(rank, [*self.settings(), *self.nodes[rank].writes, *retired])
+        await self.write(rank, [*self.settings(), *self.to_peers(rank, self.nodes[rank].writes), *retired])
+
+    def to_peers(self, rank: int, writes: Iterable[Write]) -> list[Write]:
+        """The writes of a rank's program, sends for where the arrays lie on the peers: the offset of a send is a
+        distance, which the compiler takes from arrays that lie on all GPUs alike."""
+        values = dict(writes)
+        answer = []
+        for address, value in writes:
+            number, word = divmod(address - SEND_BASE, 4 * SEND_ENTRY_WORDS)
+            if 0 <= number < self.config.sends and word // 4 != SendWord.CONTROL:
+                low, high = (
+                    SEND_BASE + 4 * (SEND_ENTRY_WORDS * number + part)
+                    for part in (SendWord.OFFSET_LOW, SendWord.OFFSET_HIGH)
+                )
+                peer = values[address - word] & (1 << SendControl["peer"].width) - 1
+                upper = OffsetHigh["offset"].width
+                offset = (values[high] & (1 << upper) - 1) << 32 | values[low]
+                offset = (offset + self.bases[peer] - self.bases[rank]) % (1 << self.config.va_sector_bits)
+                value = offset & 0xFFFF_FFFF if address == low else values[high] >> upper << upper | offset >> 32
+            answer.append((address, value))
+        return answer
 
     def chunk_data(self) -> np.ndarray:
         """Random elements of a chunk."""
@@ -78,7 +105,7 @@ class ProgramBench(RingBench):
 
     def store_part(self, rank: int, part: Part, data: np.ndarray) -> None:
         """Queue the stores of a kernel on `rank` to one chunk, tiles in random order."""
-        tiling, base = self.tiling, self.placements[part.array].chunk(part.chunk)
+        tiling, base = self.tiling, self.placements(rank)[part.array].chunk(part.chunk)
         rows = np.zeros((tiling.rows, tiling.pitch_sectors * SECTOR_BYTES), dtype=np.uint8)
         rows[:, : tiling.columns * ELEMENT] = data.view(np.uint8)
         tiles = [(wg, wf) for wg in range(tiling.workgroups) for wf in range(tiling.wfs)]
@@ -150,7 +177,7 @@ class ProgramBench(RingBench):
 
     async def held(self, rank: int, part: Part) -> np.ndarray:
         """What the memory of `rank` holds of a chunk."""
-        tiling, base = self.tiling, self.placements[part.array].chunk(part.chunk)
+        tiling, base = self.tiling, self.placements(rank)[part.array].chunk(part.chunk)
         words = b""
         for first in range(0, tiling.sectors, LOADED):
             got = await self.load(rank, base + first, min(LOADED, tiling.sectors - first))

@@ -75,8 +75,12 @@ class RoutesOfTheFirst(SendRoutes):
         return m
 
 
-class LeavesOutWgOffset(SendTable):
-    """A send table that knows of no wg offset."""
+class IncompleteSends(SendTable):
+    """A send table that knows a part of a send only."""
+
+    def left_out(self) -> Value:
+        """The part that it takes for 0."""
+        raise NotImplementedError
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -86,5 +90,19 @@ class LeavesOutWgOffset(SendTable):
         ):
             target, source = (there, here) if member.flow is In else (here, there)
             m.d.comb += Value.cast(target).eq(source)
-        m.d.comb += self.send.wg_offset.eq(0)
+        m.d.comb += self.left_out().eq(0)
         return m
+
+
+class LeavesOutWgOffset(IncompleteSends):
+    """A send table that knows of no wg offset."""
+
+    def left_out(self) -> Value:
+        return self.send.wg_offset
+
+
+class LeavesOutOffsetHigh(IncompleteSends):
+    """A send table that knows 32 bits of an offset."""
+
+    def left_out(self) -> Value:
+        return self.send.offset[32:]

@@ -19,6 +19,7 @@ from hw.link.egress import DMA, STORES, Egress
 from hw.link.lane import LinkLane
 from hw.link.parameters import LinkParameters
 from hw.link.port_receiver import PortReceiver
+from hw.link.port_sender import LinkTimers
 from hw.link.turns import Turns
 from hw.link.wire import state_layout
 from hw.memory_window import WindowCheck
@@ -618,6 +619,33 @@ async def refused_packets_harm_nothing(dut):
 
 
 @cocotb.test()
+async def programmed_anew(dut):
+    """Epochs of other numbers, ranks, ranges, sends, times and notices, one after another without a reset: each is as
+    if it were the first; a window that is not checked refuses nothing, whatever it is."""
+    bench = bench_of(dut)
+    await bench.reset()
+    least = unpack(LinkTimers, bench.timers)
+    for _ in range(12):
+        bench.choose_ranks()
+        bench.choose_ranges()
+        for side, other in SIDES.items():
+            bench.signal(side, "rank").value = bench.ranks[side]
+            bench.knows(side, bench.ranks[other])
+            times = {name: random.randrange(least[name], 1 << 24) for name in ("retry", "dead")}
+            bench.signal(side, "timers").value = pack(LinkTimers, silence=least["silence"], **times)
+            bench.signal(side, "window").value = pack(WindowCheck, high=random.getrandbits(31), checked=0)
+            bench.signal(side, "notice").value = random.getrandbits(8)
+        await bench.program_ranges()
+        await bench.program()
+        for send in range(bench.parameters.sends):
+            for side in SIDES:
+                bench.packet(side, random.choice([DMA, STORES]), [send])
+        await bench.finish_and_count()
+        assert not any(sink.received for sink in bench.faults.values())
+        await bench.next_epoch()
+
+
+@cocotb.test()
 async def only_the_window_is_written(dut):
     """Packets to the memory that the receiver has are written, those to any other that differs in one bit of the
     address, or to both, are refused; without a check all are written."""
@@ -681,9 +709,17 @@ def test_a_turn_for_the_first_of_all_is_caught(case):
         run("two", case, latency=5, component=LanePair(SIZES["two"]))
 
 
-@pytest.mark.parametrize("weather", [CLEAR, STORM])
-def test_refused_packets_harm_nothing(weather):
-    run("two", "refused_packets_harm_nothing", weather)
+SEVEN = pytest.param("seven", CLEAR, marks=pytest.mark.wide)
+
+
+@pytest.mark.parametrize(("size", "weather"), [("two", CLEAR), ("two", STORM), SEVEN])
+def test_refused_packets_harm_nothing(size, weather):
+    run(size, "refused_packets_harm_nothing", weather)
+
+
+@pytest.mark.parametrize(("size", "weather"), [("two", CLEAR), SEVEN])
+def test_programmed_anew(size, weather):
+    run(size, "programmed_anew", weather)
 
 
 @pytest.mark.parametrize(("size", "weather"), [pytest.param("seven", CLEAR, marks=pytest.mark.slow), ("two", STORM)])
@@ -706,9 +742,9 @@ def test_a_dead_link_is_noticed_and_comes_back(size):
     run(size, "a_dead_link_is_noticed_and_comes_back")
 
 
-@pytest.mark.parametrize("weather", [CLEAR, STORM])
-def test_notices_are_heard(weather):
-    run("two", "notices_are_heard", weather)
+@pytest.mark.parametrize(("size", "weather"), [("two", CLEAR), ("two", STORM), SEVEN])
+def test_notices_are_heard(size, weather):
+    run(size, "notices_are_heard", weather)
 
 
 class SpeaksOften(PortReceiver):

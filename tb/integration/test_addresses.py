@@ -1,0 +1,193 @@
+"""Rings of whole nodes whose arrays lie anywhere in memory, on each GPU elsewhere, with garbage in every entry of the
+tables that the program does not use."""
+
+import os
+import random
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import cocotb
+import numpy as np
+import pytest
+from cocotb.triggers import ClockCycles
+
+from hw.link import egress
+from hw.messages import Access, Fault, TrafficClass
+from hw.range_table import ENTRY_WORDS, Word
+from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
+from hw.send_table import SEND_ENTRY_WORDS, SendWord
+from sim.collectives.program import Part
+from sim.collectives.ring_all_reduce import ring_all_reduce
+from sim.host.register_writes import window_write
+from tb.drivers.node_program import ProgramBench
+from tb.drivers.node_ring import NodeRing
+from tb.drivers.payload import pack
+from tb.drivers.tagged_dram import SOURCE
+from tb.drivers.wrong_blocks import LeavesOutOffsetHigh
+from tb.integration.test_doorbells import CONFIGURATIONS, TILINGS, forget_faults, node_ring
+from tb.runner import SimulationError, simulate
+
+ROUNDS = 12
+
+
+def places(bench: ProgramBench) -> list[int]:
+    """Random first sectors of the arrays on each rank, each in a random one of the memories that addresses tell
+    apart, and so far from its end that it holds all arrays and the backing store."""
+    window = bench.config.va_sector_bits - bench.config.window_bits
+    return [
+        random.randrange(1 << bench.config.window_bits) << window | random.randrange((1 << window) - (1 << 14))
+        for _ in bench.ranks
+    ]
+
+
+def garbage(bench: ProgramBench, rank: int) -> list[tuple[int, int]]:
+    """Writes of random words to all entries of the range and of the send table that the program of a rank leaves
+    unused; such a range is not valid, which is all that says so."""
+    used = len(bench.nodes[rank].ranges) + 1
+    written = {address for address, _ in bench.nodes[rank].writes}
+    answer = []
+    for index in range(used, bench.config.ranges):
+        entry = WINDOW_BASE + 4 * ENTRY_WORDS * index
+        for word in Word:
+            value = random.getrandbits(32)
+            answer.append((entry + 4 * word, value & ~1 if word is Word.CONTROL else value))
+    for index in range(bench.config.sends):
+        entry = SEND_BASE + 4 * SEND_ENTRY_WORDS * index
+        if entry not in written:
+            answer += [(entry + 4 * word, random.getrandbits(32)) for word in SendWord]
+    return answer
+
+
+async def programmed(bench: ProgramBench, rank: int) -> None:
+    """The program of a rank, which accepts nothing that is not in its memory."""
+    await bench.program(rank)
+    await bench.write(rank, [*garbage(bench, rank), window_write(bench.config, bench.bases[rank])])
+
+
+async def reduced(bench: ProgramBench) -> None:
+    """One all-reduce of armed nodes, to its end, compared with the sums."""
+    parts = [Part("output", chunk) for chunk in bench.ranks]
+    partials = [{part: bench.chunk_data() for part in parts} for _ in bench.ranks]
+    for rank in bench.ranks:
+        for part in bench.plan.gemm(rank).parts:
+            bench.store_part(rank, part, partials[rank][part])
+    await bench.done()
+
+    async def check(rank: int) -> None:
+        for chunk in bench.ranks:
+            held = await bench.held(rank, Part("output" if chunk == rank else "gathered", chunk))
+            expected = np.sum([partials[other][parts[chunk]] for other in bench.ranks], axis=0, dtype=np.uint32)
+            assert (held == expected).all(), f"rank {rank}: chunk {chunk} is not the sum"
+        await bench.no_fault(rank)
+
+    await bench.all_ranks(check)
+
+
+async def refused(bench: ProgramBench, rank: int) -> None:
+    """A store to an address of no range is refused and named to the bit."""
+    held = range(bench.bases[rank], bench.bases[rank] + 2 * bench.sectors)
+    va = next(va for va in iter(lambda: random.getrandbits(bench.config.va_sector_bits), None) if va not in held)
+    wg, wf = random.getrandbits(bench.config.wg_bits), random.getrandbits(bench.config.wf_bits)
+    request = {"access": Access.STORE.value, "traffic_class": TrafficClass.GEMM.value, "va": va, "wg": wg, "wf": wf}
+    packed = pack(bench.messages.compute_request, mask=random.getrandbits(32), data=random.getrandbits(256), **request)
+    bench.compute[rank][bench.channel(va)].queue.append(packed)
+    for _ in range(100):
+        if await bench.read(rank, "fault_count"):
+            break
+    found = find_register(bench.config, "fault_record")
+    record = await bench.read(rank, "fault_record")
+    seen = {field.name: (record & field.mask) >> field.low for field in found.fields}
+    expected = {"fault": Fault.OUTSIDE.value, "link": 0, "access": Access.STORE.value, "wf": wf, "wg": wg}
+    assert seen == expected, (rank, seen, expected)
+    assert await bench.read(rank, "fault_va_high") << 32 | await bench.read(rank, "fault_va_low") == va
+    await forget_faults(bench, rank)
+
+
+async def started(dut) -> ProgramBench:
+    """The ring out of reset."""
+    program = ring_all_reduce(int(os.environ["GPUS"]), dtype="int32")
+    bench = ProgramBench(dut, CONFIGURATIONS[os.environ["NODE"]], program, TILINGS["ragged"])
+    await bench.reset()
+    return bench
+
+
+def epochs(bench: ProgramBench) -> Iterator[int]:
+    """Random numbers of epochs, none twice."""
+    return iter(random.sample(range(1, 1 << bench.config.epoch_bits), 2 * ROUNDS))
+
+
+@cocotb.test()
+async def an_all_reduce_anywhere(dut):
+    """Wherever the arrays lie, each memory ends with all sums, and what is not there is refused."""
+    bench = await started(dut)
+    numbers = epochs(bench)
+    for _ in range(ROUNDS):
+        bench.use(bench.plan, places(bench))
+        await bench.all_ranks(lambda rank: programmed(bench, rank))
+        epoch = next(numbers)
+        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
+        await reduced(bench)
+        await bench.all_ranks(lambda rank: refused(bench, rank))
+
+
+@cocotb.test()
+async def a_neighbour_whose_arrays_lie_elsewhere(dut):
+    """One GPU has its arrays where its neighbour does not expect them: what comes for other addresses is refused, named
+    by such an address, and writes nothing; the next epoch, which all agree on, is right."""
+    bench = await started(dut)
+    numbers = epochs(bench)
+    for _ in range(ROUNDS):
+        expected = places(bench)
+        wrong = random.choice(bench.ranks)
+        bench.use(bench.plan, expected)
+        others = [rank for rank in bench.ranks if rank != wrong]
+        await bench.all_ranks(lambda rank: programmed(bench, rank), others)
+        elsewhere = [*expected]
+        elsewhere[wrong] = places(bench)[wrong]
+        bench.use(bench.plan, elsewhere)
+        await programmed(bench, wrong)
+        epoch = next(numbers)
+        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
+        for rank in bench.ranks:
+            for part in bench.plan.gemm(rank).parts:
+                bench.store_part(rank, part, bench.chunk_data())
+        for _ in range(bench.limit // 5):
+            if await bench.read(wrong, "fault_count"):
+                break
+        record = await bench.read(wrong, "fault_record")
+        assert record & 15 == Fault.OUTSIDE.value and record >> 4 & 1, f"{record:#x}"
+        va = await bench.read(wrong, "fault_va_high") << 32 | await bench.read(wrong, "fault_va_low")
+        assert expected[wrong] <= va < expected[wrong] + bench.sectors
+        for rank in bench.ranks:
+            bench.kill(rank)
+        await ClockCycles(dut.clk, 500)
+        assert not int(dut.done.value) >> wrong & 1
+        await bench.control(wrong, abort=1)
+        await bench.all_ranks(lambda rank: bench.wait(rank, "drained"))
+        bench.use(bench.plan, places(bench))
+        await bench.all_ranks(lambda rank: programmed(bench, rank))
+        epoch = next(numbers)
+        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
+        # What the epoch before left in the Tracker was dropped, which is reported.
+        await bench.all_ranks(lambda rank: forget_faults(bench, rank))
+        await reduced(bench)
+
+
+ANYWHERE = "an_all_reduce_anywhere"
+
+
+def run(case: str, ring: NodeRing) -> None:
+    """One case on the ring."""
+    environment = {"GPUS": "3", "NODE": "small"}
+    simulate(ring, "doorbell_ring", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
+
+
+@pytest.mark.parametrize("case", [ANYWHERE, "a_neighbour_whose_arrays_lie_elsewhere"])
+def test_addresses(case):
+    run(case, node_ring(CONFIGURATIONS["small"], 3))
+
+
+@pytest.mark.wide
+def test_a_send_table_without_upper_bits_is_noticed():
+    with patch.object(egress, "SendTable", LeavesOutOffsetHigh), pytest.raises(SimulationError):
+        run(ANYWHERE, NodeRing(CONFIGURATIONS["small"], 3))
