@@ -1,9 +1,10 @@
 """Rings of whole nodes whose arrays lie anywhere in memory, on each GPU elsewhere, with garbage in every entry of the
-tables that the program does not use."""
+tables that the program does not use, and any choice between the streams."""
 
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from unittest.mock import patch
 
 import cocotb
@@ -12,22 +13,28 @@ import pytest
 from cocotb.triggers import ClockCycles
 
 from hw.link import egress
-from hw.messages import Access, Fault, TrafficClass
-from hw.range_table import ENTRY_WORDS, Word
-from hw.registers.map import SEND_BASE, WINDOW_BASE, find_register
-from hw.send_table import SEND_ENTRY_WORDS, SendWord
+from hw.messages import Access, Fault, Policy, Threshold, TrafficClass
+from hw.range_table import Word
+from hw.registers.map import find_register
+from hw.send_table import SendWord
 from sim.collectives.program import Part
 from sim.collectives.ring_all_reduce import ring_all_reduce
-from sim.host.register_writes import window_write
+from sim.host.register_writes import Write, range_writes, register_write, send_writes, window_write
 from tb.drivers.node_program import ProgramBench
 from tb.drivers.node_ring import NodeRing
 from tb.drivers.payload import pack
 from tb.drivers.tagged_dram import SOURCE
 from tb.drivers.wrong_blocks import LeavesOutOffsetHigh
-from tb.integration.test_doorbells import CONFIGURATIONS, TILINGS, forget_faults, node_ring
+from tb.integration import test_doorbells
+from tb.integration.test_doorbells import TILINGS, forget_faults, node_ring
 from tb.runner import SimulationError, simulate
 
-ROUNDS = 12
+ROUNDS = 16
+"""Every bit of what is random has then very likely changed both ways."""
+CONFIGURATIONS = {
+    protection: replace(test_doorbells.CONFIGURATIONS["small"], protection=protection)
+    for protection in ("links", "all")
+}
 
 
 def places(bench: ProgramBench) -> list[int]:
@@ -40,28 +47,35 @@ def places(bench: ProgramBench) -> list[int]:
     ]
 
 
-def garbage(bench: ProgramBench, rank: int) -> list[tuple[int, int]]:
-    """Writes of random words to all entries of the range and of the send table that the program of a rank leaves
-    unused; such a range is not valid, which is all that says so."""
-    used = len(bench.nodes[rank].ranges) + 1
-    written = {address for address, _ in bench.nodes[rank].writes}
+def garbage(bench: ProgramBench) -> list[Write]:
+    """Writes of random words to every entry of the range table, which is then not valid, and of the send table."""
     answer = []
-    for index in range(used, bench.config.ranges):
-        entry = WINDOW_BASE + 4 * ENTRY_WORDS * index
-        for word in Word:
-            value = random.getrandbits(32)
-            answer.append((entry + 4 * word, value & ~1 if word is Word.CONTROL else value))
+    for index in range(bench.config.ranges):
+        words = {word: random.getrandbits(32) for word in Word}
+        answer += range_writes(bench.config, index, words | {Word.CONTROL: random.getrandbits(31) << 1})
     for index in range(bench.config.sends):
-        entry = SEND_BASE + 4 * SEND_ENTRY_WORDS * index
-        if entry not in written:
-            answer += [(entry + 4 * word, random.getrandbits(32)) for word in SendWord]
+        answer += send_writes(bench.config, index, {word: random.getrandbits(32) for word in SendWord})
     return answer
+
+
+def choices(bench: ProgramBench) -> list[Write]:
+    """Writes of random values to what decides only how fast the streams are."""
+    boundaries = ("detector_boundary_10", "detector_boundary_30", "detector_boundary_none")
+    widths = dict.fromkeys(("starvation_limit", "detector_window", "pace_lag", *boundaries), 16) | {"pace": 8}
+    random_values = {name: random.getrandbits(width) for name, width in widths.items()}
+    longest = {name: random.randrange(1 << 23, 1 << 24) for name in ("link_retry", "link_dead")}
+    values = random_values | longest | {"watchdog": random.randrange(1 << 20, 1 << 32)}
+    policy, threshold = random.choice(list(Policy)), random.choice(list(Threshold))
+    return [
+        register_write(bench.config, "arbiter", policy=policy, threshold=threshold, refresh=0),
+        *(register_write(bench.config, name, **{name: value}) for name, value in values.items()),
+    ]
 
 
 async def programmed(bench: ProgramBench, rank: int) -> None:
     """The program of a rank, which accepts nothing that is not in its memory."""
     await bench.program(rank)
-    await bench.write(rank, [*garbage(bench, rank), window_write(bench.config, bench.bases[rank])])
+    await bench.write(rank, [window_write(bench.config, bench.bases[rank])])
 
 
 async def reduced(bench: ProgramBench) -> None:
@@ -123,7 +137,10 @@ async def an_all_reduce_anywhere(dut):
     numbers = epochs(bench)
     for _ in range(ROUNDS):
         bench.use(bench.plan, places(bench))
+        await bench.all_ranks(bench.unlock)
+        await bench.all_ranks(lambda rank: bench.write(rank, garbage(bench)))
         await bench.all_ranks(lambda rank: programmed(bench, rank))
+        await bench.all_ranks(lambda rank: bench.write(rank, choices(bench)))
         epoch = next(numbers)
         await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
         await reduced(bench)
@@ -174,20 +191,21 @@ async def a_neighbour_whose_arrays_lie_elsewhere(dut):
 
 
 ANYWHERE = "an_all_reduce_anywhere"
+ELSEWHERE = "a_neighbour_whose_arrays_lie_elsewhere"
 
 
-def run(case: str, ring: NodeRing) -> None:
+def run(case: str, protection: str, ring: NodeRing) -> None:
     """One case on the ring."""
-    environment = {"GPUS": "3", "NODE": "small"}
+    environment = {"GPUS": "3", "NODE": protection}
     simulate(ring, "doorbell_ring", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
 
 
-@pytest.mark.parametrize("case", [ANYWHERE, "a_neighbour_whose_arrays_lie_elsewhere"])
-def test_addresses(case):
-    run(case, node_ring(CONFIGURATIONS["small"], 3))
+@pytest.mark.parametrize(("case", "protection"), [(ANYWHERE, "all"), (ELSEWHERE, "links")])
+def test_addresses(case, protection):
+    run(case, protection, node_ring(CONFIGURATIONS[protection], 3))
 
 
 @pytest.mark.wide
 def test_a_send_table_without_upper_bits_is_noticed():
     with patch.object(egress, "SendTable", LeavesOutOffsetHigh), pytest.raises(SimulationError):
-        run(ANYWHERE, NodeRing(CONFIGURATIONS["small"], 3))
+        run(ANYWHERE, "links", NodeRing(CONFIGURATIONS["links"], 3))
