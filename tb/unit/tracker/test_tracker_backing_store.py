@@ -22,10 +22,10 @@ OTHERS = 40
 """WF tiles that together push any other's counter out of these Trackers."""
 
 
-async def push_out(bench: TrackerBench, first: int) -> None:
-    """All counters but those of :data:`OTHERS` workgroups from `first` on go to the backing store."""
+async def push_out(bench: TrackerBench, first: int, index: int = 0) -> None:
+    """All counters but those of :data:`OTHERS` workgroups from `first` on, of range `index`, go to the backing store."""
     for other in range(OTHERS):
-        bench.commit(0, 0, first + other, 0, 1, 0, 32)
+        bench.commit(0, index, first + other, 0, 1, 0, 32)
     await bench.settle()
 
 
@@ -76,21 +76,30 @@ async def a_message_meets_its_counter(dut):
 async def buffers_gather_side_by_side(dut):
     """While as many counters as there are buffers come back, slowly, in any order, messages to all of them arrive."""
     bench = await begin(dut, memory_latency=100)
-    rounds, together = 12, bench.config.tracker_mshrs
-    last = rounds * together
-    await bench.program([replace(plain(wgs=OTHERS + last, wfs=1, bytes_each=LARGE), block_shift=0)])
-    for first in range(0, last, together):
+    together = bench.config.tracker_mshrs
+    last = 3 * together
+    quarter = 1 << bench.config.wg_bits - 2
+    bases = [index * quarter + random.randrange(quarter - last - OTHERS) for index in range(4)]
+    areas = [plain(first_wg=base, wgs=OTHERS + last, wfs=1, bytes_each=LARGE) for base in bases]
+    await bench.program(
+        [
+            replace(area, index=index, block_base=index * (OTHERS + last), block_shift=0)
+            for index, area in enumerate(areas)
+        ]
+    )
+    for index, part in random.sample([(index, part) for index in range(4) for part in range(3)], 12):
+        first = bases[index] + part * together
         tiles = list(range(first, first + together))
         cuts = {wg: sorted(random.sample(range(2, LARGE, 2), 3)) for wg in tiles}
         ends = {wg: [0, *cuts[wg], LARGE] for wg in tiles}
         places = {wg: [random.getrandbits(bench.config.va_sector_bits) for _ in range(4)] for wg in tiles}
-        for part in range(4):
+        for turn in range(4):
             for wg in random.sample(tiles, together):
-                bench.commit(0, 0, wg, 0, 1, places[wg][part], ends[wg][part + 1] - ends[wg][part])
+                bench.commit(0, index, wg, 0, 1, places[wg][turn], ends[wg][turn + 1] - ends[wg][turn])
                 for _ in range(random.choice([0, 0, 3])):
                     await RisingEdge(dut.clk)
-            if part == 0:
-                await push_out(bench, last)
+            if turn == 0:
+                await push_out(bench, bases[index] + last, index)
         await bench.settle()
         expected = sorted((wg, min(places[wg])) for wg in tiles)
         assert sorted((wg, va) for _, wg, _, va, *_ in bench.received_blocks()) == expected
@@ -316,6 +325,11 @@ class MixingCount(CountStage):
 )
 def test_backing_store(test, config):
     run(test, {"config": config}, module=__name__)
+
+
+@pytest.mark.wide
+def test_every_buffer_of_sixteen_gathers():
+    run("buffers_gather_side_by_side", {"config": SMALL | {"tracker_mshrs": 16}}, module=__name__)
 
 
 def test_victims():
