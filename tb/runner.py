@@ -38,15 +38,16 @@ def build(
     name: str,
     sources: Sequence[Path] = (),
     waves: bool = False,
+    counts: bool = True,
 ) -> Path:
-    """Build `component` as module `name`; returns the build folder.
+    """Build `component` as module `name`; returns the build folder. Without `counts`, toggles are not measured.
 
     Only the ports can be accessed from Python: exposing every signal doubles build time and slows simulation down.
     Raises :class:`SimulationError` when Verilator or the C++ compiler fails.
     """
     if coverage_mode() == "off":
         return build_text(to_systemverilog(component, name), name, sources, waves)
-    measured = coverage_build(component, name)
+    measured = coverage_build(component, name, counts)
     folder = build_text(measured.text, name, [*sources, *measured.sources], waves, measured.flags)
     measured.save(folder)
     return folder
@@ -125,8 +126,10 @@ def simulate(
     environment: Mapping[str, str] | None = None,
     sources: Sequence[Path] = (),
     plusargs: Sequence[str] = (),
+    counts: bool = True,
 ) -> None:
-    """Run the cocotb tests of Python module `module` (all, or `testcase`) on `component`.
+    """Run the cocotb tests of Python module `module` (all, or `testcase`) on `component`. Without `counts`, its toggles
+    are not measured: for a block of a whole GPU's size, most of whose ports nothing but its own load ever moves.
 
     The protocol of all its stream ports is checked, the tests' drivers included (:mod:`tb.drivers.stream_checker`).
     Simulate the same object again where a design takes long to convert.
@@ -137,7 +140,7 @@ def simulate(
     builds = _builds.setdefault(component, {})
     folder = builds.get((name, tuple(sources)))
     if folder is None:
-        folder = builds[name, tuple(sources)] = build(checked(component), name, sources)
+        folder = builds[name, tuple(sources)] = build(checked(component), name, sources, counts=counts)
     if seed is None:
         seed = int(os.environ.get("T3_SEED", random.SystemRandom().randrange(1 << 31)))
     simulation = Simulation(name, module, testcase, seed, environment or {}, plusargs)

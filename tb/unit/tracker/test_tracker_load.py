@@ -73,22 +73,21 @@ async def all_channels_commit_in_every_cycle(dut):
     assert held < LEAST, f"held back in {held} of {cycles} cycles"
 
 
+def run(tracker: TrackerUnderLoad, load: str) -> None:
+    """A load, on a Tracker."""
+    case, environment = "all_channels_commit_in_every_cycle", {"LOAD": load}
+    simulate(tracker, "loaded_tracker", __name__, case, environment=environment, counts=False)
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.wide if name == "t-nlg-80" else ()) for name in LOADS]
 )
 def test_tracking_throttles_nothing(name: str) -> None:
-    case = "all_channels_commit_in_every_cycle"
-    simulate(TrackerUnderLoad(GPU, LOADS[name]), "loaded_tracker", __name__, case, environment={"LOAD": name})
+    run(TrackerUnderLoad(GPU, LOADS[name]), name)
 
 
 def test_commits_that_are_not_merged_are_held_back() -> None:
     """Eight banks alone do not do: all channels want the same one."""
     plain = TrackerUnderLoad(replace(GPU, commit_merge_depth=0), LOADS["t-nlg-80"])
     with pytest.raises(SimulationError, match="held back in"):
-        simulate(
-            plain,
-            "loaded_tracker",
-            __name__,
-            "all_channels_commit_in_every_cycle",
-            environment={"LOAD": "t-nlg-80"},
-        )
+        run(plain, "t-nlg-80")
