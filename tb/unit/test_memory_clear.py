@@ -13,6 +13,7 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from hw.config import Configuration, preset
 from hw.geometry import CHANNEL_SECTOR_BITS
 from hw.memory_clear import MemoryClear
+from hw.memory_window import WindowCheck
 from hw.messages import Access, Mapping, Messages
 from hw.range_table import Control, RangeWrite, Word, Workgroups
 from tb.drivers.asleep import Asleep
@@ -64,7 +65,11 @@ class ClearBench:
     def tell(self) -> None:
         """Where memory and backing store lie."""
         self.dut.backing_base.value, self.dut.backing_sectors.value = self.backing, self.length
-        self.dut.window.value = 0 if self.window is None else self.window | 1 << 31
+        bits = self.config.window_bits
+        high = random.getrandbits(bits) if self.window is None else self.window
+        checked = self.window is not None
+        beyond = random.getrandbits(31 - bits)
+        self.dut.window.value = pack(WindowCheck, high=beyond << bits | high, checked=checked)
 
     def holds(self, first: int, end: int) -> bool:
         """Whether all sectors from `first` to before `end` are in this node's memory, none the last there is."""

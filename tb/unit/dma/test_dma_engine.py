@@ -106,7 +106,9 @@ async def a_block_is_left_where_it_leaves_its_range(dut):
             % end
         )
         window = random.choice([0, 0, random.getrandbits(2) | 1 << 31, base >> channel.bit_length() - 1 | 1 << 31])
-        dut.window.value = window
+        # Bits above those that addresses have say nothing.
+        beyond = random.getrandbits(31 - bench.config.window_bits) << bench.config.window_bits
+        dut.window.value = window | beyond
         await bench.program(0, tile, bounds=(base, limit))
         valid = random.random() < 0.9
         if not valid:

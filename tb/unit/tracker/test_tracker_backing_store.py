@@ -23,7 +23,7 @@ OTHERS = 40
 
 
 async def push_out(bench: TrackerBench, first: int, index: int = 0) -> None:
-    """All counters but those of :data:`OTHERS` workgroups from `first` on, of range `index`, go to the backing store."""
+    """All counters but those of :data:`OTHERS` workgroups of range `index` from `first` on go to the backing store."""
     for other in range(OTHERS):
         bench.commit(0, index, first + other, 0, 1, 0, 32)
     await bench.settle()
