@@ -13,6 +13,7 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.address_map import AddressMap
 from hw.config import preset
+from hw.memory_window import WindowCheck
 from hw.messages import Fault, Messages
 from hw.range_table import RangeWrite, Word
 from hw.send_table import SendWord, SendWrite
@@ -103,10 +104,12 @@ def whole_elements(mask, size):
     return all((mask >> at) % (1 << size) in (0, (1 << size) - 1) for at in range(0, 32, size))
 
 
-def golden(ranges, sends, ports, request, armed, epoch):
-    """(output, payload fields) of one access: output is local, remote, refused_reads or None, then the fault or
-    None."""
+def golden(ranges, sends, ports, memory, request, armed, epoch):
+    """(output, payload fields) of one access: output is local, remote, refused_reads or None, then the fault or None.
+    `memory`: its addresses."""
     index, found = next(((i, r) for i, r in enumerate(ranges) if r.base <= request["va"] < r.limit), (0, None))
+    if request["va"] not in memory:
+        found = None
     fault = None
     update = False
     send = sends[found.first_send if found else 0]
@@ -183,6 +186,17 @@ def random_ranges(config):
     return ranges
 
 
+def random_window(config, ranges):
+    """What is written of the node's memory, and its addresses: all that there are, those around a range, or those of
+    another memory. Bits above those of addresses are anything."""
+    size = 1 << config.va_sector_bits - config.window_bits
+    high = random.choice([found.base // size for found in ranges] + [random.getrandbits(config.window_bits)])
+    checked = random.random() < 0.5
+    memory = range(high * size, (high + 1) * size) if checked else range(1 << config.va_sector_bits)
+    beyond = random.getrandbits(31 - config.window_bits)
+    return pack(WindowCheck, high=beyond << config.window_bits | high, checked=checked), memory
+
+
 def random_request(config, ranges, identifier):
     found = random.choice(ranges)
     edge = random.choice((found.base - 1, found.base, found.limit - 1, found.limit))
@@ -239,6 +253,7 @@ async def start(dut):
     dut.sends.value = 0
     dut.armed.value = 0
     dut.epoch.value = 0
+    dut.window.value = 0
     dut.requests__valid.value = 0
     dut.rst.value = 1
     await ClockCycles(dut.clk, 2)
@@ -279,7 +294,7 @@ async def every_access_goes_where_the_rules_say(dut):
     for _ in range(TABLES):
         ranges = random_ranges(config)
         sends = [random_send() for _ in range(config.sends)]
-        ports = [random.randrange(config.links) for _ in range(config.sends)]
+        ports = [random.getrandbits(4) for _ in range(config.sends)]
         for index, (send, port) in enumerate(zip(sends, ports, strict=True)):
             await program_send(dut, index, send.words())
             getattr(dut, f"port_of__{index}").value = port
@@ -294,13 +309,14 @@ async def every_access_goes_where_the_rules_say(dut):
             await ClockCycles(dut.clk, 1)
             dut.armed.value = armed
             dut.epoch.value = current
+            dut.window.value, memory = random_window(config, ranges)
             await ClockCycles(dut.clk, 2)
             expected: dict[str, list] = {name: [] for name in layouts}
             expected_faults = []
             for number in range(count):
                 request = random_request(config, ranges, number % 256)
                 source.queue.append(pack(messages.compute_request, **request))
-                output, fields, fault = golden(ranges, sends, ports, request, armed, current)
+                output, fields, fault = golden(ranges, sends, ports, memory, request, armed, current)
                 if output:
                     expected[output].append(fields)
                 if fault is not None:
