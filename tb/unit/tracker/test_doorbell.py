@@ -13,7 +13,7 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.config import Configuration, preset
 from hw.messages import Access, DataType, Fault, Messages
-from hw.range_table import RangeWrite, Word
+from hw.range_table import WORDS, RangeWrite, Word
 from hw.tracker.doorbell import Doorbell
 from sim.errors import SimulationError
 from sim.host.range_entries import range_words
@@ -35,6 +35,7 @@ def doorbell(config: Configuration) -> Asleep:
 
 
 CONFIG = preset("paper")
+LAST = (1 << CONFIG.va_sector_bits) - 1
 RANGES = 12
 """Ranges that a simulation rings."""
 
@@ -57,18 +58,18 @@ def random_area() -> Area:
     wfs = random.choice((1, random.randint(2, 7), 8))
     wf_rows = random.randint(1, 3)
     tile_rows = wfs * wf_rows
-    tile_columns = 32 // element * random.randint(1, 2)
+    tile_columns = 32 // element * random.choice((1, 2, random.randint(1, 60)))
     cut_off = random.choice((random.randrange(wf_rows), random.randrange(tile_rows)))
     rows = random.randint(1, 3) * tile_rows - cut_off
     columns = random.choice((tile_columns * random.randint(1, 5), random.randint(1, 5 * tile_columns)))
-    pitch = -(-columns * element // 32) + random.choice((0, 0, 1, 7))
+    pitch = -(-columns * element // 32) + random.choice((0, 0, 1, 7, random.randrange(1 << 14)))
     tiling = Tiling(rows, columns, tile_rows, tile_columns, wfs, element, pitch)
     area = Area(
         index=random.randrange(CONFIG.ranges),
-        base=random.choice((random.randrange(1000), (1 << 32) - 20, random.randrange(1 << 40))),
+        base=random.choice((random.randrange(1000), (1 << 32) - 20, random.randrange(LAST - tiling.sectors))),
         tiling=tiling,
         wg_base=random.choice((0, 8 * random.randrange(500), 65536 - tiling.workgroups)),
-        updates=random.randint(1, 3),
+        updates=random.choice((1, 2, random.randint(3, 20))),
         words={},
     )
     area.words = range_words(
@@ -80,6 +81,11 @@ def random_area() -> Area:
         updates=area.updates,
         wg_base=area.wg_base,
     )
+    # What the doorbell does not look at.
+    for word, fields in ((Word.CONTROL, ("first_send", "sends", "reserved")), (Word.BLOCKS, ("base", "reserved"))):
+        for name in fields:
+            field = WORDS[word][name]
+            area.words[word] ^= random.getrandbits(field.width) << field.offset
     return area
 
 
