@@ -4,7 +4,8 @@ import itertools
 import json
 import os
 import random
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 
 import cocotb
 import pytest
@@ -13,6 +14,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import preset
 from hw.messages import Messages
+from hw.protection import ALL, LINKS
 from hw.tracker.trigger_table import TriggerTable, completion
 from sim.errors import SimulationError
 from sim.models import FOLDER as MODELS
@@ -23,11 +25,15 @@ from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_trigger_table
 from tb.runner import simulate
 
-CONFIG = preset("paper", trigger_blocks=64)
+BLOCKS = int(os.environ.get("T3_BLOCKS", "64"))
+CONFIG = preset("paper", trigger_blocks=BLOCKS, protection=os.environ.get("T3_PROTECTION", LINKS))
 LAYOUT = completion(CONFIG)
 LATENCY = 2
 CARRIED = ("range", "wg", "va", "right")
 """What a block carries; the first two, a launch."""
+
+
+trigger_table = cache(TriggerTable)
 
 
 def field(layout, value: int, name: str) -> int:
@@ -48,7 +54,8 @@ class Bench:
         self.launches = StreamSink(dut, "launches", dut.clk, stall)
 
     async def start(self) -> None:
-        for name in ("lookup", "lookup_index", "complete", "completion", "clear"):
+        checks = ("scrub", "upset") if CONFIG.protects_memories else ()
+        for name in ("lookup", "lookup_index", "complete", "completion", "clear", *checks):
             getattr(self.dut, name).value = 0
         await self.reset()
         observe(watch_trigger_table, self.dut, CONFIG)
@@ -80,7 +87,7 @@ class Bench:
                 stalled = item is not None and random.random() < 0.2
                 looked_up = None if stalled else item
                 dut.lookup.value = int(looked_up is not None)
-                dut.lookup_index.value = random.randrange(64) if looked_up is None else looked_up["place"]["index"]
+                dut.lookup_index.value = random.randrange(BLOCKS) if looked_up is None else looked_up["place"]["index"]
                 dut.complete.value = int(previous is not None)
                 anything = random.getrandbits(LAYOUT.size)
                 dut.completion.value = anything if previous is None else LAYOUT.const(previous).as_value().value
@@ -113,7 +120,7 @@ def random_completions() -> tuple[list[dict], list[tuple], list[tuple]]:
     items: list[dict] = []
     blocks, launches = [], []
     both = random.getrandbits(1)
-    for index in range(64):
+    for index in range(BLOCKS):
         members = random.randint(1, 8)
         flags = {name: random.getrandbits(1) | both for name in ("dma", "launch")} | {"bottom": random.getrandbits(1)}
         first = random.randint(0, 8 - members)
@@ -151,7 +158,7 @@ async def each_block_once(dut):
         seen = await bench.play(items)
         assert seen == expected
         bench.held = False
-        await bench.idle(4 * 64 * 12)
+        await bench.idle(4 * BLOCKS * 12)
         got = [tuple(field(layouts.ready_block, item, name) for name in names) for item in bench.blocks.received]
         assert sorted(got) == sorted(blocks)
         started = [
@@ -245,13 +252,13 @@ async def blocks_leave_in_the_order_of_their_completion(dut):
     bench = Bench(dut, 40)
     await bench.start()
     for _ in range(4):
-        items = single_tiles(random.sample(range(64), 64))
+        items = single_tiles(random.sample(range(BLOCKS), BLOCKS))
         left = list(items)
         while left:
             burst = [left.pop(0) for _ in range(min(len(left), random.randint(1, 5)))]
             await bench.play(burst)
             await bench.idle(random.randrange(8))
-        await bench.idle(64 * 4)
+        await bench.idle(BLOCKS * 4)
         assert bench.received() == {action: ready(items, action) for action in ("dma", "launch")}
         await bench.clear()
 
@@ -265,7 +272,7 @@ async def a_clear_drops_what_waits(dut):
     bench.blocks.stall, bench.launches.stall = lambda: "blocks" in stopped, lambda: "launches" in stopped
     await bench.start()
     for _ in range(30):
-        items = single_tiles(random.sample(range(64), random.randint(1, 40)))
+        items = single_tiles(random.sample(range(BLOCKS), random.randint(1, BLOCKS * 5 // 8)))
         due = {action: ready(items, action) for action in ("dma", "launch")}
         before = bench.blocks.taken + bench.launches.taken
         stopped = {"blocks", "launches"}
@@ -294,7 +301,7 @@ async def an_entry_begins_anew_after_a_clear(dut):
     """Also the one that was marked last, which is passed on while it is on its way to the memory."""
     bench = Bench(dut, 0)
     await bench.start()
-    for index in random.sample(range(64), 8):
+    for index in random.sample(range(BLOCKS), 8):
         for _ in range(2):
             place = {"index": index, "position": random.randrange(8), "needed": 255, "dma": 1}
             assert await bench.play([{"place": place}]) == [0]
@@ -308,7 +315,7 @@ async def waiting_until_the_last_is_taken(dut):
     bench = Bench(dut, 0)
     await bench.start()
     for action, name in (("dma", "blocks"), ("launch", "launches")):
-        items = single_tiles(random.sample(range(64), 64))
+        items = single_tiles(random.sample(range(BLOCKS), BLOCKS))
         for item in items:
             item["place"] |= {"dma": 0, "launch": 0, action: 1}
         bench.held = True
@@ -324,8 +331,26 @@ async def waiting_until_the_last_is_taken(dut):
         await bench.clear()
 
 
-def run(test: str, percent: int | None = 0) -> None:
-    simulate(TriggerTable(CONFIG), "trigger_table", __name__, test, environment={"T3_STALLS": json.dumps(percent)})
+def run(test: str, percent: int | None = 0, blocks: int = BLOCKS, protection: str = LINKS) -> None:
+    environment = {"T3_STALLS": json.dumps(percent), "T3_BLOCKS": str(blocks), "T3_PROTECTION": protection}
+    config = replace(CONFIG, trigger_blocks=blocks, protection=protection)
+    simulate(trigger_table(config), "trigger_table", __name__, test, environment=environment)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "each_block_once",
+        "repeated_completions_change_nothing",
+        "blocks_leave_in_the_order_of_their_completion",
+        "a_clear_drops_what_waits",
+        "waiting_until_the_last_is_taken",
+    ],
+)
+@pytest.mark.parametrize(("blocks", "protection"), [(16, LINKS), (16, ALL), (64, ALL)])
+def test_sizes(test, blocks, protection):
+    """Of few blocks, and with memories that are checked."""
+    run(test, 40, blocks, protection)
 
 
 @pytest.mark.parametrize("percent", [0, 90, None])
