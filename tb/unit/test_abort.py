@@ -33,7 +33,9 @@ async def epochs_end_for_the_causes_that_are_told(dut):
         request, moved = random.random() < 0.01, random.random() < 0.2
         lost = random.random() < 0.01
         running = armed and random.random() < 0.9
-        watchdog = random.choice([0, 1, 5, 9]) if random.random() < 0.01 else int(dut.watchdog.value)
+        watchdog = (
+            random.choice([0, 1, 5, 9, random.getrandbits(32)]) if random.random() < 0.01 else int(dut.watchdog.value)
+        )
         heard = [random.choice([0, 0, 0, random.randrange(16), number]) if random.random() < 0.1 else 0 for _ in "01"]
         ready = random.random() < 0.5
         values = (request, arm, number, coming, armed, running, moved, watchdog, lost)

@@ -18,20 +18,22 @@ from tb.drivers.payload import pack, unpack
 from tb.runner import simulate
 
 CONFIG = Configuration()
-MEMORIES = [ProtectedMemory.COUNTERS, ProtectedMemory.TRIGGERS, ProtectedMemory.TRIGGERS]
+MEMORIES = [ProtectedMemory.COUNTERS, ProtectedMemory.TRIGGERS, ProtectedMemory.TRIGGERS] * 5
+"""As many as a node of two lanes has."""
 
 
 @cocotb.test()
 async def reports_are_counted_and_located(dut):
     """Random reports, several in a cycle; of these the last memory's is kept, a lost word's before others."""
-    reports = [getattr(dut, f"reports__{number}") for number in range(len(MEMORIES))]
-    await start(dut, ("forget", "interval", "faults__ready", *(f"reports__{number}" for number in range(3))))
+    names = [f"reports__{number}" for number in range(len(MEMORIES))]
+    reports = [getattr(dut, name) for name in names]
+    await start(dut, ("forget", "interval", "faults__ready", *names))
     location = {"memory": 0, "lost": 0, "corrected": 0, "address": 0}
     corrected, lost, fault, seen = 0, 0, None, 0
-    for _ in range(20000):
+    for _ in range(8000):
         drawn = []
         for port in reports:
-            kind = random.choice(["", "", "", "corrected", "lost"]) if random.random() < 0.2 else ""
+            kind = random.choice(["", "", "", "corrected", "lost"]) if random.random() < 0.05 else ""
             drawn.append((kind, random.getrandbits(20)))
             port.value = pack(MemoryReport, corrected=kind == "corrected", lost=kind == "lost", address=drawn[-1][1])
         forget, ready = random.random() < 0.02, random.random() < 0.5
