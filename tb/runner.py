@@ -129,7 +129,7 @@ def simulate(
     counts: bool = True,
 ) -> None:
     """Run the cocotb tests of Python module `module` (all, or `testcase`) on `component`. Without `counts`, its toggles
-    are not measured: for a block of a whole GPU's size, most of whose ports nothing but its own load ever moves.
+    are not measured: for large designs, whose parts are measured elsewhere.
 
     The protocol of all its stream ports is checked, the tests' drivers included (:mod:`tb.drivers.stream_checker`).
     Simulate the same object again where a design takes long to convert.

@@ -260,7 +260,7 @@ CASES = {
 def run(design: NodeRing, name: str, ring: str, case: str, repeats: int, **environment: str) -> None:
     """One of the cases."""
     environment |= {"RING": ring, "ROUNDS": str(repeats)}
-    simulate(design, name, __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
+    simulate(design, name, __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"], counts=False)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -1,5 +1,8 @@
 """Rings of whole nodes whose arrays lie anywhere in memory, on each GPU elsewhere, with garbage in every entry of the
-tables that the program does not use, and any choice between the streams."""
+tables that the program does not use, and any choice between the streams.
+
+With their random programming these are the tests in which toggles of whole nodes are counted; in others they would take
+longer than all the rest."""
 
 import os
 import random
@@ -26,15 +29,15 @@ from tb.drivers.payload import pack
 from tb.drivers.tagged_dram import SOURCE
 from tb.drivers.wrong_blocks import LeavesOutOffsetHigh
 from tb.integration import test_doorbells
-from tb.integration.test_doorbells import TILINGS, forget_faults, node_ring
+from tb.integration.test_doorbells import TILINGS, begin_gather, forget_faults, gather_of_what_lies, gathered
 from tb.runner import SimulationError, simulate
 
 ROUNDS = 6
 """Every bit of what is random has then very likely changed both ways on one of the GPUs."""
-CONFIGURATIONS = {
-    protection: replace(test_doorbells.CONFIGURATIONS["small"], protection=protection)
-    for protection in ("links", "all")
+CONFIGURATIONS = test_doorbells.CONFIGURATIONS | {
+    "protected": replace(test_doorbells.CONFIGURATIONS["small"], protection="all")
 }
+GPUS = {"small": 3, "protected": 3, "lanes": 2}
 
 
 def places(bench: ProgramBench) -> list[int]:
@@ -72,10 +75,15 @@ def choices(bench: ProgramBench) -> list[Write]:
     ]
 
 
+def own_memory(bench: ProgramBench, rank: int) -> Write:
+    """Have everything refused that is not in the memory of a rank."""
+    return window_write(bench.config, bench.bases[rank])
+
+
 async def programmed(bench: ProgramBench, rank: int) -> None:
     """The program of a rank, which accepts nothing that is not in its memory."""
     await bench.program(rank)
-    await bench.write(rank, [window_write(bench.config, bench.bases[rank])])
+    await bench.write(rank, [own_memory(bench, rank)])
 
 
 async def reduced(bench: ProgramBench) -> None:
@@ -131,19 +139,25 @@ def epochs(bench: ProgramBench) -> Iterator[int]:
 
 
 @cocotb.test()
-async def an_all_reduce_anywhere(dut):
-    """Wherever the arrays lie, each memory ends with all sums, and what is not there is refused."""
+async def collectives_anywhere(dut):
+    """Wherever the arrays lie, each memory ends with all sums, or with all chunks that lay in one and whose doorbell
+    was rung; what is not there is refused."""
     bench = await started(dut)
     numbers = epochs(bench)
-    for _ in range(ROUNDS):
-        bench.use(bench.plan, places(bench))
+    reduce, gather = bench.plan, gather_of_what_lies(bench.gpus)
+    for program in [reduce, gather] * (ROUNDS // 2):
+        bench.use(program, places(bench))
         await bench.all_ranks(bench.unlock)
-        await bench.all_ranks(lambda rank: bench.write(rank, garbage(bench)))
-        await bench.all_ranks(lambda rank: programmed(bench, rank))
+        await bench.all_ranks(lambda rank: bench.write(rank, [*garbage(bench), own_memory(bench, rank)]))
         await bench.all_ranks(lambda rank: bench.write(rank, choices(bench)))
-        epoch = next(numbers)
-        await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
-        await reduced(bench)
+        if program is gather:
+            await gathered(bench, await begin_gather(bench, next(numbers)))
+        else:
+            await bench.all_ranks(bench.program)
+            await bench.all_ranks(lambda rank: bench.write(rank, choices(bench)))
+            epoch = next(numbers)
+            await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
+            await reduced(bench)
         await bench.all_ranks(lambda rank: refused(bench, rank))
 
 
@@ -190,22 +204,22 @@ async def a_neighbour_whose_arrays_lie_elsewhere(dut):
         await reduced(bench)
 
 
-ANYWHERE = "an_all_reduce_anywhere"
+ANYWHERE = "collectives_anywhere"
 ELSEWHERE = "a_neighbour_whose_arrays_lie_elsewhere"
 
 
-def run(case: str, protection: str, ring: NodeRing) -> None:
+def run(case: str, size: str, ring: NodeRing) -> None:
     """One case on the ring."""
-    environment = {"GPUS": "3", "NODE": protection}
+    environment = {"GPUS": str(GPUS[size]), "NODE": size}
     simulate(ring, "doorbell_ring", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
 
 
-@pytest.mark.parametrize(("case", "protection"), [(ANYWHERE, "all"), (ELSEWHERE, "links")])
-def test_addresses(case, protection):
-    run(case, protection, node_ring(CONFIGURATIONS[protection], 3))
+@pytest.mark.parametrize(("case", "size"), [(ANYWHERE, "protected"), (ELSEWHERE, "lanes")])
+def test_addresses(case, size):
+    run(case, size, NodeRing(CONFIGURATIONS[size], GPUS[size]))
 
 
 @pytest.mark.wide
 def test_a_send_table_without_upper_bits_is_noticed():
     with patch.object(egress, "SendTable", LeavesOutOffsetHigh), pytest.raises(SimulationError):
-        run(ANYWHERE, "links", NodeRing(CONFIGURATIONS["links"], 3))
+        run(ANYWHERE, "small", NodeRing(CONFIGURATIONS["small"], GPUS["small"]))

@@ -179,7 +179,9 @@ def run(wiring: str, gpus: int, case: str, epochs: int = 0, node: type[Node] = N
     """One case; no memory has a tag that says more than garbage."""
     environment = {"WIRING": wiring, "GPUS": str(gpus), "EPOCHS": str(epochs)}
     design = nodes(wiring, gpus, node)
-    simulate(design, "nodes", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
+    simulate(
+        design, "nodes", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"], counts=False
+    )
 
 
 WIRINGS = ["ring", "ring-one-way", "mesh", "ideal-switch", "switch"]

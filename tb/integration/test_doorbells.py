@@ -218,7 +218,16 @@ def run(case: str, gpus: int, tiling: str, size: str = "small", kind: type[Node]
     }
     rings = node_ring if kind is Node else partial(NodeRing, node=kind)
     design = rings(CONFIGURATIONS[size], gpus)
-    simulate(design, "doorbell_ring", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
+    simulate(
+        design,
+        "doorbell_ring",
+        __name__,
+        case,
+        environment=environment,
+        sources=[SOURCE],
+        plusargs=["+tag=1"],
+        counts=False,
+    )
 
 
 @pytest.mark.parametrize("case", [GATHER, REDUCE])
