@@ -30,6 +30,7 @@ from tb.drivers.tagged_dram import SOURCE
 from tb.drivers.wrong_blocks import LeavesOutOffsetHigh
 from tb.integration import test_doorbells
 from tb.integration.test_doorbells import TILINGS, begin_gather, forget_faults, gather_of_what_lies, gathered
+from tb.integration.test_memory_protection import upset
 from tb.runner import SimulationError, simulate
 
 ROUNDS = 6
@@ -66,6 +67,8 @@ def choices(bench: ProgramBench) -> list[Write]:
     boundaries = ("detector_boundary_10", "detector_boundary_30", "detector_boundary_none")
     widths = dict.fromkeys(("starvation_limit", "detector_window", "pace_lag", *boundaries), 16) | {"pace": 8}
     random_values = {name: random.getrandbits(width) for name, width in widths.items()}
+    if bench.config.protects_memories:
+        random_values["memory_scrub"] = random.randrange(10, 100)
     longest = {name: random.randrange(1 << 23, 1 << 24) for name in ("link_retry", "link_dead")}
     values = random_values | longest | {"watchdog": random.randrange(1 << 20, 1 << 32)}
     policy, threshold = random.choice(list(Policy)), random.choice(list(Threshold))
@@ -87,12 +90,15 @@ async def programmed(bench: ProgramBench, rank: int) -> None:
 
 
 async def reduced(bench: ProgramBench) -> None:
-    """One all-reduce of armed nodes, to its end, compared with the sums."""
+    """One all-reduce of armed nodes, to its end, compared with the sums. Meanwhile bits of protected memories turn."""
     parts = [Part("output", chunk) for chunk in bench.ranks]
     partials = [{part: bench.chunk_data() for part in parts} for _ in bench.ranks]
     for rank in bench.ranks:
         for part in bench.plan.gemm(rank).parts:
             bench.store_part(rank, part, partials[rank][part])
+    if bench.config.protects_memories:
+        while int(bench.dut.done.value) != (1 << bench.gpus) - 1:
+            await upset(bench, random.choice(bench.ranks), bits=1)
     await bench.done()
 
     async def check(rank: int) -> None:
