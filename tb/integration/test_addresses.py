@@ -35,10 +35,13 @@ from tb.runner import SimulationError, simulate
 
 ROUNDS = 6
 """Every bit of what is random has then very likely changed both ways on one of the GPUs."""
-CONFIGURATIONS = test_doorbells.CONFIGURATIONS | {
-    "protected": replace(test_doorbells.CONFIGURATIONS["small"], protection="all")
+SMALL = test_doorbells.CONFIGURATIONS["small"]
+CONFIGURATIONS = {
+    "small": SMALL,
+    "protected": replace(SMALL, protection="all"),
+    "channels": replace(test_doorbells.CONFIGURATIONS["lanes"], links=1),
 }
-GPUS = {"small": 3, "protected": 3, "lanes": 2}
+GPUS = {"small": 3, "protected": 3, "channels": 2}
 
 
 def places(bench: ProgramBench) -> list[int]:
@@ -220,7 +223,7 @@ def run(case: str, size: str, ring: NodeRing) -> None:
     simulate(ring, "doorbell_ring", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
 
 
-@pytest.mark.parametrize(("case", "size"), [(ANYWHERE, "protected"), (ELSEWHERE, "lanes")])
+@pytest.mark.parametrize(("case", "size"), [(ANYWHERE, "protected"), (ELSEWHERE, "channels")])
 def test_addresses(case, size):
     run(case, size, NodeRing(CONFIGURATIONS[size], GPUS[size]))
 
