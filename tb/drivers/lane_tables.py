@@ -126,8 +126,9 @@ class LaneTables:
         return random.choice(absent) if port == 0 and absent and random.random() < 0.5 else port
 
     async def write_sends(self, side: str) -> None:
-        """Program what the send table of `side` is to hold."""
-        writes = []
+        """Program what the send table of `side` is to hold, over garbage."""
+        entries = range(self.parameters.sends)
+        writes = [(index, word, random.getrandbits(32)) for index in entries for word in SendWord]
         for index, send in enumerate(self.sends[side]):
             high = pack(OffsetHigh, offset=send.offset >> 32, port=self.written(send.port))
             writes += [

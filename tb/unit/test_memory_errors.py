@@ -18,8 +18,8 @@ from tb.drivers.payload import pack, unpack
 from tb.runner import simulate
 
 CONFIG = Configuration()
-MEMORIES = [ProtectedMemory.COUNTERS, ProtectedMemory.TRIGGERS, ProtectedMemory.TRIGGERS] * 5
-"""As many as a node of two lanes has."""
+MEMORIES = [ProtectedMemory.COUNTERS, ProtectedMemory.TRIGGERS, ProtectedMemory.TRIGGERS] * 9
+"""As many as a node of one lane has."""
 
 
 @cocotb.test()
@@ -33,7 +33,7 @@ async def reports_are_counted_and_located(dut):
     for _ in range(8000):
         drawn = []
         for port in reports:
-            kind = random.choice(["", "", "", "corrected", "lost"]) if random.random() < 0.05 else ""
+            kind = random.choice(["", "", "", "corrected", "lost"]) if random.random() < 0.03 else ""
             drawn.append((kind, random.getrandbits(20)))
             port.value = pack(MemoryReport, corrected=kind == "corrected", lost=kind == "lost", address=drawn[-1][1])
         forget, ready = random.random() < 0.02, random.random() < 0.5
