@@ -148,7 +148,7 @@ def run_of_stores(bench: PacketizerBench, length: int, **changes):
     start = random.choice([random.getrandbits(42), 8 * random.randrange(3, 1 << 40) - length])
     attributes = {
         "first_send": random.randrange(bench.config.sends),
-        "sends": random.getrandbits(6),
+        "sends": random.choice([1, random.getrandbits(6)]),
         "wg": random.getrandbits(16),
         "wf": random.getrandbits(3),
         "epoch": random.getrandbits(8),
@@ -187,6 +187,12 @@ async def random_stores(dut):
     for runs in (20, 15, 15):
         for _ in range(runs):
             run_of_stores(bench, random.choice([1, 2, 8, 20]))
+        # Whole packets but for some bytes of the last sector, for one peer and for several.
+        for sends in (1, random.randrange(2, 64)):
+            row = 8 * random.randrange(1 << 39)
+            for place in range(8):
+                mask = 0xFFFFFFFF if place < 7 else random.getrandbits(31)
+                bench.store(va=row + place, **ALIKE | {"sends": sends, "mask": mask})
         await bench.finish()
         count = bench.check()
         # Where queues take turns, a packet may end because another one waits.
