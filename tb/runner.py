@@ -109,8 +109,9 @@ observers: list[Observer] = []
 """Called after each simulation that passed, with its component and sources."""
 
 
-_builds: WeakKeyDictionary[wiring.Component, dict[tuple[str, tuple[Path, ...]], Path]] = WeakKeyDictionary()
-"""Builds of components simulated before, by name and sources: a component simulated again is not converted again."""
+_builds: WeakKeyDictionary[wiring.Component, dict[tuple[str, str, tuple[Path, ...]], Path]] = WeakKeyDictionary()
+"""Builds of components simulated before, by name, what is measured, and sources: a component simulated again is not
+converted again."""
 
 
 def _tail(log: Path, lines: int = 60) -> str:
@@ -138,9 +139,10 @@ def simulate(
     test ran.
     """
     builds = _builds.setdefault(component, {})
-    folder = builds.get((name, tuple(sources)))
+    kind = name, coverage_mode(), tuple(sources)
+    folder = builds.get(kind)
     if folder is None:
-        folder = builds[name, tuple(sources)] = build(checked(component), name, sources, counts=counts)
+        folder = builds[kind] = build(checked(component), name, sources, counts=counts)
     if seed is None:
         seed = int(os.environ.get("T3_SEED", random.SystemRandom().randrange(1 << 31)))
     simulation = Simulation(name, module, testcase, seed, environment or {}, plusargs)
