@@ -2,8 +2,10 @@
 
 import os
 import random
+from collections import deque
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 
 import cocotb
 import pytest
@@ -33,6 +35,9 @@ TABLES = 12
 """Range tables that a simulation goes through."""
 UNARMED, ARMED = 30, 220
 """Accesses while nothing is armed, and in each of two epochs."""
+LATENCY = 3
+"""Cycles from an access to its decision."""
+OUTPUTS = ("local", "remote", "refused_reads")
 
 
 UNUSED = {Word.CONTROL: 0}
@@ -265,6 +270,25 @@ def configuration():
     return preset(os.environ.get("T3_PRESET", "paper"), **({"va_bits": 36} if os.environ.get("T3_NARROW") else {}))
 
 
+async def watch_holding(dut, coming: deque[tuple[str | None, bool]]) -> None:
+    """In every cycle `holding` says whether an access of an epoch is decided and has not left. Of each access to come,
+    its output and whether it is of an epoch."""
+    inside: deque[tuple[int, str, bool]] = deque()
+    for cycle in count():
+        await ReadOnly()
+        held = any(belongs for decided, _, belongs in inside if decided <= cycle)
+        assert int(dut.holding.value) == held, f"cycle {cycle}: holding should be {held}"
+        for name in OUTPUTS:
+            if int(getattr(dut, f"{name}__valid").value) & int(getattr(dut, f"{name}__ready").value):
+                _, output, _ = inside.popleft()
+                assert output == name, f"cycle {cycle}: {name} instead of {output}"
+        if int(dut.requests__valid.value) & int(dut.requests__ready.value):
+            leaves, belongs = coming.popleft()
+            if leaves:
+                inside.append((cycle + LATENCY, leaves, belongs))
+        await RisingEdge(dut.clk)
+
+
 @cocotb.test()
 async def every_access_goes_where_the_rules_say(dut):
     config = configuration()
@@ -291,6 +315,8 @@ async def every_access_goes_where_the_rules_say(dut):
             refused += int(dut.refused.value)
 
     cocotb.start_soon(count_refused())
+    coming: deque[tuple[str | None, bool]] = deque()
+    cocotb.start_soon(watch_holding(dut, coming))
     for _ in range(TABLES):
         ranges = random_ranges(config)
         sends = [random_send() for _ in range(config.sends)]
@@ -301,7 +327,7 @@ async def every_access_goes_where_the_rules_say(dut):
         for index in range(config.ranges):
             await program(dut, index, ranges[index].words(config.va_sector_bits) if index < len(ranges) else UNUSED)
         epoch = random.getrandbits(config.epoch_bits)
-        for armed, current, count in (
+        for armed, current, accesses in (
             (0, 0, UNARMED),
             (1, epoch, ARMED),
             (1, ~epoch % (1 << config.epoch_bits), ARMED),
@@ -313,10 +339,12 @@ async def every_access_goes_where_the_rules_say(dut):
             await ClockCycles(dut.clk, 2)
             expected: dict[str, list] = {name: [] for name in layouts}
             expected_faults = []
-            for number in range(count):
+            for number in range(accesses):
                 request = random_request(config, ranges, number % 256)
                 source.queue.append(pack(messages.compute_request, **request))
                 output, fields, fault = golden(ranges, sends, ports, memory, request, armed, current)
+                of_epoch = output == "remote" or (output == "local" and bool(fields["first_touch"] | fields["tracked"]))
+                coming.append((output, of_epoch))
                 if output:
                     expected[output].append(fields)
                 if fault is not None:
@@ -330,7 +358,6 @@ async def every_access_goes_where_the_rules_say(dut):
                 assert got == expected[name], f"{name}: {len(got)} of {len(expected[name])}"
             assert [unpack(messages.fault_record, payload) for payload in faults.received] == expected_faults
             assert refused == len(expected_faults)
-            assert int(dut.holding.value) == 0
             faults.received.clear()
             refused = 0
 
@@ -394,6 +421,15 @@ class UnarmedAddressMap(AddressMap):
         return AddressMap.elaborate(Armed(self), platform)
 
 
+class NeverHolds(AddressMap):
+    """Broken on purpose: does not say that it has accesses of an epoch."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.holding.eq(0)
+        return m
+
+
 RULES = "every_access_goes_where_the_rules_say"
 
 
@@ -412,6 +448,11 @@ def test_narrow_addresses():
 @pytest.mark.parametrize("testcase", ["one_access_a_cycle_in_three_cycles", "a_waiting_fault_record_does_not_block"])
 def test_timing(testcase):
     simulate(address_map(preset("paper")), "address_map", __name__, testcase)
+
+
+def test_a_map_that_does_not_say_what_it_holds_is_caught():
+    with pytest.raises(SimulationError, match="holding should be True"):
+        simulate(NeverHolds(preset("paper")), "address_map", __name__, RULES)
 
 
 def test_forgotten_rule_is_caught():
