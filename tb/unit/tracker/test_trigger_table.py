@@ -311,10 +311,11 @@ async def an_entry_begins_anew_after_a_clear(dut):
 
 @cocotb.test()
 async def waiting_until_the_last_is_taken(dut):
-    """All blocks of the table leave without a stall, then all launches: in every cycle `waiting` tells of any left."""
+    """All blocks of the table leave, then all launches, each without a stall, then with many: in every cycle `waiting`
+    tells of any left."""
     bench = Bench(dut, 0)
     await bench.start()
-    for action, name in (("dma", "blocks"), ("launch", "launches")):
+    for (action, name), stall in itertools.product((("dma", "blocks"), ("launch", "launches")), (0, 0.7)):
         items = single_tiles(random.sample(range(BLOCKS), BLOCKS))
         for item in items:
             item["place"] |= {"dma": 0, "launch": 0, action: 1}
@@ -328,6 +329,8 @@ async def waiting_until_the_last_is_taken(dut):
             left -= int(getattr(dut, f"{name}__valid").value) & int(getattr(dut, f"{name}__ready").value)
             assert int(dut.waiting.value) == (left > 0), left
             await RisingEdge(dut.clk)
+            bench.held = random.random() < stall
+        bench.held = False
         await bench.clear()
 
 
