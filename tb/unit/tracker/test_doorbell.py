@@ -218,19 +218,38 @@ def draw(part: str) -> tuple[Area, int, int]:
             return area, start, count
 
 
+async def parts_are_walked(bench: Bench, tiling: Tiling) -> None:
+    """All of a range of FP16, its middle and its end, and parts of any size."""
+    wg_base = random.randrange((1 << CONFIG.wg_bits) - tiling.workgroups + 1)
+    base = random.randrange(LAST - tiling.sectors)
+    words = range_words(CONFIG, base=base, tiling=tiling, tracked=True, wg_base=wg_base)
+    area, total = Area(5, base, tiling, wg_base, 1, words), tiling.workgroups
+    parts = [(0, total), (total // 2, total - total // 2), (total - 1, 1)]
+    parts += [(first, random.randint(1, total - first)) for first in random.sample(range(total), min(3, total))]
+    for first, count in parts:
+        await bench.ring(area.index, area.words, wg_base + first, count)
+        await bench.settle()
+        assert bench.taken() == expected(area, first, count, bench.epoch) and not bench.refused()
+
+
 @cocotb.test()
 async def many_workgroups_are_walked(dut):
-    """More than fit into the low bits of their number."""
+    """More than fit into the low bits of their number, in rows of tiles of any length, the last ones ragged or not."""
     bench = await Bench(dut).start()
-    for total in (257, 700):
-        tiling = Tiling(rows=3, columns=16 * total, tile_rows=3, tile_columns=16, wfs=1)
-        wg_base = random.randrange(1000)
-        words = range_words(CONFIG, base=64, tiling=tiling, tracked=True, wg_base=wg_base)
-        area = Area(5, 64, tiling, wg_base, 1, words)
-        for first, count in ((0, total), (total // 2, total // 2), (total - 2, 2)):
-            await bench.ring(area.index, area.words, wg_base + first, count)
-            await bench.settle()
-            assert bench.taken() == expected(area, first, count, bench.epoch) and not bench.refused()
+    for across, down in ((257, 1), (700, 1), *((random.randint(1, 80), random.randint(1, 7)) for _ in range(12))):
+        columns = 16 * across - random.choice((0, random.randrange(16)))
+        await parts_are_walked(bench, Tiling(3 * down - random.randrange(3), columns, 3, 16, 1))
+
+
+@cocotb.test()
+async def rows_lie_far_apart(dut):
+    """Tiles of many rows, of any distance."""
+    bench = await Bench(dut).start()
+    for _ in range(6):
+        wfs = random.randint(1, 8)
+        tile_rows, pitch = wfs * random.randint(1, 256), random.randrange(1, 1 << random.randint(16, 28))
+        rows = 3 * tile_rows - random.randrange(tile_rows)
+        await parts_are_walked(bench, Tiling(rows, 16, tile_rows, 16, wfs, 2, pitch))
 
 
 @cocotb.test()
@@ -389,6 +408,7 @@ CASES = (
     "every_tile_is_committed_once",
     "every_ring_has_its_answer",
     "many_workgroups_are_walked",
+    "rows_lie_far_apart",
     "what_cannot_be_rung_is_refused",
     "a_record_that_waits_is_kept",
     "a_second_ring_does_not_disturb_the_first",
