@@ -247,7 +247,8 @@ async def rows_lie_far_apart(dut):
     bench = await Bench(dut).start()
     for _ in range(6):
         wfs = random.randint(1, 8)
-        tile_rows, pitch = wfs * random.randint(1, 256), random.randrange(1, 1 << random.randint(16, 28))
+        wf_rows = random.randint(1, 256)
+        tile_rows, pitch = wfs * wf_rows, random.randrange(1, (1 << random.randint(16, 32)) // wf_rows)
         rows = 3 * tile_rows - random.randrange(tile_rows)
         await parts_are_walked(bench, Tiling(rows, 16, tile_rows, 16, wfs, 2, pitch))
 
