@@ -109,7 +109,7 @@ observers: list[Observer] = []
 """Called after each simulation that passed, with its component and sources."""
 
 
-_builds: WeakKeyDictionary[wiring.Component, dict[tuple[str, str, tuple[Path, ...]], Path]] = WeakKeyDictionary()
+_builds: WeakKeyDictionary[wiring.Component, dict[tuple[str, str, bool, tuple[Path, ...]], Path]] = WeakKeyDictionary()
 """Builds of components simulated before, by name, what is measured, and sources: a component simulated again is not
 converted again."""
 
@@ -139,7 +139,7 @@ def simulate(
     test ran.
     """
     builds = _builds.setdefault(component, {})
-    kind = name, coverage_mode(), tuple(sources)
+    kind = name, coverage_mode(), counts, tuple(sources)
     folder = builds.get(kind)
     if folder is None:
         folder = builds[kind] = build(checked(component), name, sources, counts=counts)

@@ -1,7 +1,7 @@
 """Whole nodes that run programs of `sim.collectives`, their doorbells rung by the host."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
@@ -17,7 +17,7 @@ from sim.host.register_writes import Write, doorbell_writes, range_writes, retir
 from sim.host.tiling import Tiling
 from sim.topologies.known import Wiring
 from tb.drivers.node_ring import ARRAY, RingBench
-from tb.drivers.payload import pack
+from tb.drivers.payload import pack, unpack
 
 ELEMENT = 4
 """Bytes of an element: all arrays are of INT32."""
@@ -78,25 +78,21 @@ class ProgramBench(RingBench):
         retired = retire_writes(self.config, used)
         await self.write(rank, [*self.settings(), *self.to_peers(rank, self.nodes[rank].writes), *retired])
 
-    def to_peers(self, rank: int, writes: Iterable[Write]) -> list[Write]:
+    def to_peers(self, rank: int, writes: Sequence[Write]) -> list[Write]:
         """The writes of a rank's program, sends for where the arrays lie on the peers: the offset of a send is a
         distance, which the compiler takes from arrays that lie on all GPUs alike."""
-        values = dict(writes)
-        answer = []
-        for address, value in writes:
-            number, word = divmod(address - SEND_BASE, 4 * SEND_ENTRY_WORDS)
-            if 0 <= number < self.config.sends and word // 4 != SendWord.CONTROL:
-                low, high = (
-                    SEND_BASE + 4 * (SEND_ENTRY_WORDS * number + part)
-                    for part in (SendWord.OFFSET_LOW, SendWord.OFFSET_HIGH)
-                )
-                peer = values[address - word] & (1 << SendControl["peer"].width) - 1
-                upper = OffsetHigh["offset"].width
-                offset = (values[high] & (1 << upper) - 1) << 32 | values[low]
-                offset = (offset + self.bases[peer] - self.bases[rank]) % (1 << self.config.va_sector_bits)
-                value = offset & 0xFFFF_FFFF if address == low else values[high] >> upper << upper | offset >> 32
-            answer.append((address, value))
-        return answer
+        programmed, moved = dict(writes), {}
+        for number in range(self.config.sends):
+            control, low, high = (SEND_BASE + 4 * (SEND_ENTRY_WORDS * number + word) for word in SendWord)
+            if control not in programmed:
+                continue
+            peer = unpack(SendControl, programmed[control])["peer"]
+            upper = unpack(OffsetHigh, programmed[high])
+            offset = (upper["offset"] << 32 | programmed[low]) + self.bases[peer] - self.bases[rank]
+            offset %= 1 << self.config.va_sector_bits
+            moved[low] = offset & 0xFFFF_FFFF
+            moved[high] = pack(OffsetHigh, **upper | {"offset": offset >> 32})
+        return [(address, moved.get(address, value)) for address, value in writes]
 
     def chunk_data(self) -> np.ndarray:
         """Random elements of a chunk."""

@@ -2,7 +2,7 @@
 collective shows."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -36,7 +36,8 @@ from sim.topologies.ring import ring
 from sim.topologies.switch import Switch
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource
-from tb.drivers.tagged_dram import TaggedDram
+from tb.drivers.tagged_dram import SOURCE, TaggedDram
+from tb.runner import simulate
 
 ARRAY = 64
 """First sector of the array on every node; the plain memory that tests read lies below."""
@@ -170,6 +171,14 @@ class NodeRing(wiring.Component):
                 m.d.comb += [port.rx.valid.eq(arrived.valid), port.rx.payload.eq(arrived.flit)]
                 answer.append(_Port(port, port.tx, arrived))
         return answer
+
+
+def simulate_ring(
+    nodes: NodeRing, name: str, module: str, case: str, environment: Mapping[str, str], counts: bool = False
+) -> None:
+    """As :func:`tb.runner.simulate`; no memory has a tag that says more than garbage. Toggles are counted in
+    tb/integration/test_addresses.py alone (DECISIONS 168)."""
+    simulate(nodes, name, module, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"], counts=counts)
 
 
 class RingBench:

@@ -15,11 +15,9 @@ from hw.node import DRAIN_STARVATION, Node
 from hw.registers.map import find_register
 from sim.errors import SimulationError
 from sim.host.register_writes import register_write
-from tb.drivers.node_ring import LINK_DEAD, NodeRing, RingBench
+from tb.drivers.node_ring import LINK_DEAD, NodeRing, RingBench, simulate_ring
 from tb.drivers.payload import pack
-from tb.drivers.tagged_dram import SOURCE
 from tb.integration.test_epochs import BOUND, LONGEST, RINGS, SMALL, begin, node_ring, rounds, started
-from tb.runner import simulate
 
 WATCHDOG = 700
 """Cycles without movement: longer than a round trip and the time for which a packet is open."""
@@ -260,7 +258,7 @@ CASES = {
 def run(design: NodeRing, name: str, ring: str, case: str, repeats: int, **environment: str) -> None:
     """One of the cases."""
     environment |= {"RING": ring, "ROUNDS": str(repeats)}
-    simulate(design, name, __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"], counts=False)
+    simulate_ring(design, name, __name__, case, environment)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -24,14 +24,13 @@ from sim.collectives.program import Part
 from sim.collectives.ring_all_reduce import ring_all_reduce
 from sim.host.register_writes import Write, range_writes, register_write, send_writes, window_write
 from tb.drivers.node_program import ProgramBench
-from tb.drivers.node_ring import NodeRing
+from tb.drivers.node_ring import NodeRing, simulate_ring
 from tb.drivers.payload import pack
-from tb.drivers.tagged_dram import SOURCE
 from tb.drivers.wrong_blocks import LeavesOutOffsetHigh
 from tb.integration import test_doorbells
 from tb.integration.test_doorbells import TILINGS, begin_gather, forget_faults, gather_of_what_lies, gathered
 from tb.integration.test_memory_protection import upset
-from tb.runner import SimulationError, simulate
+from tb.runner import SimulationError
 
 ROUNDS = 6
 """Every bit of what is random has then very likely changed both ways on one of the GPUs."""
@@ -117,7 +116,9 @@ async def reduced(bench: ProgramBench) -> None:
 async def refused(bench: ProgramBench, rank: int) -> None:
     """A store to an address of no range is refused and named to the bit."""
     held = range(bench.bases[rank], bench.bases[rank] + 2 * bench.sectors)
-    va = next(va for va in iter(lambda: random.getrandbits(bench.config.va_sector_bits), None) if va not in held)
+    va = bench.bases[rank]
+    while va in held:
+        va = random.getrandbits(bench.config.va_sector_bits)
     wg, wf = random.getrandbits(bench.config.wg_bits), random.getrandbits(bench.config.wf_bits)
     request = {"access": Access.STORE.value, "traffic_class": TrafficClass.GEMM.value, "va": va, "wg": wg, "wf": wf}
     packed = pack(bench.messages.compute_request, mask=random.getrandbits(32), data=random.getrandbits(256), **request)
@@ -158,8 +159,8 @@ async def collectives_anywhere(dut):
         bench.use(program, places(bench))
         await bench.all_ranks(bench.unlock)
         await bench.all_ranks(lambda rank: bench.write(rank, [*garbage(bench), own_memory(bench, rank)]))
-        await bench.all_ranks(lambda rank: bench.write(rank, choices(bench)))
         if program is gather:
+            await bench.all_ranks(lambda rank: bench.write(rank, choices(bench)))
             await gathered(bench, await begin_gather(bench, next(numbers)))
         else:
             await bench.all_ranks(bench.program)
@@ -220,7 +221,7 @@ ELSEWHERE = "a_neighbour_whose_arrays_lie_elsewhere"
 def run(case: str, size: str, ring: NodeRing) -> None:
     """One case on the ring."""
     environment = {"GPUS": str(GPUS[size]), "NODE": size}
-    simulate(ring, "doorbell_ring", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"])
+    simulate_ring(ring, "doorbell_ring", __name__, case, environment, counts=True)
 
 
 @pytest.mark.parametrize(("case", "size"), [(ANYWHERE, "protected"), (ELSEWHERE, "channels")])

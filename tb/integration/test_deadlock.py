@@ -22,11 +22,9 @@ from sim.host.tiling import Tiling
 from sim.sequences.sequence import every_pair
 from sim.topologies.known import topology
 from tb.drivers.node_program import ProgramBench
-from tb.drivers.node_ring import NodeRing
+from tb.drivers.node_ring import NodeRing, simulate_ring
 from tb.drivers.stream import stalls
-from tb.drivers.tagged_dram import SOURCE
 from tb.integration.test_epochs import LANES
-from tb.runner import simulate
 
 TILING = Tiling(rows=7, columns=13, tile_rows=4, tile_columns=8, wfs=2, dtype_bytes=4)
 """Of every chunk: ragged both ways."""
@@ -179,9 +177,7 @@ def run(wiring: str, gpus: int, case: str, epochs: int = 0, node: type[Node] = N
     """One case; no memory has a tag that says more than garbage."""
     environment = {"WIRING": wiring, "GPUS": str(gpus), "EPOCHS": str(epochs)}
     design = nodes(wiring, gpus, node)
-    simulate(
-        design, "nodes", __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"], counts=False
-    )
+    simulate_ring(design, "nodes", __name__, case, environment)
 
 
 WIRINGS = ["ring", "ring-one-way", "mesh", "ideal-switch", "switch"]

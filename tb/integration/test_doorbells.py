@@ -27,11 +27,10 @@ from sim.collectives.ring_all_gather import ring_all_gather
 from sim.collectives.ring_all_reduce import ring_all_reduce
 from sim.host.tiling import Tiling
 from tb.drivers.node_program import ProgramBench
-from tb.drivers.node_ring import NodeRing
-from tb.drivers.tagged_dram import SOURCE
+from tb.drivers.node_ring import NodeRing, simulate_ring
 from tb.drivers.wrong_blocks import LeavesOutWgOffset, RingsTwice
 from tb.integration.test_epochs import LANES, SMALL
-from tb.runner import SimulationError, simulate
+from tb.runner import SimulationError
 
 CONFIGURATIONS = {
     "small": replace(SMALL, ranges=16, trigger_blocks=128),
@@ -218,16 +217,7 @@ def run(case: str, gpus: int, tiling: str, size: str = "small", kind: type[Node]
     }
     rings = node_ring if kind is Node else partial(NodeRing, node=kind)
     design = rings(CONFIGURATIONS[size], gpus)
-    simulate(
-        design,
-        "doorbell_ring",
-        __name__,
-        case,
-        environment=environment,
-        sources=[SOURCE],
-        plusargs=["+tag=1"],
-        counts=False,
-    )
+    simulate_ring(design, "doorbell_ring", __name__, case, environment)
 
 
 @pytest.mark.parametrize("case", [GATHER, REDUCE])

@@ -22,9 +22,8 @@ from hw.registers.map import SEND_BASE, WINDOW_BASE
 from sim.host.register_writes import register_write
 from sim.host.tiling import Tiling
 from sim.topologies.switch import Switch
-from tb.drivers.node_ring import NodeRing, RingBench
-from tb.drivers.tagged_dram import SOURCE
-from tb.runner import SimulationError, simulate
+from tb.drivers.node_ring import NodeRing, RingBench, simulate_ring
+from tb.runner import SimulationError
 
 SMALL = Configuration(
     ranges=8,
@@ -258,7 +257,7 @@ CASES = {
 def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None:
     """One of the cases; no memory has a tag that says more than garbage."""
     environment = {"RING": ring, "ROUNDS": str(repeats)}
-    simulate(design, name, __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"], counts=False)
+    simulate_ring(design, name, __name__, case, environment)
 
 
 @pytest.mark.parametrize("case", CASES)

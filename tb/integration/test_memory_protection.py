@@ -20,10 +20,8 @@ from hw.send_table import SEND_ENTRY_WORDS, SendWord
 from hw.tracker.storage import entry_layout, stored_width
 from hw.tracker.tile_geometry import MAX_WFS
 from sim.host.register_writes import register_write
-from tb.drivers.node_ring import NodeRing, RingBench
-from tb.drivers.tagged_dram import SOURCE
+from tb.drivers.node_ring import NodeRing, RingBench, simulate_ring
 from tb.integration.test_epochs import LONGEST, RINGS, TILING, node_ring, rounds
-from tb.runner import simulate
 
 TOLD = 200
 """Cycles in which a notice has come to a peer."""
@@ -260,7 +258,7 @@ async def ends(
 def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None:
     """One of the cases."""
     environment = {"RING": ring, "ROUNDS": str(repeats)}
-    simulate(design, name, __name__, case, environment=environment, sources=[SOURCE], plusargs=["+tag=1"], counts=False)
+    simulate_ring(design, name, __name__, case, environment)
 
 
 @pytest.mark.parametrize(
