@@ -101,11 +101,13 @@ class LaneTables:
                 return va
 
     async def program(self, ports: list[int] | None = None) -> None:
-        """Fill both send tables: send n by port `ports[n]`, by any port without."""
+        """Fill both send tables: send n by port `ports[n]`; without, every port has one if there are enough."""
         for side, other in SIDES.items():
             self.sends[side] = []
-            for index in range(self.parameters.sends):
-                port = ports[index % len(ports)] if ports else random.randrange(self.parameters.links)
+            links, count = self.parameters.links, self.parameters.sends
+            each = random.sample(range(links), links) + random.choices(range(links), k=count)
+            for index in range(count):
+                port = ports[index % len(ports)] if ports else each[index]
                 control = pack(
                     SendControl,
                     peer=self.ranks[other],
