@@ -6,14 +6,14 @@ Two kernels may run at a time; the side of a task says whose it is.
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
 from hw.config import INTERLEAVE_SECTORS, SECTOR_BYTES, Configuration
 from hw.messages import Access, Messages, TrafficClass
 from hw.primitives.queue import Queue
 from hw.primitives.round_robin import next_in_turn
 from sim.models.plan_layout import MAX_SLOTS, SECTOR_COUNT, Kernel
-from sim.models.read_tags import ReadTags
+from sim.models.read_tags import TAG_BITS, ReadTags
 
 Task = data.StructLayout(
     {
@@ -54,6 +54,11 @@ a tile."""
 Gathered = data.StructLayout({"reads": unsigned(32), "wrong": unsigned(32), "first_wrong": unsigned(32)})
 """Of one channel: `reads` of sectors of the gathered array that came back, how many of them brought something else than
 the owner wrote, and the first such sector."""
+
+ReadProbe = data.StructLayout(
+    {"asked": unsigned(1), "asked_tag": TAG_BITS, "answered": unsigned(1), "answered_tag": TAG_BITS}
+)
+"""Of one channel, in this cycle: a read was taken, data of one came; the tags of both."""
 
 
 class BurstGenerator(wiring.Component):
@@ -200,7 +205,7 @@ class RequestLane(wiring.Component):
     room for a remote store of that port, so that it holds up no read behind it. Such a store goes first, those of the
     ports in turns, then reads, for which somebody waits, then stores, for which nobody does; `requests`, `responses`:
     the node's; `sent_store`: a store was taken, by side; `got_read`, `got_slot`: a read came back; `error`: it was
-    refused; `gathered`: of what came back, see `gathered_checker.sv`.
+    refused; `gathered`: of what came back, see `gathered_checker.sv`; `probe`.
 
     With `source_sectors` the data of stores is that many sectors of the file +source=<prefix> of the rank, in the order
     of their addresses from `base` on, and reads of a gathered array are compared; without, it is the function of
@@ -209,27 +214,32 @@ class RequestLane(wiring.Component):
 
     def __init__(self, config: Configuration, source_sectors: int = 0, ports: int = 1):
         """Remote stores leave by the first `ports` link ports."""
-        self._messages = messages = Messages(config)
+        self._messages = Messages(config)
         self._source_sectors = source_sectors
         self._ports = ports
-        super().__init__(
-            {
-                "rank": In(6),
-                "base": In(32),
-                "traffic_classes": In(TrafficClass).array(2),
-                "reads": In(stream.Signature(Burst)),
-                "stores": In(stream.Signature(Burst)),
-                "remote": In(stream.Signature(Burst)).array(ports),
-                "room": In(ports),
-                "requests": Out(stream.Signature(messages.compute_request)),
-                "responses": In(stream.Signature(messages.compute_response)),
-                "sent_store": Out(2),
-                "got_read": Out(1),
-                "got_slot": Out(range(MAX_SLOTS)),
-                "error": Out(1),
-                "gathered": Out(Gathered),
-            }
-        )
+        super().__init__(self.ports(config, ports))
+
+    @staticmethod
+    def ports(config: Configuration, ports: int) -> dict[str, Member]:
+        """Of a lane of `config` whose remote stores leave by `ports` link ports."""
+        messages = Messages(config)
+        return {
+            "rank": In(6),
+            "base": In(32),
+            "traffic_classes": In(TrafficClass).array(2),
+            "reads": In(stream.Signature(Burst)),
+            "stores": In(stream.Signature(Burst)),
+            "remote": In(stream.Signature(Burst)).array(ports),
+            "room": In(ports),
+            "requests": Out(stream.Signature(messages.compute_request)),
+            "responses": In(stream.Signature(messages.compute_response)),
+            "sent_store": Out(2),
+            "got_read": Out(1),
+            "got_slot": Out(range(MAX_SLOTS)),
+            "error": Out(1),
+            "gathered": Out(Gathered),
+            "probe": Out(ReadProbe),
+        }
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -311,6 +321,10 @@ class RequestLane(wiring.Component):
             self.got_read.eq(self.responses.valid),
             self.got_slot.eq(tags.given_slot),
             self.error.eq(self.responses.valid & self.responses.payload.error),
+            self.probe.asked.eq(request_valid & self.requests.ready & (request.access == Access.READ)),
+            self.probe.asked_tag.eq(request.id),
+            self.probe.answered.eq(self.responses.valid),
+            self.probe.answered_tag.eq(self.responses.payload.id),
         ]
         with m.If(request_valid & self.requests.ready & (request.access == Access.STORE)):
             m.d.comb += self.sent_store.eq(Mux(request_side, 2, 1))

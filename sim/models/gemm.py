@@ -17,6 +17,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.config import Configuration
 from hw.messages import Access, Messages, TrafficClass
+from sim.models.burst_lanes import ReadProbe
 from sim.models.recorded_events import STAGES, recorded_workgroups
 from sim.models.stalls import Stalls
 
@@ -124,8 +125,8 @@ class GemmEngine(wiring.Component):
 
     Ports: `write` sets a :class:`GemmWord`; a pulse on `start` runs the GEMM, on `fill` stores the word FILL over every
     chunk but the first (explicit zeroing); `active` while a GEMM runs (until its last store is taken), `busy` while
-    anything does; `requests`/`responses` per channel; `error` when a read came back refused; `rank` names the file
-    +source=<prefix> of the output it stores: one hexadecimal sector a line, in the order of the array.
+    anything does; `requests`/`responses` and `probes` per channel; `error` when a read came back refused; `rank` names
+    the file +source=<prefix> of the output it stores: one hexadecimal sector a line, in the order of the array.
     STALL is the probability of an idle cycle on each port, in 1/256. Reads of a channel are tagged in turn:
     `told_apart`, whether its queues hold fewer than there are tags.
     """
@@ -149,6 +150,7 @@ class GemmEngine(wiring.Component):
                 "error": Out(1),
                 "requests": Out(stream.Signature(self._messages.compute_request)).array(config.channels),
                 "responses": In(stream.Signature(self._messages.compute_response)).array(config.channels),
+                "probes": Out(ReadProbe).array(config.channels),
             }
         )
 
@@ -278,7 +280,14 @@ class GemmEngine(wiring.Component):
                 m.d.comb += taken.eq(1)
                 m.d.sync += tag.eq(tag + (outgoing.access == Access.READ))
             got = Signal(name=f"response_{index}")
-            m.d.comb += got.eq(response.valid & response.ready)
+            probe = self.probes[index]
+            m.d.comb += [
+                got.eq(response.valid & response.ready),
+                probe.asked.eq(port.valid & port.ready & (outgoing.access == Access.READ)),
+                probe.asked_tag.eq(tag),
+                probe.answered.eq(got),
+                probe.answered_tag.eq(response.payload.id),
+            ]
             with m.If(got & response.payload.error):
                 m.d.sync += self.error.eq(1)
             responses.append(got)

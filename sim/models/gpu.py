@@ -14,7 +14,6 @@ from amaranth.lib.wiring import In, Out, connect
 
 from hw.config import Configuration
 from hw.link.wire import message_layout
-from hw.messages import Access
 from hw.node import Node
 from hw.registers.register_file import RegisterFile
 from sim.host.address_space import ARRAY_BASE
@@ -27,11 +26,12 @@ from sim.models.lane_bus import LaneBus, OpenNode, lane_members
 from sim.models.lane_surroundings import LaneSurroundings
 from sim.models.launch_gates import WaitingFor
 from sim.models.link import rate_shape, sent_flit
+from sim.models.memory_lanes import RequestSocket
 from sim.models.recorded_events import SAMPLED, QueueEvent
 from sim.models.recorder import Recorded, recorder
 from sim.models.seeded_bugs import FaultyNode
 from sim.models.stalls import Stalls
-from sim.models.workgroup_engine import WorkgroupEngine
+from sim.models.workgroup_engine import WorkgroupEngine, remote_ports
 
 
 def gpu_status(links: int, channels: int) -> data.StructLayout:
@@ -88,7 +88,8 @@ class Gpu(wiring.Component):
         `plans`, otherwise a :class:`GemmEngine`. With `shared` all link ports together have the bandwidth of one link,
         each way. Without `gated_clocks` blocks that rest are clocked too. With `seeded_bugs` a run may switch on one of
         :data:`sim.models.seeded_bugs.SEEDED_BUGS`. With `lanes_apart` its lanes are models of their own
-        (:class:`sim.models.gpu_lane.GpuLane`), to which the links belong."""
+        (:class:`sim.models.gpu_lane.GpuLane`), to which the links belong, and what makes a workgroup engine's requests.
+        """
         self._config = config
         self._seeded_bugs = seeded_bugs
         self._storage_sectors = storage_sectors
@@ -97,8 +98,9 @@ class Gpu(wiring.Component):
         self._shared = shared
         self._gated_clocks = gated_clocks
         self._lanes_apart = lanes_apart
-        flit, message, bus = sent_flit(config), message_layout(config), LaneBus.of(config)
+        flit, message = sent_flit(config), message_layout(config)
         if lanes_apart:
+            bus = LaneBus.of(config, self.request_ports)
             outside = {"down": Out(bus.down), "early": In(bus.early), "late": In(bus.late)}
             outside = {name: member.array(config.lanes) for name, member in outside.items()}
         else:
@@ -132,7 +134,15 @@ class Gpu(wiring.Component):
     @property
     def lane_bus(self) -> LaneBus | None:
         """Of a lane, where lanes are models of their own."""
-        return LaneBus.of(self._config) if self._lanes_apart else None
+        return LaneBus.of(self._config, self.request_ports) if self._lanes_apart else None
+
+    @property
+    def request_ports(self) -> int:
+        """Link ports for remote stores of request lanes that are parts of lanes which are models of their own; 0 where
+        these are parts of no such model."""
+        if not (self._lanes_apart and self._plans):
+            return 0
+        return remote_ports(self._config, self._source_sectors)
 
     @property
     def stores_arrays(self) -> bool:
@@ -161,13 +171,14 @@ class Gpu(wiring.Component):
         m.submodules.node = ClockGated(node) if self._gated_clocks else node
         gemm: GemmEngine | WorkgroupEngine
         if self._plans:
-            gemm = WorkgroupEngine(config, ARRAY_BASE, self._source_sectors)
+            gemm = WorkgroupEngine(config, ARRAY_BASE, self._source_sectors, self._lanes_apart)
         else:
             gemm = GemmEngine(config, self._source_sectors)
         m.submodules.gemm = gemm
         m.submodules.stalls = stalls = Stalls(ports=1 + config.link_lanes)
         stops = [Cat(stalls.stop[1 + port * config.lanes + lane] for port in range(config.links)) for lane in lanes]
-        reports = self._open(m, node, stops) if isinstance(node, OpenNode) else self._surround(m, node, stops)
+        sockets = gemm.sockets if isinstance(gemm, WorkgroupEngine) else []
+        reports = self._open(m, node, sockets, stops) if isinstance(node, OpenNode) else self._surround(m, node, stops)
         for name, member in RegisterFile.axi_members().items():
             port, inner = getattr(self, name), getattr(node, name)
             m.d.comb += inner.eq(port) if member.flow == In else port.eq(inner)
@@ -283,18 +294,22 @@ class Gpu(wiring.Component):
             reports.append(around.report)
         return reports
 
-    def _open(self, m: Module, node: OpenNode, stops: Sequence[Value]) -> list[data.View]:
-        """Lead the ports of the lanes of `node` outside; what stands around them reports, by lane."""
+    def _open(
+        self, m: Module, node: OpenNode, requests: Sequence[RequestSocket], stops: Sequence[Value]
+    ) -> list[data.View]:
+        """Lead the ports of the lanes of `node` outside, and those of the request lanes, where these are there; what
+        stands around them reports, by lane."""
+        own = self._config.lane_channels
         for lane, (socket, stop) in enumerate(zip(node.sockets, stops, strict=True)):
             down, early, late = self.down[lane], self.early[lane], self.late[lane]
             m.d.comb += [down.rank.eq(self.rank), down.dump.eq(self.dump), down.stop.eq(stop)]
             m.d.comb += [down[f"rate_{port}"].eq(rate) for port, rate in enumerate(self.rates)]
-            for name, _, flow, port in lane_members(socket):
-                field = f"lane_{name}"
-                if flow == In:
-                    m.d.comb += Value.cast(down[field]).eq(port)
+            for member in lane_members(socket, requests[lane * own : (lane + 1) * own]):
+                if member.flow == In:
+                    m.d.comb += Value.cast(down[member.field]).eq(member.port)
                 else:
-                    m.d.comb += port.eq(late[field] if field in late.shape().fields else early[field])
+                    part = late if member.field in late.shape().fields else early
+                    m.d.comb += member.port.eq(part[member.field])
         return [early.report for early in self.early]
 
     def _sampler(self, m: Module, node: Node, busy: Value, pending: Value) -> None:
@@ -316,7 +331,6 @@ class Gpu(wiring.Component):
 
     def _read_latency(self, m: Module, gemm: GemmEngine | WorkgroupEngine) -> None:
         """Let `read_latency.sv` write down how long what the compute units read takes."""
-        asked = [port.valid & port.ready & (port.payload.access == Access.READ) for port in gemm.requests]
         m.submodules.read_latency = Instance(
             "read_latency",
             p_PORTS=self._config.channels,
@@ -324,10 +338,10 @@ class Gpu(wiring.Component):
             i_id=Cat(self.rank, Const(0, 26)),
             i_restart=self.start,
             i_enable=gemm.busy,
-            i_asked=Cat(asked),
-            i_asked_tag=Cat(port.payload.id for port in gemm.requests),
-            i_answered=Cat(port.valid & port.ready for port in gemm.responses),
-            i_answered_tag=Cat(port.payload.id for port in gemm.responses),
+            i_asked=Cat(probe.asked for probe in gemm.probes),
+            i_asked_tag=Cat(probe.asked_tag for probe in gemm.probes),
+            i_answered=Cat(probe.answered for probe in gemm.probes),
+            i_answered_tag=Cat(probe.answered_tag for probe in gemm.probes),
         )
 
     def _recorder(self, m: Module, node: Node, gemm: GemmEngine | WorkgroupEngine) -> None:

@@ -8,6 +8,8 @@ from amaranth.lib.wiring import In, Out, connect
 from hw.config import Configuration
 from hw.link.wire import message_layout
 from hw.memory_lane import MemoryLane
+from sim.host.address_space import ARRAY_BASE
+from sim.models.burst_lanes import RequestLane
 from sim.models.clock_gates import ClockGated
 from sim.models.lane_bus import LaneBus, lane_members
 from sim.models.lane_surroundings import LaneSurroundings
@@ -15,14 +17,25 @@ from sim.models.link import sent_flit
 
 
 class GpuLane(wiring.Component):
-    """The lane itself and what stands around it. Ports: `number` of the lane; `down`, `early` and `late` of
-    :class:`LaneBus`; by link port `link_out`, `link_in`, `messages_out`, `messages_in` as of
+    """The lane itself, what stands around it, and what makes its requests. Ports: `number` of the lane; `down`, `early`
+    and `late` of :class:`LaneBus`; by link port `link_out`, `link_in`, `messages_out`, `messages_in` as of
     :class:`sim.models.gpu.Gpu`."""
 
-    def __init__(self, config: Configuration, storage_sectors: int, shared: bool = False, logged: bool = False):
-        """As of :class:`LaneSurroundings`."""
+    def __init__(
+        self,
+        config: Configuration,
+        storage_sectors: int,
+        shared: bool = False,
+        logged: bool = False,
+        source_sectors: int = 0,
+        request_ports: int = 0,
+    ):
+        """As of :class:`LaneSurroundings`; with `request_ports` of the link it makes the requests of its channels:
+        `source_sectors` and they as of :class:`sim.models.burst_lanes.RequestLane`."""
         self._config = config
-        self.bus = bus = LaneBus.of(config)
+        self._source_sectors = source_sectors
+        self._request_ports = request_ports
+        self.bus = bus = LaneBus.of(config, request_ports)
         self._storage_sectors = storage_sectors
         self._shared = shared
         self._logged = logged
@@ -66,11 +79,26 @@ class GpuLane(wiring.Component):
             *(rate.eq(self.down[f"rate_{port}"]) for port, rate in enumerate(around.rates)),
             self.early.report.eq(around.report),
         ]
-        for name, _, flow, port in lane_members(lane):
-            field = f"lane_{name}"
-            if flow == In:
-                m.d.comb += port.eq(self.down[field])
+        for member in lane_members(lane, self._requests(m, lane)):
+            if member.flow == In:
+                m.d.comb += member.port.eq(self.down[member.field])
             else:
-                part = self.late if field in self.bus.late.fields else self.early
-                m.d.comb += Value.cast(part[field]).eq(port)
+                part = self.late if member.field in self.bus.late.fields else self.early
+                m.d.comb += Value.cast(part[member.field]).eq(member.port)
         return m
+
+    def _requests(self, m: Module, lane: MemoryLane) -> list[RequestLane]:
+        """What makes the requests of its channels, if it does."""
+        answer = []
+        for channel in range(self._config.lane_channels if self._request_ports else 0):
+            requests = RequestLane(self._config, self._source_sectors, self._request_ports)
+            m.submodules[f"requests_{channel}"] = requests
+            connect(m, requests.requests, lane.compute[channel])
+            connect(m, lane.responses[channel], requests.responses)
+            m.d.comb += [
+                requests.rank.eq(self.down.rank),
+                requests.base.eq(ARRAY_BASE),
+                requests.room.eq(lane.remote_room[channel]),
+            ]
+            answer.append(requests)
+        return answer

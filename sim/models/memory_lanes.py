@@ -1,5 +1,7 @@
 """The way from a GPU's workgroups to its memory: generators of bursts, lanes by channel, the room for remote stores."""
 
+from collections.abc import Sequence
+
 from amaranth import Module
 from amaranth.hdl import unsigned
 from amaranth.lib import stream, wiring
@@ -9,7 +11,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.config import Configuration
 from hw.messages import Messages
 from hw.primitives.stream_fork import StreamFork
-from sim.models.burst_lanes import BurstGenerator, Gathered, RequestLane, Task
+from sim.models.burst_lanes import BurstGenerator, Gathered, ReadProbe, RequestLane, Task
 from sim.models.plan_layout import MAX_SLOTS, Kernel
 
 CHANNELS_OF_A_GENERATOR = 4
@@ -21,16 +23,36 @@ def kinds(ports: int) -> tuple[str, ...]:
     return "reads", "stores", *(f"remote_{port}" for port in range(ports))
 
 
+class RequestSocket(wiring.Component):
+    """The ports of a :class:`RequestLane`, with nothing behind them: they lead to one in the model of a lane of the
+    node, where its `requests`, `responses` and `room` are joined."""
+
+    def __init__(self, config: Configuration, ports: int):
+        super().__init__(RequestLane.ports(config, ports))
+
+    def elaborate(self, platform: object) -> Module:
+        return Module()
+
+
 class MemoryLanes(wiring.Component):
     """Ports: `rank`; `remote_room` of the node; `kernels` by side; `tasks` by :func:`kinds`; `moved`: sectors that
     came back so far for `slot`; `stores_under_way`: sectors whose store was not yet taken, to which `storing` come;
     `stored`: taken in this cycle, by side; `error`: a read was refused; `gathered`, by channel;
-    `requests`/`responses` per channel of the node.
+    `probes`, and `requests`/`responses` per channel of the node.
 
-    `base`, `source_sectors`, `ports` as of :class:`RequestLane`.
+    `base`, `source_sectors`, `ports` as of :class:`RequestLane`. Where `sockets` stand in the place of the lanes,
+    `requests`, `responses` and `remote_room` lead nowhere.
     """
 
-    def __init__(self, config: Configuration, base: int, source_sectors: int = 0, ports: int = 1):
+    def __init__(
+        self,
+        config: Configuration,
+        base: int,
+        source_sectors: int = 0,
+        ports: int = 1,
+        sockets: Sequence[RequestSocket] = (),
+    ):
+        self._sockets = sockets
         self._config = config
         self._base = base
         self._source_sectors = source_sectors
@@ -49,6 +71,7 @@ class MemoryLanes(wiring.Component):
                 "stored": Out(6).array(2),
                 "error": Out(1),
                 "gathered": Out(Gathered).array(config.channels),
+                "probes": Out(ReadProbe).array(config.channels),
                 "requests": Out(stream.Signature(messages.compute_request)).array(config.channels),
                 "responses": In(stream.Signature(messages.compute_response)).array(config.channels),
             }
@@ -68,7 +91,7 @@ class MemoryLanes(wiring.Component):
                 m.d.comb += [port.eq(kernel) for port, kernel in zip(generator.kernels, self.kernels, strict=True)]
                 connect(m, fork.outputs[number], generator.tasks)
         for channel in range(config.channels):
-            m.submodules[f"lane_{channel}"] = lane = RequestLane(config, self._source_sectors, self._ports)
+            m.submodules[f"lane_{channel}"] = lane = self._lane(channel)
             place, number = divmod(channel, side_by_side)
             for port, of_kind in zip((lane.reads, lane.stores, *lane.remote), generators, strict=True):
                 connect(m, of_kind[number].bursts[place], port)
@@ -92,6 +115,7 @@ class MemoryLanes(wiring.Component):
                 lane.base.eq(self._base),
                 lane.room.eq(self.remote_room[channel]),
                 self.gathered[channel].eq(lane.gathered),
+                self.probes[channel].eq(lane.probe),
                 *(
                     port.eq(kernel.traffic_class)
                     for port, kernel in zip(lane.traffic_classes, self.kernels, strict=True)
@@ -104,3 +128,8 @@ class MemoryLanes(wiring.Component):
             m.d.comb += stored.eq(sum(sent[1:], sent[0]))
         m.d.sync += self.stores_under_way.eq(self.stores_under_way + self.storing - (self.stored[0] + self.stored[1]))
         return m
+
+    def _lane(self, channel: int) -> RequestLane | RequestSocket:
+        if self._sockets:
+            return self._sockets[channel]
+        return RequestLane(self._config, self._source_sectors, self._ports)

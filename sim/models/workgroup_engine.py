@@ -22,10 +22,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from hw.config import SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from hw.messages import Messages
 from hw.primitives.queue import Queue
-from sim.models.burst_lanes import Gathered, Task
+from sim.models.burst_lanes import Gathered, ReadProbe, Task
 from sim.models.kernel_context import KernelContext, KernelSequence, Spans
 from sim.models.launch_gates import GateWaits, WaitingFor
-from sim.models.memory_lanes import MemoryLanes, kinds
+from sim.models.memory_lanes import MemoryLanes, RequestSocket, kinds
 from sim.models.plan_layout import (
     MAX_SLOTS,
     MAX_WORKGROUPS,
@@ -88,25 +88,32 @@ class _Turn:
         self.number = Signal(14)
 
 
+def remote_ports(config: Configuration, source_sectors: int) -> int:
+    """Link ports by which a workgroup engine stores: kernels of full size, without a source, to the next rank only."""
+    return config.links if source_sectors else 1
+
+
 class WorkgroupEngine(wiring.Component):
     """Ports: `rank`; `remote_room` of the node; `start`: run the plan, once after a reset; `node_done`: the node's
     collective is done; `arrivals`: sectors came over the link, one a port and
     lane; `link_busy`: busy cycles of the link so far; `launches`
     of the node; `active`: a kernel that says so runs; `busy`; `error`: a read was refused; `spans`; `waiting`: for
     which gate; `gathered`, by channel: see :class:`sim.models.burst_lanes.RequestLane`, as for `source_sectors`;
-    `requests`/`responses` per channel.
+    `probes`, `requests`/`responses` per channel.
 
     `base` is the first sector of the output, from which operands are numbered. Files: +plan=<prefix>, +waits=<prefix>
     and +steps=<prefix> (one per GPU), and +gates=<prefix>, see :mod:`sim.models.plan_layout`. One slot is
     looked at per cycle.
     """
 
-    def __init__(self, config: Configuration, base: int, source_sectors: int = 0):
+    def __init__(self, config: Configuration, base: int, source_sectors: int = 0, lanes_apart: bool = False):
+        """With `lanes_apart` requests are made elsewhere, behind `sockets`, one a channel; `requests`, `responses` and
+        `remote_room` lead nowhere."""
         self._config = config
         self._base = base
         self._source_sectors = source_sectors
-        # Kernels of full size store to the next rank only.
-        self._remote_ports = config.links if source_sectors else 1
+        self._remote_ports = remote_ports(config, source_sectors)
+        self.sockets = [RequestSocket(config, self._remote_ports) for _ in range(config.channels if lanes_apart else 0)]
         messages = Messages(config)
         self.recorded = recorded_workgroups()
         """Events for a timeline, no ports: a workgroup begins, one retires, and nothing."""
@@ -125,6 +132,7 @@ class WorkgroupEngine(wiring.Component):
                 "spans": Out(Spans),
                 "waiting": Out(WaitingFor),
                 "gathered": Out(Gathered).array(config.channels),
+                "probes": Out(ReadProbe).array(config.channels),
                 "requests": Out(stream.Signature(messages.compute_request)).array(config.channels),
                 "responses": In(stream.Signature(messages.compute_response)).array(config.channels),
             }
@@ -412,7 +420,9 @@ class WorkgroupEngine(wiring.Component):
 
     def _lanes(self, m: Module, contexts: tuple[KernelContext, KernelContext]) -> MemoryLanes:
         """The way to memory, joined to the ports and to the kernels."""
-        m.submodules.lanes = lanes = MemoryLanes(self._config, self._base, self._source_sectors, self._remote_ports)
+        m.submodules.lanes = lanes = MemoryLanes(
+            self._config, self._base, self._source_sectors, self._remote_ports, self.sockets
+        )
         m.d.comb += [lanes.rank.eq(self.rank)]
         for number, context in enumerate(contexts):
             m.d.comb += [lanes.kernels[number].eq(context.kernel), context.stored.eq(lanes.stored[number])]
@@ -421,6 +431,7 @@ class WorkgroupEngine(wiring.Component):
             connect(m, flipped(self.responses[channel]), lanes.responses[channel])
             m.d.comb += [
                 self.gathered[channel].eq(lanes.gathered[channel]),
+                self.probes[channel].eq(lanes.probes[channel]),
                 lanes.remote_room[channel].eq(self.remote_room[channel]),
             ]
         with m.If(lanes.error):

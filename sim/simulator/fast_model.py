@@ -101,10 +101,12 @@ def lanes_apart(config: Configuration) -> bool:
     return config.lanes > 1
 
 
-def _lane_sources(lane: GpuLane, logged: bool) -> dict[str, str]:
-    """File name -> SystemVerilog of one lane behind packed ports, `lane_shell`."""
-    models = model_texts([*LANE_SOURCES, *(("command_log.sv",) if logged else ())])
-    return {"lane.sv": to_systemverilog(lane, "lane"), "lane_shell.sv": lane_shell(lane)} | models
+def _lane_sources(lane: GpuLane, gpu: Gpu) -> dict[str, str]:
+    """File name -> SystemVerilog of one lane of `gpu` behind packed ports, `lane_shell`."""
+    models = [*LANE_SOURCES, *(("command_log.sv",) if gpu.logged else ())]
+    if gpu.request_ports:
+        models += ["source_array.sv", "gathered_checker.sv"] if gpu.stores_arrays else ["operand_array.sv"]
+    return {"lane.sv": to_systemverilog(lane, "lane"), "lane_shell.sv": lane_shell(lane)} | model_texts(models)
 
 
 def _recipe(*settings: object) -> Path:
@@ -190,7 +192,7 @@ def _build_system(
     measured_whole = hook and config.channels <= ONE_MODEL_CHANNELS
     apart = lanes_apart(config) and not (seeded_bugs or waves or faults or sequences or measured_whole)
     gpu = Gpu(config, storage_sectors, source_sectors, seeded_bugs, plans, shared, not faults, apart)
-    lane = GpuLane(config, storage_sectors, shared, gpu.logged) if apart else None
+    lane = GpuLane(config, storage_sectors, shared, gpu.logged, source_sectors, gpu.request_ports) if apart else None
     # What a fault makes the hardware do is not to be counted.
     measured = hook.instrument(gpu, "gpu") if hook and not (seeded_bugs or faults or sequences or apart) else None
     texts = _gpu_sources(gpu, measured) | model_texts(SYSTEM_SOURCES)
@@ -202,7 +204,7 @@ def _build_system(
         texts["switch_ports.h"] = switch_ports(switch)
         texts |= {f"{SWITCH_FOLDER}/{name}": text for name, text in switch_sources(config, switch).items()}
     if lane:
-        texts |= {f"{LANE_FOLDER}/{name}": text for name, text in _lane_sources(lane, gpu.logged).items()}
+        texts |= {f"{LANE_FOLDER}/{name}": text for name, text in _lane_sources(lane, gpu).items()}
     arguments = [*FLAGS, *CPP]
     if waves:
         require_waves()

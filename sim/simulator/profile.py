@@ -23,7 +23,7 @@ PARTS: Mapping[str, str] = {
     "registers, epochs, the rest of the nodes": r"__(node|lane)(__|$)",
     "DRAM and near-bank units": r"__hbm_\d+|^hbm_array",
     "DRAM timing checkers": r"__timing_checker",
-    "compute units": r"__gemm|^(source_array|operand_array|plan_memory|model_memory)",
+    "compute units": r"__gemm|__requests_\d+|^(source_array|operand_array|plan_memory|model_memory)",
     "switch": r"^switch",
     "records for results and timelines": r"recorder|sampler|read_latency|command_log|gathered_checker",
 }

@@ -9,7 +9,7 @@ import pytest
 from hw.config import ConfigurationError, preset
 from hw.send_table import OffsetHigh, SendWord
 from sim.errors import UsageError
-from sim.experiments.catalogue import own, shape
+from sim.experiments.catalogue import collective, own, shape
 from sim.experiments.experiment import run_experiment, run_with_output
 from sim.experiments.hardware import configuration
 from sim.experiments.regression import quiet
@@ -19,6 +19,8 @@ from sim.host.limits import DriverError
 from sim.host.range_entries import send_words
 from sim.simulator import fast_model
 from tb.drivers.payload import unpack
+
+TWO_LANES = (("channels", 2), ("lanes", 2))
 
 
 def ring(lanes: int, **fields: Any) -> Spec:
@@ -30,7 +32,7 @@ def ring(lanes: int, **fields: Any) -> Spec:
 
 def small(**fields: Any) -> Spec:
     """The same of nodes with two lanes of a channel each, which are built sooner."""
-    return ring(2, preset="paper", settings=(("channels", 2), ("lanes", 2)), **fields)
+    return ring(2, preset="paper", settings=TWO_LANES, **fields)
 
 
 @pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.wide), pytest.param(2, marks=pytest.mark.wide), 4])
@@ -64,9 +66,15 @@ def all_of(spec: Spec, apart: bool) -> tuple[str, bytes]:
     return json.dumps(result, sort_keys=True, default=str), reduced.tobytes()
 
 
+PROGRAM = collective(
+    "direct-all-gather-gemm", 3, wiring="mesh", preset="paper", settings=TWO_LANES, shape=(3 * 45, 200, 64), alone=False
+)
+"""Of compute units whose requests are made in the lanes, where these are apart."""
+
+
 @pytest.mark.slow
-def test_lanes_apart_do_the_same_in_every_cycle_as_in_one_model() -> None:
-    spec = small(stalls=10)
+@pytest.mark.parametrize("spec", [small(stalls=10), PROGRAM], ids=["ring", "program"])
+def test_lanes_apart_do_the_same_in_every_cycle_as_in_one_model(spec: Spec) -> None:
     assert all_of(spec, True) == all_of(spec, False)
 
 

@@ -22,15 +22,17 @@ def of_bus(names: set[str]) -> set[str]:
     return {name.partition("__")[0] for name in names} & set(BUS)
 
 
-def test_what_a_lane_says_early_depends_on_registers() -> None:
-    paths = combinational_inputs(GpuLane(CONFIG, 1 << 14))
+@pytest.mark.parametrize(("source_sectors", "request_ports"), [(1 << 14, 0), (0, 1), (1 << 14, 2)])
+def test_what_a_lane_says_early_depends_on_registers(source_sectors: int, request_ports: int) -> None:
+    lane = GpuLane(CONFIG, 1 << 14, source_sectors=source_sectors, request_ports=request_ports)
+    paths = combinational_inputs(lane)
     assert of_bus(paths["early"]) == set()
     assert of_bus(paths["late"]) == {"down"}
 
 
-@pytest.mark.parametrize("source_sectors", [0, 1 << 14])
-def test_what_a_lane_says_late_reaches_registers_only(source_sectors: int) -> None:
-    paths = combinational_inputs(Gpu(CONFIG, 1 << 14, source_sectors, lanes_apart=True))
+@pytest.mark.parametrize(("source_sectors", "plans"), [(0, True), (1 << 14, False), (1 << 14, True)])
+def test_what_a_lane_says_late_reaches_registers_only(source_sectors: int, plans: bool) -> None:
+    paths = combinational_inputs(Gpu(CONFIG, 1 << 14, source_sectors, plans=plans, lanes_apart=True))
     for name, inputs in paths.items():
         assert of_bus(inputs) <= {"early"}, name
         # The host drives its bus while the clock rises.
