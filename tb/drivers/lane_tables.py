@@ -105,9 +105,9 @@ class LaneTables:
         for side, other in SIDES.items():
             self.sends[side] = []
             links, count = self.parameters.links, self.parameters.sends
-            each = random.sample(range(links), links) + random.choices(range(links), k=count)
+            by = ports or random.sample(range(links), links) + random.choices(range(links), k=count)
             for index in range(count):
-                port = ports[index % len(ports)] if ports else each[index]
+                port = by[index % len(by)]
                 control = pack(
                     SendControl,
                     peer=self.ranks[other],
