@@ -298,6 +298,12 @@ class LaneBench(LaneTables):
             self.done[key] += 1
             self.delivered[f"{receiver}{entry.port}"] += 1
 
+    def _count(self, sends: int) -> int:
+        """What is written for a number of sends: 0 acts as 1, and any that is too high as all there are."""
+        if sends == self.parameters.sends:
+            return random.randrange(sends, 1 << Control["sends"].width)
+        return random.randrange(2) if sends == 1 else sends
+
     async def _source(self, side: str, source: int) -> None:
         """Fill slots as the DMA engine does (data later, closed with the last read) or as merged stores."""
         layout = packet_layout(self.parameters)
@@ -316,7 +322,7 @@ class LaneBench(LaneTables):
                 "length": len(packet.sectors) - 1,
                 "mask": packet.mask,
                 "first": packet.sends[0],
-                "count": len(packet.sends),
+                "count": self._count(len(packet.sends)),
                 "mark": packet.mark,
             }
             self._set(side, "packets", source, layout.size, pack(layout, **fields))

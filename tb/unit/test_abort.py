@@ -3,7 +3,6 @@
 import random
 
 import cocotb
-import pytest
 from amaranth import Const, Module
 from cocotb.triggers import ReadOnly, RisingEdge
 
@@ -11,10 +10,9 @@ from hw.abort import EpochAbort
 from hw.config import Configuration
 from hw.drain_bound import DrainBound
 from hw.messages import Fault, Messages
-from sim.errors import SimulationError
 from tb.drivers.clock import start
 from tb.drivers.payload import unpack
-from tb.runner import simulate
+from tb.runner import caught, simulate
 
 CONFIG = Configuration(links=2, epoch_bits=4)
 INPUTS = ("request", "arm", "number", "coming", "active", "running", "moved", "watchdog", "lost")
@@ -103,7 +101,7 @@ def test_abort():
 
 
 def test_an_abort_that_does_not_listen_is_noticed():
-    with pytest.raises(SimulationError):
+    with caught():
         simulate(Forgetful(CONFIG), "forgetful_abort", __name__, "epochs_end_for_the_causes_that_are_told")
 
 

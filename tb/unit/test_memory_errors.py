@@ -12,10 +12,9 @@ from hw.config import Configuration
 from hw.memory_errors import Location, MemoryErrors, MemoryEvents
 from hw.messages import Fault, Messages
 from hw.protection import MemoryReport, ProtectedMemory
-from sim.errors import SimulationError
 from tb.drivers.clock import start
 from tb.drivers.payload import pack, unpack
-from tb.runner import simulate
+from tb.runner import caught, simulate
 
 CONFIG = Configuration()
 MEMORIES = [ProtectedMemory.COUNTERS, ProtectedMemory.TRIGGERS, ProtectedMemory.TRIGGERS] * 9
@@ -93,5 +92,5 @@ def test_memory_errors(test):
 
 
 def test_a_lost_word_that_is_hidden_is_noticed():
-    with pytest.raises(SimulationError):
+    with caught():
         simulate(Forgetful(CONFIG, MEMORIES), "memory_errors", __name__, "reports_are_counted_and_located")

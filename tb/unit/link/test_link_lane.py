@@ -25,14 +25,13 @@ from hw.link.wire import state_layout
 from hw.memory_window import WindowCheck
 from hw.messages import Fault
 from hw.send_table import SendControl
-from sim.errors import SimulationError
 from tb.drivers.lane_bench import LaneBench, Packet
 from tb.drivers.lane_pair import SIDES, LanePair
 from tb.drivers.lane_tables import IDS
 from tb.drivers.lossy_wire import Weather
 from tb.drivers.payload import pack, unpack
 from tb.drivers.wrong_blocks import FreesEarly
-from tb.runner import simulate
+from tb.runner import caught, simulate
 
 # Sequence numbers are as short as they may be where traffic is long enough for them to come around.
 SIZES = {
@@ -318,7 +317,7 @@ class NoSharesOfSlots(LinkParameters):
 
 @pytest.mark.wide
 def test_a_port_that_may_have_all_slots_is_caught():
-    with pytest.raises(SimulationError, match="has not arrived"):
+    with caught("has not arrived"):
         run("two", "every_port_is_busy", latency=5, component=LanePair(NoSharesOfSlots(**vars(SIZES["two"]))))
 
 
@@ -357,13 +356,13 @@ def all_kinds_of_traffic(component: LanePair) -> None:
 def test_a_multicast_that_frees_its_slot_early_is_caught():
     """It is seen when the slot is filled anew before a send of it that was lost comes again, which not all traffic
     brings about."""
-    with pytest.raises(SimulationError, match="tests failed"):
+    with caught("tests failed"):
         all_kinds_of_traffic(LanePair(SIZES["two"], FreesMulticastsEarly))
 
 
 @pytest.mark.wide
 def test_refused_messages_that_are_clean_are_caught():
-    with pytest.raises(SimulationError, match="what was clean was refused"):
+    with caught("what was clean was refused"):
         run("two", "traffic", stall=20, component=LanePair(SIZES["two"], RefusesCleanMessages))
 
 
@@ -706,7 +705,7 @@ def test_a_port_that_begins_to_ask_is_next():
 
 @pytest.mark.parametrize("case", ["ports_that_always_ask_have_turns_alike", "a_port_that_begins_to_ask_is_next"])
 def test_a_turn_for_the_first_of_all_is_caught(case):
-    with patch.object(egress, "Turns", FirstOfAll), pytest.raises(SimulationError, match="assert"):
+    with patch.object(egress, "Turns", FirstOfAll), caught("assert"):
         run("two", case, latency=5, component=LanePair(SIZES["two"]))
 
 
@@ -760,7 +759,7 @@ class SpeaksOften(PortReceiver):
 @pytest.mark.wide
 def test_a_port_that_says_the_same_again_is_caught():
     often = patch("hw.link.port_ingress.PortReceiver", SpeaksOften)
-    with often, pytest.raises(SimulationError, match="says nothing new"):
+    with often, caught("says nothing new"):
         run("two", "traffic", component=LanePair(SIZES["two"]))
 
 
@@ -792,7 +791,7 @@ class SaysWrong(LinkLane):
     ],
 )
 def test_a_lane_that_says_what_is_not_so_is_caught(output, case, error):
-    with pytest.raises(SimulationError, match=error):
+    with caught(error):
         run("two", case, component=LanePair(SIZES["two"], partial(SaysWrong, output=output)))
 
 
@@ -808,5 +807,5 @@ def test_latency_and_rate():
 @pytest.mark.wide
 def test_a_lossy_wire_without_protection_is_caught():
     """The control: the same wires, flits without CRC and replay."""
-    with pytest.raises(SimulationError):
+    with caught():
         run("unprotected", "traffic", STORM)

@@ -13,10 +13,10 @@ from hw.link.egress import DMA, STORES
 from hw.link.port_receiver import PortReceiver
 from hw.link.port_sender import PortSender
 from hw.link.wire import SESSION_BITS, FlitKind, flit_layout, state_layout
-from sim.errors import SimulationError
 from tb.drivers.lane_pair import SIDES, LanePair
 from tb.drivers.lossy_wire import LossyWire
 from tb.drivers.payload import pack, unpack
+from tb.runner import caught
 from tb.unit.link.test_link_epochs import sealed
 from tb.unit.link.test_link_lane import SIZES, bench_of, run
 
@@ -71,7 +71,7 @@ def test_late_opens_begin_nothing():
 
 @pytest.mark.wide
 def test_a_receiver_that_opens_any_session_is_caught():
-    stands = pytest.raises(SimulationError, match=r"self\.now < start \+ limit")
+    stands = caught(r"self\.now < start \+ limit")
     with patch("hw.link.port_ingress.PortReceiver", OpensAnySession), stands:
         run("two", "late_opens_begin_nothing", module=__name__, component=LanePair(SIZES["two"]))
 
@@ -162,5 +162,5 @@ def test_late_messages_take_nothing_back():
 
 @pytest.mark.wide
 def test_a_sender_that_takes_credit_back_is_caught():
-    with patch("hw.link.egress.PortSender", TakesCreditBack), pytest.raises(SimulationError, match="packets left"):
+    with patch("hw.link.egress.PortSender", TakesCreditBack), caught("packets left"):
         run("two", "late_messages_take_nothing_back", latency=4, module=__name__, component=LanePair(SIZES["two"]))

@@ -13,10 +13,10 @@ from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.link.egress import DMA, STORES
 from hw.link.wire import packet_layout
-from sim.errors import SimulationError
 from tb.drivers.lane_bench import LaneBench, Packet
 from tb.drivers.lane_pair import SIDES, LanePair
 from tb.drivers.payload import pack
+from tb.runner import caught
 from tb.unit.link.test_link_lane import SIZES, NoSharesOfSlots, bench_of, run
 
 SLOTS = 8
@@ -254,5 +254,5 @@ def test_slots_and_buffers(case):
 
 def test_slots_given_out_by_another_rule_are_caught():
     lanes = LanePair(NoSharesOfSlots(**vars(SIZES["two"])))
-    with pytest.raises(SimulationError, match="room is 1 for sends"):
+    with caught("room is 1 for sends"):
         run("two", "slots_are_given_out_by_the_rule", latency=4, component=lanes, module=__name__)

@@ -15,7 +15,6 @@ from hw.config import Configuration, preset
 from hw.link.packetizer import TIMEOUT, TIMEOUT_OTHERS, StorePacketizer
 from hw.link.wire import arrival_layout, packet_layout, routes_layout
 from hw.messages import Messages
-from sim.errors import SimulationError
 from tb.drivers.asleep import Asleep
 from tb.drivers.payload import pack, unpack
 from tb.drivers.stream import StreamSource, never, stalls
@@ -24,7 +23,7 @@ from tb.drivers.wrong_blocks import RoutesOfTheFirst
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_packetizer
 from tb.golden.packets import packet_routes
-from tb.runner import simulate
+from tb.runner import caught, simulate
 
 SIZES = {
     "paper": preset("paper"),
@@ -304,7 +303,7 @@ class WaitsForASlot(StorePacketizer):
 
 
 def test_waiting_for_a_slot_is_caught():
-    with pytest.raises(SimulationError, match="a port waits for another"):
+    with caught("a port waits for another"):
         simulate(
             WaitsForASlot(SIZES["five_ports"]), "packetizer", __name__, "a_port_that_stands_holds_up_no_other", seed=1
         )
@@ -351,12 +350,12 @@ def test_a_port_that_there_is_not():
 def test_routes_of_the_first_send_alone_are_caught():
     """A slot that is had for one send is not had for all of a packet."""
     environment = {"SIZE": "paper", "STALL": "0"}
-    with patch("hw.link.packetizer.SendRoutes", RoutesOfTheFirst), pytest.raises(SimulationError, match="other sends"):
+    with patch("hw.link.packetizer.SendRoutes", RoutesOfTheFirst), caught("other sends"):
         simulate(StorePacketizer(SIZES["paper"]), "packetizer", __name__, "random_stores", 1, environment)
 
 
 def test_mixed_wavefronts_are_caught():
-    with pytest.raises(SimulationError):
+    with caught():
         simulate(
             MixesWavefronts(SIZES["paper"]),
             "packetizer",
@@ -377,7 +376,7 @@ class WakesLate(StorePacketizer):
 
 
 def test_a_packetizer_that_wakes_late_is_caught():
-    with pytest.raises(SimulationError):
+    with caught():
         simulate(
             Asleep(WakesLate(SIZES["tiny"])),
             "packetizer",

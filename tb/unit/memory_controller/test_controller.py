@@ -24,7 +24,6 @@ from hw.messages import (
     Threshold,
     TrafficClass,
 )
-from sim.errors import SimulationError
 from sim.models import FOLDER as MODELS
 from sim.models.seeded_bugs import FaultyController
 from tb.drivers import dram_stub, payload
@@ -33,7 +32,7 @@ from tb.drivers.memory_traffic import MemoryBench, RateBench
 from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_controller
-from tb.runner import simulate
+from tb.runner import caught, simulate
 
 memory_bench = cache(MemoryBench)
 
@@ -358,13 +357,13 @@ def test_data_other_timing_and_near_bank_units():
 
 
 def test_wrong_data_is_caught():
-    with pytest.raises(SimulationError, match="wrong data for"):
+    with caught("wrong data for"):
         run_data("paper", preset("paper"), fault=1)
 
 
 @pytest.mark.parametrize("field", ["epoch", "first_touch"])
 def test_a_wrong_column_command_is_caught(field):
-    with pytest.raises(SimulationError, match="sector 0x"):
+    with caught("sector 0x"):
         run_data("paper", preset("paper"), mangled=field)
 
 
@@ -373,7 +372,7 @@ def test_a_controller_that_hurries_and_commits_early_is_caught():
     """Two faults in one build: either is found by a checker of its own."""
     paper = preset("paper")
     broken = replace(paper, timing=replace(paper.timing, rrd=3, faw=12))
-    with pytest.raises(SimulationError) as failure:
+    with caught() as failure:
         run(
             RateBench(paper, FaultyController(broken)),
             "rate_bench_broken",

@@ -18,11 +18,10 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import ROW_BITS, Configuration, preset
 from hw.memory_controller.events import ControllerEvents
 from hw.messages import Access, AluOperation, DataType, Source, Threshold, TrafficClass
-from sim.errors import SimulationError
 from tb.drivers import dram_stub, payload
 from tb.drivers.column_bus import ColumnBus, sector
 from tb.drivers.stream import StreamSink, StreamSource
-from tb.runner import simulate
+from tb.runner import caught, simulate
 from tb.unit.memory_controller.test_controller import ALL_BYTES, HIGH_BITS, MESSAGES, control, memory_bench, request
 
 Generator = random.Random
@@ -254,5 +253,5 @@ def test_schedule_of_fixed_traffic():
 @pytest.mark.wide
 def test_a_later_command_is_caught():
     timing = preset("paper").timing
-    with pytest.raises(SimulationError, match="now SCHEDULES"):
+    with caught("now SCHEDULES"):
         run("late", preset("paper", timing=replace(timing, rrd=timing.rrd + 1)))

@@ -15,7 +15,6 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import PRESETS, Timing, preset
 from hw.near_bank.bank_group import GROUP_ADDRESS_BITS, ArrayRead, BankGroupUnit, array_write_layout
 from hw.primitives.secded import check_width
-from sim.errors import SimulationError
 from sim.models import FOLDER as MODELS
 from sim.models.clock_gates import ClockGated
 from sim.models.seeded_bugs import FaultyBankGroup
@@ -24,7 +23,7 @@ from tb.drivers.turned_memory import turned_memory
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_bank_group
 from tb.golden.sector_store import SectorStore, hashed_sector
-from tb.runner import simulate
+from tb.runner import caught, simulate
 from tb.simulation.test_hbm import Bench
 
 CONFIGURATIONS = {
@@ -153,7 +152,7 @@ def test_a_wrong_bit_of_an_address_that_waits_is_put_right(configuration):
 
 
 def test_two_wrong_bits_of_an_address_are_seen():
-    with pytest.raises(SimulationError, match="expected"):
+    with caught("expected"):
         run(UpsetAddresses(CONFIGURATIONS["protected"], 3), "protected")
 
 
@@ -163,5 +162,5 @@ def test_seeded_bugs_are_caught():
     unit = FaultyBankGroup(CONFIGURATIONS["paper"])
     run(unit, "paper")
     for bug in ("no_first_touch", "dropped_update"):
-        with pytest.raises(SimulationError, match="expected"):
+        with caught("expected"):
             run(unit, "paper", bug)

@@ -23,9 +23,8 @@ from hw.primitives.memory_watch import MemoryWatch, watch
 from hw.primitives.partial_parities import partial_parities
 from hw.primitives.places import FreeList
 from hw.primitives.queue import Queue
-from sim.errors import SimulationError
 from tb.drivers.turned_memory import turned_memory
-from tb.runner import simulate
+from tb.runner import caught, simulate
 
 CYCLES = 4000
 DEPTH = 5
@@ -248,5 +247,5 @@ def test_what_went_around_a_queue_is_not_looked_at():
 
 @pytest.mark.parametrize("case", ["a_queue_tells_what_left_it_wrong", "a_clocked_port_tells_a_cycle_later"])
 def test_a_part_that_is_left_out_is_caught(case):
-    with patch("hw.primitives.memory_watch.MemoryWatch", FirstPartOnly), pytest.raises(SimulationError):
+    with patch("hw.primitives.memory_watch.MemoryWatch", FirstPartOnly), caught():
         run(case, CASES[case]())

@@ -12,9 +12,9 @@ from cocotb.triggers import RisingEdge
 
 from hw.tracker.count_stage import CountStage
 from hw.tracker.tracker import Tracker
-from sim.errors import SimulationError
 from tb.drivers.stream import never
 from tb.drivers.tracker_bench import TrackerBench, field
+from tb.runner import caught
 from tb.unit.tracker.test_tracker import SMALL, TINY, begin, plain, run
 
 LARGE = 4096
@@ -338,14 +338,14 @@ def test_victims():
 
 @pytest.mark.wide
 def test_a_needless_question_is_caught():
-    with patch("hw.tracker.pipeline.CountStage", HoardingCount), pytest.raises(SimulationError, match="all are back"):
+    with patch("hw.tracker.pipeline.CountStage", HoardingCount), caught("all are back"):
         run("records_are_counted", {"config": SMALL}, Tracker, __name__)
 
 
 @pytest.mark.wide
 def test_a_shorter_register_is_caught():
     eight_bits = patch("hw.tracker.way_select.LFSR_TAPS", 0xB8)
-    with eight_bits, pytest.raises(SimulationError, match="linear complexity 8"):
+    with eight_bits, caught("linear complexity 8"):
         run("victims_come_as_from_a_shift_register", {"config": SMALL}, Tracker, __name__)
 
 
@@ -354,5 +354,5 @@ def test_a_shorter_register_is_caught():
     ("wrong", "message"), [(MisplacingCount, "no commit to the tile"), (MixingCount, "the address of another tile")]
 )
 def test_a_counter_that_is_spilled_wrongly_is_caught(wrong, message):
-    with patch("hw.tracker.pipeline.CountStage", wrong), pytest.raises(SimulationError, match=message):
+    with patch("hw.tracker.pipeline.CountStage", wrong), caught(message):
         run("records_are_counted", {"config": SMALL}, Tracker, __name__)

@@ -4,15 +4,14 @@ import random
 from unittest.mock import patch
 
 import cocotb
-import pytest
 from amaranth.hdl import Value
 
 from hw.config import Configuration
 from hw.tracker.tile_geometry import partial_products
 from hw.tracker.tracker import Tracker
-from sim.errors import SimulationError
 from tb.drivers.tracker_bench import next_epoch
 from tb.golden.tracker import GoldenTracker, TiledRange
+from tb.runner import caught
 from tb.unit.tracker.test_tracker import SMALL, begin, run
 
 OUTPUTS = 60
@@ -95,6 +94,6 @@ def test_outputs_of_any_shape():
 def test_a_wrong_column_is_caught():
     with (
         patch("hw.tracker.tile_geometry.partial_products", short_products),
-        pytest.raises(SimulationError, match="area"),
+        caught("area"),
     ):
         run("outputs_of_any_shape", {"config": SMALL}, Tracker, __name__)

@@ -16,14 +16,13 @@ from hw.config import preset
 from hw.messages import Messages
 from hw.protection import ALL, LINKS
 from hw.tracker.trigger_table import TriggerTable, completion
-from sim.errors import SimulationError
 from sim.models import FOLDER as MODELS
 from sim.models.seeded_bugs import FaultyTrigger
 from tb.drivers.clear import cleared
 from tb.drivers.stream import StreamSink, stalls, until_offered
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_trigger_table
-from tb.runner import simulate
+from tb.runner import caught, simulate
 
 BLOCKS = int(os.environ.get("T3_BLOCKS", "64"))
 CONFIG = preset("paper", trigger_blocks=BLOCKS, protection=os.environ.get("T3_PROTECTION", LINKS))
@@ -397,5 +396,5 @@ def test_the_seeded_bug_is_caught():
         sources=[MODELS / "seeded_bug.sv"],
     )
     run_table()
-    with pytest.raises(SimulationError, match="sorted"):
+    with caught("sorted"):
         run_table(plusargs=["+seeded_bug=doubled_trigger"])
