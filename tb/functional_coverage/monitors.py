@@ -285,7 +285,7 @@ async def watch_lane_pair(dut: Any, parameters: LinkParameters) -> None:
             for number, source in enumerate(("dma", "store")):
                 if closes >> number & 1:
                     packet = fields(layout, port(dut, f"{side}_packets") >> number * layout.size)
-                    sends = "one" if packet["count"] == 1 else "several"
+                    sends = "one" if packet["count"] <= 1 else "several"
                     plan.LINK_PACKET.sample(direction, source, band(LENGTHS, packet["length"] + 1), sends)
 
 
