@@ -456,4 +456,4 @@ def test_a_map_that_does_not_say_what_it_holds_is_caught():
 
 def test_forgotten_rule_is_caught():
     with caught("AssertionError"):
-        simulate(UnarmedAddressMap(preset("paper")), "address_map", __name__, RULES, seed=1)
+        simulate(UnarmedAddressMap(preset("paper")), "address_map", __name__, RULES)

@@ -299,16 +299,14 @@ def test_a_port_that_stands_holds_up_no_other():
 
 def test_waiting_for_a_slot_is_caught():
     with caught("a port waits for another"):
-        simulate(
-            design("five_ports", WaitsForASlot), "dma_engine", __name__, "a_port_that_stands_holds_up_no_other", seed=1
-        )
+        simulate(design("five_ports", WaitsForASlot), "dma_engine", __name__, "a_port_that_stands_holds_up_no_other")
 
 
 def test_routes_of_the_first_send_alone_are_caught():
     """A slot that is had for one send is not had for all of a packet."""
     environment = {"SIZE": "paper", "STALL": "0", "LATENCY": "5"}
     with patch("hw.dma.engine.SendRoutes", RoutesOfTheFirst), caught("other sends"):
-        simulate(design("paper"), "dma_engine", __name__, "random_blocks", seed=1, environment=environment)
+        simulate(design("paper"), "dma_engine", __name__, "random_blocks", environment=environment)
 
 
 @pytest.mark.parametrize("size", ["paper", "tiny", "two_lanes"])

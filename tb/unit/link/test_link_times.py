@@ -245,8 +245,8 @@ async def _silence(times: Times) -> None:
     bench.keep_log = False
     assert len(slack) == 1 and 0 <= min(slack) <= 4, f"speaks after so many cycles more: {slack}"
     # A lane sends one flit a cycle, and all its ports answer at once.
-    turns = max(deaf) - min(deaf) + 1
-    assert turns == bench.parameters.links and max(deaf) <= 8, (
+    first, last = min(deaf), max(deaf)
+    assert 0 <= first == last - bench.parameters.links + 1 <= 7, (
         f"answers what it hears after so many cycles more: {deaf}"
     )
 

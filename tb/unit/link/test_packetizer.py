@@ -304,9 +304,7 @@ class WaitsForASlot(StorePacketizer):
 
 def test_waiting_for_a_slot_is_caught():
     with caught("a port waits for another"):
-        simulate(
-            WaitsForASlot(SIZES["five_ports"]), "packetizer", __name__, "a_port_that_stands_holds_up_no_other", seed=1
-        )
+        simulate(WaitsForASlot(SIZES["five_ports"]), "packetizer", __name__, "a_port_that_stands_holds_up_no_other")
 
 
 def test_a_port_that_stands_holds_up_no_other():
@@ -351,7 +349,7 @@ def test_routes_of_the_first_send_alone_are_caught():
     """A slot that is had for one send is not had for all of a packet."""
     environment = {"SIZE": "paper", "STALL": "0"}
     with patch("hw.link.packetizer.SendRoutes", RoutesOfTheFirst), caught("other sends"):
-        simulate(StorePacketizer(SIZES["paper"]), "packetizer", __name__, "random_stores", 1, environment)
+        simulate(StorePacketizer(SIZES["paper"]), "packetizer", __name__, "random_stores", environment=environment)
 
 
 def test_mixed_wavefronts_are_caught():
@@ -361,7 +359,6 @@ def test_mixed_wavefronts_are_caught():
             "packetizer",
             __name__,
             "random_stores",
-            seed=1,
             environment={"SIZE": "paper", "STALL": "0"},
         )
 

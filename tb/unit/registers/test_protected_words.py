@@ -236,4 +236,4 @@ def test_protected_words(test):
 @pytest.mark.parametrize("wrong", [Uncorrected, Hasty])
 def test_a_word_that_is_not_kept_is_noticed(wrong):
     with caught():
-        simulate(wrong(BUS, PLACE), "protected_words", __name__, TESTS[0], seed=1)
+        simulate(wrong(BUS, PLACE), "protected_words", __name__, TESTS[0])

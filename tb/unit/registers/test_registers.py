@@ -476,6 +476,4 @@ class UnlatchedRegisterFile(RegisterFile):
 
 def test_missing_latch_is_caught():
     with caught("assert 5 == 4"):
-        simulate(
-            UnlatchedRegisterFile(preset("paper")), "register_file", __name__, "counters_count_latch_and_clear", seed=1
-        )
+        simulate(UnlatchedRegisterFile(preset("paper")), "register_file", __name__, "counters_count_latch_and_clear")
