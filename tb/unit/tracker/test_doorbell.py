@@ -118,6 +118,7 @@ class Bench:
         self.commits = StreamSink(dut, "commits", dut.clk, stalls(stall) if stall else never)
         self.faults = StreamSink(dut, "faults", dut.clk, never)
         self.tiles = 0
+        self.gaps = random.choice((0, 0.1))
 
     async def start(self):
         self.dut.rst.value = 1
@@ -142,6 +143,11 @@ class Bench:
         """Everything that comes with a ring. The registers may be written anew a cycle after the last word."""
         self.dut.first.value, self.dut.count.value = first, count
         for word in Word:
+            while random.random() < self.gaps:
+                nothing = random.choice((word, Word.WF_TOTAL, Word.WORKGROUPS)).value
+                garbage = {"index": random.randrange(CONFIG.ranges), "data": random.getrandbits(32)}
+                self.dut.entry.value = pack(RangeWrite, valid=0, word=nothing, **garbage)
+                await RisingEdge(self.dut.clk)
             self.dut.entry.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=words[word])
             await RisingEdge(self.dut.clk)
         self.dut.entry.value = random.getrandbits(32) << 12
@@ -241,27 +247,82 @@ async def many_workgroups_are_walked(dut):
         await parts_are_walked(bench, Tiling(3 * down - random.randrange(3), columns, 3, 16, 1))
 
 
+async def tiles_are_walked_past(bench: Bench, across: int, down: int) -> None:
+    """Two workgroups of `down` rows of `across`, the last two of all or around the end of the last row but one; the
+    last row and column are ragged or not, and rows do not follow one another without a gap."""
+    total = across * down
+    wg_base = 8 * random.randint(0, (65536 - total) // 8)
+    bottom_wfs, cut_off, pitch = random.randint(1, 2), random.randrange(16), across + random.randrange(1000)
+    rows = 2 * (down - 1) + bottom_wfs
+    base = random.randrange(LAST - rows * pitch)
+    tiling = Tiling(rows, 16 * across - cut_off, 2, 16, 2, 2, pitch)
+    # The table of this configuration has fewer blocks; the doorbell is the same for a larger one.
+    larger = replace(CONFIG, trigger_blocks=1 << 16)
+    words = range_words(larger, base=base, tiling=tiling, tracked=True, wg_base=wg_base, block_wfs=2)
+    first = max(random.choice((total - 2, total - across - 1)), 0)
+    count = min(total - first, 2)
+    await bench.ring(5, words, wg_base + first, count)
+    await bench.settle(70000)
+    wanted = []
+    for wg in range(first, first + count):
+        row, column = divmod(wg, across)
+        size = 32 - (2 * cut_off if column == across - 1 else 0)
+        for wf in range(bottom_wfs if row == down - 1 else 2):
+            commit = {"range": 5, "wg": wg_base + wg, "wf": wf, "epoch": bench.epoch, "bytes": size}
+            wanted.append({**commit, "va": base + (2 * row + wf) * pitch + column})
+    assert bench.taken() == wanted and not bench.refused(), (across, down)
+
+
 @cocotb.test()
 async def any_number_of_tiles_is_walked_past(dut):
-    """Rows of tiles of any length, any number of them: where the walk comes to last depends on where each row ended.
-    More of them than this configuration's table has blocks: the doorbell is the same for a larger one."""
+    """Rows of tiles of any length, any number of them: where the walk comes to last depends on where each row ended."""
     bench = await Bench(dut).start()
-    larger = replace(CONFIG, trigger_blocks=1 << 16)
     for bits in (16, 16, *(random.randint(1, 16) for _ in range(8))):
         across = random.randint(1, min(1 << random.randint(0, bits), 65535))
         down = min(random.randint(1 << bits - 1, (1 << bits) - 1) // across + 1, 65535 // across)
-        total = across * down
-        wg_base = 8 * random.randint(0, (65536 - total) // 8)
+        await tiles_are_walked_past(bench, across, down)
+
+
+@cocotb.test()
+async def how_many_are_too_many_is_told_by_every_bit(dut):
+    """Ends that differ from the range's in one bit of the sum: refused when higher, walked when lower."""
+    bench = await Bench(dut).start()
+    for bit in range(16):
+        total = random.randint(1, 60) if bit > 6 else random.randint(1, 200)
+        tiling = Tiling(1, 16 * total, 1, 16, 1)
+        wg_base = 8 * random.randrange(500)
         base = random.randrange(LAST - total)
-        tiling = Tiling(down, 16 * across, 1, 16, 1)
-        words = range_words(larger, base=base, tiling=tiling, tracked=True, wg_base=wg_base)
-        await bench.ring(5, words, wg_base + total - 2 if total > 1 else wg_base, min(total, 2))
-        await bench.settle(70000)
-        wanted = [
-            {"range": 5, "wg": wg_base + wg, "wf": 0, "epoch": bench.epoch, "va": base + wg, "bytes": 32}
-            for wg in range(max(total - 2, 0), total)
-        ]
-        assert bench.taken() == wanted and not bench.refused(), (across, down)
+        words = range_words(CONFIG, base=base, tiling=tiling, tracked=True, wg_base=wg_base)
+        area = Area(5, base, tiling, wg_base, 1, words)
+        first = random.randrange(total)
+        count = (total ^ 1 << bit) - first
+        if not 0 <= count < 1 << 16:
+            first, count = 0, total ^ 1 << bit
+        await bench.ring(5, words, wg_base + first, count)
+        await bench.settle()
+        refused = first + count > total
+        assert bench.refused() == ([(Fault.TILE.value, wg_base + first)] if refused else []), (total, first, count)
+        assert bench.taken() == ([] if refused else expected(area, first, count, bench.epoch))
+
+
+@cocotb.test()
+async def any_words_let_a_walk_end(dut):
+    """Whatever software writes into a range: so many tiles that their number does not fit into a wavefront's, ragged
+    columns where none is. What is committed is of the workgroups that were rung, of each one no tile twice."""
+    bench = await Bench(dut).start()
+    walked = 0
+    for _ in range(40):
+        words = {word: random.getrandbits(32) for word in Word}
+        words[Word.CONTROL] |= 1 | 1 << 10
+        first, total, count = random.randrange(1 << 10), 64, random.randint(1, 20)
+        words[Word.WORKGROUPS] = first | total << 16
+        await bench.ring(5, words, first, count)
+        await bench.settle(1000)
+        places = [(commit["wg"], commit["wf"]) for commit in bench.taken()]
+        assert places == sorted(set(places)) and not bench.refused()
+        assert {wg for wg, _ in places} == set(range(first, first + count))
+        walked += max(wf for _, wf in places) == 7
+    assert walked
 
 
 @cocotb.test()
@@ -434,6 +495,8 @@ CASES = (
     "every_ring_has_its_answer",
     "many_workgroups_are_walked",
     "any_number_of_tiles_is_walked_past",
+    "how_many_are_too_many_is_told_by_every_bit",
+    "any_words_let_a_walk_end",
     "rows_lie_far_apart",
     "what_cannot_be_rung_is_refused",
     "a_record_that_waits_is_kept",
