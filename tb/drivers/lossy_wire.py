@@ -26,6 +26,8 @@ class LossyWire:
         self.bits, self.latency, self.weather = bits, latency, weather
         self.under_way: list[tuple[int, int, int]] = []
         self.number = 0
+        self.turned = 0
+        """Bits that will be wrong in the next word, and in none after it."""
         self.happened: Counter[str] = Counter()
 
     def put(self, now: int, word: int) -> None:
@@ -39,7 +41,7 @@ class LossyWire:
             self.happened["doubled"] += 1
             copies = 2
         for copy in range(copies):
-            out = word
+            out, self.turned = word ^ self.turned, 0
             if random.random() < weather.damage:
                 self.happened["damaged"] += 1
                 out ^= self._wrong_bits()

@@ -147,6 +147,37 @@ def test_traffic(size, weather, stall):
 
 
 @cocotb.test()
+async def every_bit_of_what_is_on_a_wire_is_checked(dut):
+    """A flit or a state message with one wrong bit, whichever it is, of its check too: each is damaged, nothing else
+    is, and everything arrives all the same."""
+    bench = bench_of(dut)
+    await bench.reset()
+    await bench.program(list(range(bench.parameters.links)))
+    await bench.all_up()
+    turned = 0
+    # One kind after the other: a port counts what is damaged in the same cycle, a flit and a message, once.
+    for wires in (bench.states, bench.flits):
+        bits = wires["a", 0].bits
+        left = random.sample(range(bits), bits)
+        while left:
+            for (side, port), wire in wires.items():
+                if left:
+                    wire.turned = 1 << left.pop()
+                    turned += 1
+                bench.packet(side, random.choice([DMA, STORES]), [port], length=1)
+            while any(wire.turned for wire in wires.values()):
+                await RisingEdge(dut.clk)
+            await ClockCycles(dut.clk, bench.latency + 5)
+            assert bench.events["damaged"] == turned
+    await bench.finish_and_count()
+    assert bench.events["damaged"] == turned
+
+
+def test_every_bit_of_what_is_on_a_wire_is_checked():
+    run("two", "every_bit_of_what_is_on_a_wire_is_checked")
+
+
+@cocotb.test()
 async def a_port_that_stands_holds_up_no_other(dut):
     """One port's wire takes nothing for long: single sends through the others all arrive meanwhile; packets to all
     ports go on through the others until the slots are used up; in the end the port has everything too."""
