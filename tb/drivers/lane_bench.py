@@ -226,6 +226,7 @@ class LaneBench(LaneTables):
                     word = words >> port * flit_bits & (1 << flit_bits) - 1
                     if in_reset:
                         offered.pop((side, port), None)
+                        self.said.pop((side, port), None)
                         continue
                     if (side, port) in offered:
                         assert valid >> port & 1 and offered[side, port] == word, f"{side} {port}: offer changed"
@@ -242,9 +243,11 @@ class LaneBench(LaneTables):
                     message = messages >> port * message_bits & (1 << message_bits) - 1
                     if message & 1:
                         self.states[SIDES[side], port].put(self.now, message >> 1)
-                        before, same = self.said.get((side, port), (0, 0))
+                        before, same = self.said.get((side, port), (0, message))
                         early = self.now - before <= self.parameters.link_repeat
                         self.said_again[f"{side}{port}"] += message == same and early
+                        idle = int(self.signal(side, "idle").value)
+                        assert message == same or not idle, f"{side} {port}: idle with something new to say"
                         self.said[side, port] = self.now, message
                 self._watch(side)
 

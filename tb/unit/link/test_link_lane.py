@@ -21,14 +21,14 @@ from hw.link.parameters import LinkParameters
 from hw.link.port_receiver import PortReceiver
 from hw.link.port_sender import LinkTimers
 from hw.link.turns import Turns
-from hw.link.wire import state_layout
+from hw.link.wire import FlitKind, flit_layout, state_layout
 from hw.memory_window import WindowCheck
 from hw.messages import Fault
 from hw.send_table import SendControl
 from tb.drivers.lane_bench import LaneBench, Packet
 from tb.drivers.lane_pair import SIDES, LanePair
 from tb.drivers.lane_tables import IDS
-from tb.drivers.lossy_wire import Weather
+from tb.drivers.lossy_wire import LossyWire, Weather
 from tb.drivers.payload import pack, unpack
 from tb.drivers.wrong_blocks import FreesEarly
 from tb.runner import caught, simulate
@@ -175,6 +175,73 @@ async def every_bit_of_what_is_on_a_wire_is_checked(dut):
 
 def test_every_bit_of_what_is_on_a_wire_is_checked():
     run("two", "every_bit_of_what_is_on_a_wire_is_checked")
+
+
+class EchoingWire(LossyWire):
+    """A wire that says the header of the packet before once more, behind a sector in the middle of each packet."""
+
+    flit = flit_layout(SIZES["two"])
+    headers: tuple[int, ...] = ()
+
+    def put(self, now: int, word: int) -> None:
+        super().put(now, word)
+        flit = unpack(self.flit, word)
+        if flit["kind"] == FlitKind.HEADER.value:
+            self.headers = (*self.headers[-1:], word)
+        elif flit["kind"] == FlitKind.DATA.value and flit["place"] == 3 and not flit["last"] and len(self.headers) == 2:
+            self.happened["echoed"] += 1
+            super().put(now, self.headers[0])
+
+
+@cocotb.test()
+async def an_old_header_costs_nothing(dut):
+    """Amid a packet comes the header of the one before once more: neither is sent again."""
+    bench = bench_of(dut)
+    bench.flits = {key: EchoingWire(wire.bits, wire.latency, wire.weather) for key, wire in bench.flits.items()}
+    await bench.reset()
+    for _ in range(40):
+        for side in SIDES:
+            bench.packet(side, random.choice([DMA, STORES]), length=random.choice([4, 5, 8]))
+    await bench.finish_and_count()
+    assert all(wire.happened["echoed"] > 5 for wire in bench.flits.values())
+    assert not bench.events["again"] and not bench.events["damaged"]
+
+
+def test_an_old_header_costs_nothing():
+    run("two", "an_old_header_costs_nothing")
+
+
+@cocotb.test()
+async def what_is_missing_is_asked_for_at_once(dut):
+    """A flit of a packet is damaged: when the next one has come, two cycles later, the peer is told."""
+    bench = bench_of(dut)
+    await bench.reset()
+    await bench.program(list(range(bench.parameters.links)))
+    await bench.all_up()
+    attempt = state_layout(bench.parameters)["attempt"]
+    took = set()
+    for _ in range(20):
+        side, port = random.choice(list(bench.flits))
+        wire, told = bench.flits[side, port], (SIDES[side], port)
+        place = wire.number + random.randint(1, 7)
+        for _ in range(2):
+            bench.packet(side, DMA, [port], length=8)
+        while wire.number < place:
+            await RisingEdge(dut.clk)
+        wire.turned = 1 << 100
+        start, damaged = bench.said[told][1] >> 1 + attempt.offset & 3, bench.events["damaged"]
+        while bench.events["damaged"] == damaged:
+            await RisingEdge(dut.clk)
+        since = bench.now
+        while bench.said[told][1] >> 1 + attempt.offset & 3 == start:
+            await RisingEdge(dut.clk)
+        took.add(bench.now - since)
+        await bench.finish()
+    assert took == {2}, took
+
+
+def test_what_is_missing_is_asked_for_at_once():
+    run("two", "what_is_missing_is_asked_for_at_once")
 
 
 @cocotb.test()
