@@ -21,7 +21,7 @@ from hw.link.parameters import LinkParameters
 from hw.link.port_receiver import PortReceiver
 from hw.link.port_sender import LinkTimers
 from hw.link.turns import Turns
-from hw.link.wire import FlitKind, flit_layout, state_layout
+from hw.link.wire import FlitKind, flit_layout, header_layout, state_layout
 from hw.memory_window import WindowCheck
 from hw.messages import Fault
 from hw.send_table import SendControl
@@ -242,6 +242,38 @@ async def what_is_missing_is_asked_for_at_once(dut):
 
 def test_what_is_missing_is_asked_for_at_once():
     run("two", "what_is_missing_is_asked_for_at_once")
+
+
+@cocotb.test()
+async def sources_take_turns(dut):
+    """Of a packet of blocks and one of stores that are both closed, sends are issued one of each in turn."""
+    bench = bench_of(dut)
+    await bench.reset()
+    await bench.program([0])
+    await bench.all_up()
+    bench.keep_log = True
+    both = 0
+    for _ in range(40):
+        bench.sent_log.clear()
+        await ClockCycles(dut.clk, random.randint(1, 4))
+        sends = list(range(bench.parameters.sends))
+        source_of = {bench.packet("a", source, sends, length=1).number: source for source in (DMA, STORES)}
+        await bench.finish()
+        flits = [unpack(flit_layout(bench.parameters), word) for *_, word in bench.sent_log]
+        headers = [flit["data"] for flit in flits if flit["kind"] == FlitKind.HEADER.value]
+        numbers = [unpack(header_layout(bench.parameters), header)["wg"] % (1 << IDS) for header in headers]
+        order = [source_of[number] for number in numbers]
+        last = len(order) - 1
+        begun = max(order.index(DMA), order.index(STORES))
+        over = last - max(order[::-1].index(DMA), order[::-1].index(STORES))
+        turns = order[begun : over + 1]
+        assert all(first != second for first, second in zip(turns, turns[1:], strict=False)), order
+        both += len(turns) > 1
+    assert both > 5
+
+
+def test_sources_take_turns():
+    run("two", "sources_take_turns")
 
 
 @cocotb.test()
