@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import pairwise
 from unittest.mock import patch
 
 import cocotb
@@ -267,7 +268,7 @@ async def sources_take_turns(dut):
         begun = max(order.index(DMA), order.index(STORES))
         over = last - max(order[::-1].index(DMA), order[::-1].index(STORES))
         turns = order[begun : over + 1]
-        assert all(first != second for first, second in zip(turns, turns[1:], strict=False)), order
+        assert all(first != second for first, second in pairwise(turns)), order
         both += len(turns) > 1
     assert both > 5
 
