@@ -243,7 +243,7 @@ class LaneBench(LaneTables):
                     message = messages >> port * message_bits & (1 << message_bits) - 1
                     if message & 1:
                         self.states[SIDES[side], port].put(self.now, message >> 1)
-                        before, same = self.said.get((side, port), (0, message))
+                        before, same = self.said.get((side, port), (-self.parameters.link_repeat, message))
                         early = self.now - before <= self.parameters.link_repeat
                         self.said_again[f"{side}{port}"] += message == same and early
                         idle = int(self.signal(side, "idle").value)

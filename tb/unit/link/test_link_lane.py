@@ -884,7 +884,7 @@ class SpeaksOften(PortReceiver):
     """The wrong variant: a port sends its state for every flit."""
 
     def _say(self, m, deaf, session, expected, freed, attempt, changed) -> None:
-        super()._say(m, deaf, session, expected, freed, attempt, self.valid)
+        super()._say(m, deaf, session, expected, freed, attempt, changed | self.valid)
 
 
 @pytest.mark.wide
