@@ -219,22 +219,26 @@ async def what_is_missing_is_asked_for_at_once(dut):
     await bench.reset()
     await bench.program(list(range(bench.parameters.links)))
     await bench.all_up()
-    attempt = state_layout(bench.parameters)["attempt"]
+
+    def attempt() -> int:
+        _, message = bench.said[SIDES[side], port]
+        return unpack(state_layout(bench.parameters), message >> 1)["attempt"]
+
     took = set()
     for _ in range(20):
         side, port = random.choice(list(bench.flits))
-        wire, told = bench.flits[side, port], (SIDES[side], port)
+        wire = bench.flits[side, port]
         place = wire.number + random.randint(1, 7)
         for _ in range(2):
             bench.packet(side, DMA, [port], length=8)
         while wire.number < place:
             await RisingEdge(dut.clk)
         wire.turned = 1 << 100
-        start, damaged = bench.said[told][1] >> 1 + attempt.offset & 3, bench.events["damaged"]
+        before, damaged = attempt(), bench.events["damaged"]
         while bench.events["damaged"] == damaged:
             await RisingEdge(dut.clk)
         since = bench.now
-        while bench.said[told][1] >> 1 + attempt.offset & 3 == start:
+        while attempt() == before:
             await RisingEdge(dut.clk)
         took.add(bench.now - since)
         await bench.finish()
@@ -264,10 +268,9 @@ async def sources_take_turns(dut):
         headers = [flit["data"] for flit in flits if flit["kind"] == FlitKind.HEADER.value]
         numbers = [unpack(header_layout(bench.parameters), header)["wg"] % (1 << IDS) for header in headers]
         order = [source_of[number] for number in numbers]
-        last = len(order) - 1
         begun = max(order.index(DMA), order.index(STORES))
-        over = last - max(order[::-1].index(DMA), order[::-1].index(STORES))
-        turns = order[begun : over + 1]
+        over = len(order) - max(order[::-1].index(DMA), order[::-1].index(STORES))
+        turns = order[begun:over]
         assert all(first != second for first, second in pairwise(turns)), order
         both += len(turns) > 1
     assert both > 5
