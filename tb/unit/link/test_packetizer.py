@@ -39,20 +39,36 @@ NAMES = ("first_send", "sends", "wg", "wf", "epoch")
 
 
 class PacketizerBench:
-    """The packetizer with a source per channel, and slots: `slot_stall` says when there is none."""
+    """The packetizer with a source per channel, and slots: `slot_stall` says when there is none. Sends leave by the
+    ports `port_of`, by all in turn by default."""
 
-    def __init__(self, dut, config: Configuration, source_stall, slot_stall):
+    def __init__(self, dut, config: Configuration, source_stall, slot_stall, port_of: list[int] | None = None):
         self.dut, self.config, self.messages = dut, config, Messages(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
-        self.sources = [StreamSource(dut, f"stores__{c}", dut.clk, source_stall) for c in range(config.channels)]
+        self.sources = [
+            StreamSource(dut, f"stores__{c}", dut.clk, source_stall, idle=self._rubbish) for c in range(config.channels)
+        ]
         self.slot_stall = slot_stall or never
-        self.port_of = [send % config.links for send in range(config.sends)]
-        for send, port in enumerate(self.port_of):
-            getattr(dut, f"port_of__{send}").value = port
+        self.direct(port_of or [send % config.links for send in range(config.sends)])
         self.standing: set[int] = set()
         """Ports for whose packets there is no slot."""
         self.expected: dict[tuple[int, int], list[dict]] = {}
         self.received: list[list[dict]] = []
+
+    def direct(self, port_of: list[int]) -> None:
+        """Change the port of each send; when idle."""
+        self.port_of = port_of
+        for send, port in enumerate(port_of):
+            getattr(self.dut, f"port_of__{send}").value = port
+
+    def _rubbish(self, last: int) -> int:
+        """What lies at `stores` when there is none: often for the port of the `last` one."""
+        rubbish = random.getrandbits(self.messages.remote_store.size)
+        if random.random() < 0.5:
+            port = self.messages.remote_store["port"]
+            bits = (1 << port.width) - 1 << port.offset
+            rubbish = rubbish & ~bits | last & bits
+        return rubbish
 
     async def reset(self):
         self.dut.slots__room.value = 0
@@ -65,7 +81,7 @@ class PacketizerBench:
         cocotb.start_soon(self._slots())
 
     def store(self, wrong_port: int | None = None, **store):
-        store["port"] = store["first_send"] % self.config.links
+        store["port"] = self.port_of[store["first_send"]]
         store["data"] = random.getrandbits(256)
         channel = (store["va"] >> 3) % self.config.channels
         said = store if wrong_port is None else store | {"port": wrong_port}
@@ -105,7 +121,7 @@ class PacketizerBench:
         assert packet["va"] % 8 + packet["length"] < 8, "packet crosses 256 B"
         assert list(sectors) == list(range(packet["length"] + 1))
         same = {"first_send": packet["first"], "sends": packet["count"]}
-        same |= {name: packet[name] for name in ("wg", "wf", "epoch")} | {"port": packet["first"] % self.config.links}
+        same |= {name: packet[name] for name in ("wg", "wf", "epoch")} | {"port": self.port_of[packet["first"]]}
         self.received.append(
             [
                 same
@@ -154,7 +170,8 @@ def run_of_stores(bench: PacketizerBench, length: int, **changes):
     } | changes
     for place in range(length):
         if random.random() < 0.1:
-            attributes[random.choice(NAMES)] ^= 1
+            name = random.choice(NAMES)
+            attributes[name] ^= 1 << random.randrange(bench.messages.remote_store[name].width)
         mask = 0xFFFFFFFF
         if random.random() < (0.1 if place < length - 1 else 0.5):
             mask = random.choice([random.getrandbits(31), mask ^ 1 << random.randrange(32)])
@@ -181,7 +198,8 @@ def greedy(stores: list[dict]) -> int:
 async def random_stores(dut):
     config = SIZES[os.environ["SIZE"]]
     stall = float(os.environ["STALL"])
-    bench = PacketizerBench(dut, config, stalls(stall), stalls(stall))
+    port_of = random.choices(range(config.links), k=config.sends)
+    bench = PacketizerBench(dut, config, stalls(stall), stalls(stall), port_of)
     await bench.reset()
     for runs in (20, 15, 15):
         for _ in range(runs):
@@ -197,6 +215,8 @@ async def random_stores(dut):
         # Where queues take turns, a packet may end because another one waits.
         fewest = sum(greedy(stores) for stores in bench.expected.values())
         assert count >= fewest
+        if not stall:
+            assert count == fewest
         bench.received.clear()
         bench.expected.clear()
 
@@ -206,34 +226,80 @@ ALIKE = {"first_send": 1, "sends": 1, "wg": 2, "wf": 3, "epoch": 9, "mask": 0xFF
 
 
 @cocotb.test()
+async def every_bit_tells_stores_apart(dut):
+    """Of two stores of consecutive addresses that differ in one bit of anything else the second begins a packet, as it
+    does behind one that lacks a byte; if they differ in nothing it continues the first one's, but across 256 B. Each
+    send is that of a packet alone, too, each through one port and another."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = PacketizerBench(dut, config, None, None)
+    await bench.reset()
+    layout = bench.messages.remote_store
+    bits = [(name, bit) for name in NAMES for bit in range(layout[name].width)]
+    bits += 3 * [(name, bit) for name, bit in bits if name in ("first_send", "sends")]
+    bits += [("va", bit) for bit in range(3, layout["va"].width)] + [("mask", bit) for bit in range(32)]
+    for crosses in (False, True):
+        port_of = random.choices(range(config.links), k=config.sends)
+        for others in range(2):
+            bench.direct([(port + others) % config.links for port in port_of])
+            pairs = [*bits, *[("", 0)] * 2 * config.sends]
+            random.shuffle(pairs)
+            for number, (name, bit) in enumerate(pairs):
+                _store_pair(bench, name, bit, number % config.sends, crosses)
+            await bench.finish()
+            assert bench.check() == sum(greedy(stores) for stores in bench.expected.values())
+            bench.received.clear()
+            bench.expected.clear()
+
+
+def _store_pair(bench: PacketizerBench, name: str, bit: int, first_send: int, crosses: bool) -> None:
+    """Two stores, the second of which differs in a bit of `name` (the first has not all bytes if that is `mask`), or in
+    nothing: then they are for one peer."""
+    layout = bench.messages.remote_store
+    first = {other: random.getrandbits(layout[other].width) for other in NAMES}
+    first |= {"first_send": first_send, "mask": 0xFFFFFFFF}
+    if name == "":
+        first["sends"] = 1
+    row = random.randrange((1 << layout["va"].width - 3) - 1)
+    first["va"] = 8 * row + (7 if crosses else random.randrange(7))
+    second = first | {"va": first["va"] + 1}
+    if name:
+        (first if name == "mask" else second)[name] ^= 1 << bit
+    bench.store(**first)
+    bench.store(**second)
+
+
+@cocotb.test()
 async def store_rate(dut):
-    """512 consecutive stores become 64 packets, a store a cycle."""
+    """512 consecutive stores become 64 packets, a store a cycle, whatever their port."""
     config = SIZES["paper"]
     bench = PacketizerBench(dut, config, None, None)
     await bench.reset()
-    for place in range(512):
-        bench.store(va=place, **ALIKE)
-    cycles = 0
-    task = cocotb.start_soon(bench.finish())
-    while not task.done():
-        await RisingEdge(dut.clk)
-        cycles += 1
-    assert bench.check() == 64
-    dut._log.info(f"512 stores in {cycles} cycles")
-    assert cycles <= 512 + 20
+    for first in range(config.links):
+        for place in range(512):
+            bench.store(va=place, **ALIKE | {"first_send": first})
+        cycles = 0
+        task = cocotb.start_soon(bench.finish())
+        while not task.done():
+            await RisingEdge(dut.clk)
+            cycles += 1
+        assert bench.check() == 64
+        dut._log.info(f"512 stores in {cycles} cycles")
+        assert cycles <= 512 + 20
+        bench.received.clear()
+        bench.expected.clear()
 
 
 @cocotb.test()
 async def a_port_that_there_is_not(dut):
     """A store whose port a wrong bit has made one that does not exist is taken with those of the last port, and others
     go on."""
-    config = SIZES["five_ports"]
+    config = SIZES[os.environ["SIZE"]]
     bench = PacketizerBench(dut, config, stalls(20), stalls(20))
     await bench.reset()
     last = config.links - 1
     for _ in range(40):
         run_of_stores(bench, random.randrange(1, 9))
-        wrong = random.randrange(config.links, 1 << last.bit_length())
+        wrong = random.randrange(config.links, 16)
         bench.store(wrong_port=wrong, va=random.getrandbits(40), **ALIKE | {"first_send": last})
     await bench.finish()
     assert bench.check() >= 80
@@ -245,26 +311,28 @@ async def timeout_of_an_open_packet(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = PacketizerBench(dut, config, None, None)
     await bench.reset()
-    channels = range(config.channels)
-    for own, other in [(own, other) for own in channels for other in channels if own != other or config.channels == 1]:
+    queues = [(channel, port) for channel in range(config.channels) for port in range(config.links)]
+    for own, other in [(own, other) for own in queues for other in queues if own != other or len(queues) <= 2]:
         limit = TIMEOUT if own == other else TIMEOUT_OTHERS
+        (channel, port), (others_channel, others_port) = own, other
         for distance in range(1 if own == other else 3, limit + 5):
             before = len(bench.received)
             row = random.randrange(1 << 35) * config.channels
             for place in range(random.randrange(3, 8) if own == other else 3):
                 # Between two rising edges, so that a source offers it at the next one.
                 await FallingEdge(dut.clk)
-                bench.store(va=8 * (row + own) + place, **ALIKE)
+                bench.store(va=8 * (row + channel) + place, **ALIKE | {"first_send": port})
                 if own == other:
                     await ClockCycles(dut.clk, distance)
                 elif place == 0:  # Time to come to this channel.
                     await ClockCycles(dut.clk, 3)
                 elif place == 1:
                     await ClockCycles(dut.clk, 2)
-                    bench.store(va=8 * (row + other), **ALIKE)
+                    bench.store(va=8 * (row + others_channel), **ALIKE | {"first_send": others_port})
                     await ClockCycles(dut.clk, distance - 2)
             await bench.finish()
-            found = [packet[0]["va"] >> 3 for packet in bench.received[before:]].count(row + own)
+            packets = bench.received[before:]
+            found = [(packet[0]["va"] >> 3, packet[0]["port"]) for packet in packets].count((row + channel, port))
             apart = distance > limit
             assert found == (1 + (place if own == other else 1) * apart), (own, other, distance)
     bench.check()
@@ -341,8 +409,26 @@ def test_random_stores(size, stall):
     )
 
 
-def test_a_port_that_there_is_not():
-    simulate(checked(Asleep(StorePacketizer(SIZES["five_ports"]))), "packetizer", __name__, "a_port_that_there_is_not")
+@pytest.mark.parametrize("size", ["paper", "five_ports"])
+def test_a_port_that_there_is_not(size):
+    simulate(
+        checked(Asleep(StorePacketizer(SIZES[size]))),
+        "packetizer",
+        __name__,
+        "a_port_that_there_is_not",
+        environment={"SIZE": size},
+    )
+
+
+@pytest.mark.parametrize("size", ["paper", "five_ports"])
+def test_every_bit_tells_stores_apart(size):
+    simulate(
+        checked(Asleep(StorePacketizer(SIZES[size]))),
+        "packetizer",
+        __name__,
+        "every_bit_tells_stores_apart",
+        environment={"SIZE": size},
+    )
 
 
 def test_routes_of_the_first_send_alone_are_caught():

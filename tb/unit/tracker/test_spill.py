@@ -212,6 +212,7 @@ async def nothing_is_reached_beyond_the_table(dut):
                 assert field(record, fault, "fault") == Fault.OUTSIDE.value
                 assert field(record, fault, "access") == (Access.STORE if write else Access.READ).value
                 assert field(record, fault, "va") == va % (1 << VA_BITS)
+    await ClockCycles(dut.clk, 120)
     assert not any(channel.expected for channel in channels)
     assert min(reached.values()) > 50, reached
 
