@@ -338,6 +338,20 @@ async def latest_and_highest_are_right_after_each_value(dut):
             getattr(dut, f"count_{name}").value = 0
         for name, value in expected.items():
             assert await bench.counter(name) == value, name
+    for bit in range(48):
+        for name, counter in kept.items():
+            if counter.counting is Counting.MAXIMUM:
+                lower = random.getrandbits(counter.width) & ~(1 << bit % counter.width)
+                expected[name] = lower | 1 << bit % counter.width
+                held, event = random.sample((lower, expected[name]), 2)
+                getattr(dut, f"total_{name}").value = held
+                getattr(dut, f"count_{name}").value = event
+        await RisingEdge(dut.clk)
+        for name in kept:
+            getattr(dut, f"count_{name}").value = 0
+        await ClockCycles(dut.clk, 2)
+        for name, value in expected.items():
+            assert await bench.counter(name) == value, name
 
 
 @cocotb.test()
@@ -388,6 +402,18 @@ async def pulses_last_one_cycle(dut):
         name = register.member(field)
         assert {key: high[key] - before[key] for key in high} == {key: int(key == name) for key in high}
         assert await bench.read(register.address) == 0
+    channels = bench.master.write_if
+    for _ in range(60):
+        before = dict(high)
+        value, strobe = random.getrandbits(32), random.getrandbits(4)
+        await channels.aw_channel.send(AxiLiteAWTransaction(awaddr=register.address))
+        await channels.w_channel.send(AxiLiteWTransaction(wdata=value, wstrb=strobe))
+        assert (await channels.b_channel.recv()).bresp == AxiResp.OKAY
+        await ClockCycles(dut.clk, 5)
+        for field in register.fields:
+            name = register.member(field)
+            meant = value >> field.low & 1 and strobe >> field.low // 8 & 1
+            assert high[name] - before[name] == meant, name
 
 
 @cocotb.test()
