@@ -2,6 +2,7 @@
 
 import os
 import random
+from itertools import product
 from unittest.mock import patch
 
 import cocotb
@@ -270,13 +271,14 @@ def _store_pair(bench: PacketizerBench, name: str, bit: int, first_send: int, cr
 
 @cocotb.test()
 async def store_rate(dut):
-    """512 consecutive stores become 64 packets, a store a cycle, whatever their port."""
+    """512 consecutive stores become 64 packets, a store a cycle, whatever their sends."""
     config = SIZES["paper"]
     bench = PacketizerBench(dut, config, None, None)
     await bench.reset()
-    for first in range(config.links):
+    some = random.getrandbits(6)
+    for first, sends in product(range(config.links), (some, some ^ 63)):
         for place in range(512):
-            bench.store(va=place, **ALIKE | {"first_send": first})
+            bench.store(va=place, **ALIKE | {"first_send": first, "sends": sends})
         cycles = 0
         task = cocotb.start_soon(bench.finish())
         while not task.done():

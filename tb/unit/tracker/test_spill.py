@@ -198,6 +198,9 @@ async def nothing_is_reached_beyond_the_table(dut):
     tables = [_any_table(channel) for _ in range(60)]
     # One that ends where the last sector of the address space is but for one bit of its address.
     tables += [((1 << VA_BITS) - (1 << bit) - (1 << 18), 1 << 18, 0) for bit in range(VA_BITS)]
+    for _ in range(16):
+        length, place = random.getrandbits(18), random.randrange(1, (1 << VA_BITS) // channel - 1)
+        tables += [((place + 1) * channel - length + over, length, place | 1 << 31) for over in range(2)]
     random.shuffle(tables)
     for base, length, window in tables:
         while any(channel.expected for channel in channels):
