@@ -91,7 +91,36 @@ async def idle_costs_nothing(dut):
     assert len(sink.received) == 50
 
 
-@pytest.mark.parametrize("test", ["sums_are_kept", "idle_costs_nothing"])
+@cocotb.test()
+async def runs_are_gathered(dut):
+    """While no message is taken, a commit is offered, a run is gathered a commit a cycle, and a commit waits behind."""
+    source, sink = await start(dut, 0, 0)
+    sink.stall = lambda: True
+    for pause in (0, 1, 5):
+        runs = (1, random.randint(1, 20), 1)
+        for run, length in enumerate(runs):
+            source.queue.extend(pack(wg=run, bytes=2) for _ in range(length))
+            before = source.taken
+            for _ in range(length + 1):
+                await RisingEdge(dut.clk)
+            await ReadOnly()
+            assert source.taken - before == length, "not a commit a cycle"
+            for _ in range(pause):
+                await RisingEdge(dut.clk)
+        source.queue.append(pack(wg=9, bytes=2))
+        for _ in range(20):
+            await RisingEdge(dut.clk)
+        assert source.queue, "a fourth run is taken"
+        sink.stall = lambda: False
+        await source.drain()
+        for _ in range(10):
+            await RisingEdge(dut.clk)
+        assert sum(unpack(message)["bytes"] for message in sink.received) == 2 * (sum(runs) + 1)
+        sink.received.clear()
+        sink.stall = lambda: True
+
+
+@pytest.mark.parametrize("test", ["sums_are_kept", "idle_costs_nothing", "runs_are_gathered"])
 def test_coalescer(test):
     simulate(coalescer(CONFIG), "coalescer", __name__, test)
 
