@@ -90,28 +90,32 @@ async def a_block_is_left_where_it_leaves_its_range(dut):
     end = 1 << config.va_sector_bits
     channel = 1 << CHANNEL_SECTOR_BITS + config.channel_bits
     outcomes: Counter[str] = Counter()
-    for _ in range(150):
+    bench.lead(random.choices(range(config.links), k=config.sends))
+    for _ in range(200):
         tile = replace(
             random_tile(), pitch=random.choice([1, 16, 133, 1 << 31]), wf_stride=random.choice([64, 999, 1 << 31])
         )
         va = random.choice([random.randrange(end), end - random.randrange(1, 1 << 14), channel - random.randrange(99)])
         bottom, right = random.getrandbits(1), random.getrandbits(1)
-        rows = [[sector for sector, _ in sectors] for _, sectors in block_rows(tile, va, 0, bool(bottom), bool(right))]
+        tiles, rows = [], []
+        for wf, sectors in block_rows(tile, va, 0, bool(bottom), bool(right)):
+            tiles.append(wf)
+            rows.append([sector for sector, _ in sectors])
         expected_rows: list[list[int]] = []
         near = random.choice([row[0] for row in rows])
-        base = random.choice([0, 0, 0, va, max(va - random.randrange(50), 0), min(va + 1, end - 1)])
-        limit = (
-            random.choice([end - 1, end - 1, end - 1, near, near + 1, near + len(rows[0]), near + len(rows[0]) - 1])
-            % end
-        )
+        turned = 1 << random.randrange(config.va_sector_bits)
+        base = random.choice([0, 0, 0, va, va ^ turned, max(va - random.randrange(50), 0), min(va + 1, end - 1)])
+        behind = near + len(rows[0])
+        limit = random.choice([end - 1, end - 1, end - 1, near, near + 1, behind, behind ^ turned, behind - 1]) % end
         window = random.choice([0, 0, random.getrandbits(2) | 1 << 31, base >> channel.bit_length() - 1 | 1 << 31])
         # Bits above those that addresses have say nothing.
         beyond = random.getrandbits(31 - bench.config.window_bits) << bench.config.window_bits
         dut.window.value = window | beyond
-        await bench.program(0, tile, bounds=(base, limit))
+        index, wg = random.randrange(config.ranges), random.getrandbits(16)
+        await bench.program(index, tile, bounds=(base, limit))
         valid = random.random() < 0.9
         if not valid:
-            await bench.write(0, Word.CONTROL, pack(Control, first_send=bench.sends[0], sends=1))
+            await bench.write(index, Word.CONTROL, pack(Control, first_send=bench.sends[index], sends=1))
         in_memory = all(
             not window >> 31 or bound // channel == window & ~(1 << 31) for bound in (base, (limit - 1) % end)
         )
@@ -119,7 +123,7 @@ async def a_block_is_left_where_it_leaves_its_range(dut):
             if not valid or not in_memory or row[0] < base or row[0] + len(row) > limit:
                 break
             expected_rows.append(row)
-        bench.block(0, 7, 0, va, bottom, right)
+        bench.block(index, wg, 0, va, bottom, right)
         quiet = 0
         while quiet < 40:
             await RisingEdge(dut.clk)
@@ -132,6 +136,7 @@ async def a_block_is_left_where_it_leaves_its_range(dut):
         for fault in faults:
             assert (fault["fault"], fault["access"]) == (Fault.OUTSIDE.value, Access.READ.value)
             assert fault["va"] == rows[len(expected_rows)][0] % end
+            assert (fault["wg"], fault["wf"]) == (wg, tiles[len(expected_rows)])
         outcomes["whole" if whole else "cut" if expected_rows else "none"] += 1
         bench.faults.received.clear()
         bench.forget()

@@ -5,13 +5,16 @@ import random
 from collections import deque
 from dataclasses import replace
 from functools import cache
+from unittest.mock import patch
 
 import cocotb
 import pytest
+from amaranth import Module
 from cocotb.clock import Clock
 from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
 from hw.config import ROW_BITS, Timing, preset
+from hw.memory_controller.admission import Admission
 from hw.memory_controller.events import ControllerEvents
 from hw.messages import (
     Access,
@@ -30,6 +33,7 @@ from tb.drivers import dram_stub, payload
 from tb.drivers.column_bus import ColumnBus
 from tb.drivers.memory_traffic import MemoryBench, RateBench
 from tb.drivers.stream import StreamSink, StreamSource, stalls
+from tb.drivers.unsettled_writes import UnsettledWrites
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_controller
 from tb.runner import caught, simulate
@@ -149,13 +153,16 @@ class Stream:
             "traffic_class": random.choice(list(TrafficClass)),
             "epoch": random.getrandbits(8),
         }
+        # The backing store's accesses belong to no tile.
+        belongs = self.source_name is not Source.SPILL
+        ordered["first_touch"] &= belongs
         fields = {
             **ordered,
             "source": self.source_name,
             "va": va,
             "mask": mask,
             "data": data,
-            "tracked": random.random() < 0.8,
+            "tracked": belongs and random.random() < 0.8,
             "range": random.randrange(16),
             "wg": random.getrandbits(16),
             "wf": random.getrandbits(3),
@@ -202,6 +209,7 @@ async def memory_keeps_data_order_and_commits(dut):
     # The DRAM knows nothing of the address bits above its rows.
     pool = [random.getrandbits(HIGH_BITS) << 10 + ROW_BITS | place for place in places]
     bus = ColumnBus(dut, preset("paper"))
+    unsettled = UnsettledWrites(dut, preset("paper"))
     compute = Stream(dut, "compute", pool[:20], Source.COMPUTE, bus)
     communication = Stream(dut, "communication", pool[20:40], Source.DMA, bus)
     spill = Stream(dut, "spill", pool[40:], Source.SPILL, bus)
@@ -219,6 +227,7 @@ async def memory_keeps_data_order_and_commits(dut):
         await RisingEdge(dut.clk)
         await ReadOnly()
         bus.cycle()
+        unsettled.cycle()
         assert commits.taken <= bus.writes, "an access was committed before it was ordered at its bank"
         returned = int(dut.returns.value)
         if returned & 1:
@@ -235,6 +244,7 @@ async def memory_keeps_data_order_and_commits(dut):
             break
     assert all(task.done() for task in tasks), "the controller stopped accepting requests"
     assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
+    assert unsettled.low > 10
     for stream in streams:
         assert not stream.expected, f"{len(stream.expected)} reads of {stream.source_name} did not return"
     seen = [payload.unpack(MESSAGES.commit, item) for item in commits.received]
@@ -359,6 +369,25 @@ def test_data_other_timing_and_near_bank_units():
 def test_wrong_data_is_caught():
     with caught("wrong data for"):
         run_data("paper", preset("paper"), fault=1)
+
+
+class ForgetsWrites(Admission):
+    """A wrong admission, which says that all is settled."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += self.unsettled.eq(0)
+        return m
+
+
+def test_a_forgotten_write_is_caught():
+    with patch("hw.memory_controller.controller.Admission", ForgetsWrites), caught("is forgotten"):
+        run(
+            MemoryBench(preset("paper")),
+            "memory_bench_forgets",
+            "memory_keeps_data_order_and_commits",
+            sources=[dram_stub.SOURCE],
+        )
 
 
 @pytest.mark.parametrize("field", ["epoch", "first_touch"])
