@@ -54,7 +54,8 @@ BLOCKS = {
         (
             "tb/unit/dma/test_dma_engine.py",
             "tb/unit/dma/test_dma_engine_geometry.py",
-            "-k=random_blocks or any_geometry or every_size or come_last or large or leaves_its_range or ends",
+            "-k=random_blocks or any_geometry or every_size or come_last or large or leaves_its_range or ends"
+            " or holds_up or at_once",
         ),
     ),
     "store_packetizer": Block(paths_of("store_packetizer"), ("tb/unit/link/test_packetizer.py",)),

@@ -44,6 +44,10 @@ def random_tile() -> Tile:
     )
 
 
+LARGE = Tile(8, 8, 8, 4, 8, 8, 700, 256, 1 << 20, 1 << 25)
+"""WF tiles of 1,408 sectors in all."""
+
+
 @cocotb.test()
 async def random_blocks(dut):
     """Blocks of random ragged tiles through random memory latency and stalls."""
@@ -150,8 +154,11 @@ async def a_walk_ends_with_its_epoch(dut):
     config = SIZES[os.environ["SIZE"]]
     bench = DmaBench(dut, config, 20, 12)
     await bench.reset()
+    bench.lead(random.choices(range(config.links), k=config.sends))
     for index in range(config.ranges):
-        await bench.program(index, random_tile())
+        await bench.program(index, random.choice([random_tile(), LARGE]))
+    # Of each port a packet that is begun; of each channel what waits for it, at most.
+    most = 8 * config.links + 4 * config.lane_channels
     for _ in range(12):
         ended = bench.epoch
         for _ in range(6):
@@ -160,11 +167,12 @@ async def a_walk_ends_with_its_epoch(dut):
         for _ in range(random.randrange(150)):
             await RisingEdge(dut.clk)
         dut.armed.value = 0
+        read = len(bench.reads)
         bench.lapse(random.getrandbits(config.epoch_bits))
         # A read offered, 8 of a packet, twice as many places of buffers: each within what the bench makes it wait.
         for _ in range(400 + 150 * config.dma_packets):
             await RisingEdge(dut.clk)
-        assert int(dut.idle.value), "the walk goes on without its epoch"
+        assert int(dut.idle.value) and len(bench.reads) <= read + most, "the walk goes on without its epoch"
         bench.blocks.drop()
         assert not bench.open, "a packet is not whole"
         assert all(packet.attributes["epoch"] == ended for packet in bench.packets)
@@ -247,10 +255,27 @@ async def rate_and_latency(dut):
 
 
 @cocotb.test()
+async def a_block_begins_at_once(dut):
+    """Whatever its port, the first read of a block is 2 cycles after it, if nothing else is walked."""
+    config = SIZES["paper"]
+    bench = DmaBench(dut, config, 0, 3)
+    await bench.reset()
+    bench.lead([send % config.links for send in range(config.sends)])
+    blocks = []
+    for index in range(config.ranges):
+        await bench.program(index, Tile(1, 1, 1, 1, 1, 1, 32, 32, 16, 16))
+        blocks.append((index, 7, 0, random.getrandbits(40), 0, 0))
+        bench.block(*blocks[-1])
+        await bench.finish(len(blocks))
+        assert bench.read_cycles[-1] - bench.block_cycles[-1] == 2
+    bench.check(blocks)
+
+
+@cocotb.test()
 async def a_port_that_stands_holds_up_no_other(dut):
     """There is no slot for the packets of one port: as many of its blocks as may wait hold up no block of another; when
     there are slots again, they are sent in their order."""
-    config = SIZES["five_ports"]
+    config = SIZES[os.environ["SIZE"]]
     bench = DmaBench(dut, config, 0, 9)
     await bench.reset()
     bench.lead([send % config.links for send in range(config.sends)])
@@ -298,13 +323,20 @@ class KeepsTheTurn(PacketReader):
         return Const(0)
 
 
-def test_a_port_that_stands_holds_up_no_other():
-    simulate(design("five_ports"), "dma_engine", __name__, "a_port_that_stands_holds_up_no_other")
+@pytest.mark.parametrize("size", ["paper", "five_ports"])
+def test_a_port_that_stands_holds_up_no_other(size):
+    case = "a_port_that_stands_holds_up_no_other"
+    simulate(design(size), "dma_engine", __name__, case, environment={"SIZE": size})
 
 
 def test_waiting_for_a_slot_is_caught():
+    case = "a_port_that_stands_holds_up_no_other"
     with caught("a port waits for another"):
-        simulate(design("five_ports", WaitsForASlot), "dma_engine", __name__, "a_port_that_stands_holds_up_no_other")
+        simulate(design("five_ports", WaitsForASlot), "dma_engine", __name__, case, environment={"SIZE": "five_ports"})
+
+
+def test_a_block_begins_at_once():
+    simulate(design("paper"), "dma_engine", __name__, "a_block_begins_at_once")
 
 
 def test_routes_of_the_first_send_alone_are_caught():

@@ -84,9 +84,11 @@ async def tall_tiles(dut):
 
 @cocotb.test()
 async def wide_tiles(dut):
-    """WF tiles of one row of up to 64 KiB."""
+    """WF tiles of one row of up to 64 KiB, of a power of two of sectors, too."""
     size, other = complements(16)
-    tiles = [Tile(1, 1, 1, 1, 1, 1, *pair, 1 << 16, 1 << 20) for pair in ((size, other), (other, size))]
+    powers = [1 << bit for bit in range(5, 16)]
+    pairs = [(size, other), (other, size), *zip(powers, reversed(powers), strict=True)]
+    tiles = [Tile(1, 1, 1, 1, 1, 1, *pair, 1 << 16, 1 << 20) for pair in pairs]
     await send_blocks_of(dut, tiles, [(0, 0, 0), (0, 0, 1)])
 
 
