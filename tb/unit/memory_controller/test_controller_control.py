@@ -1,19 +1,19 @@
 """The controller does what its control word says: it refreshes whatever is on its way, its detector has its limits."""
 
 import random
-from itertools import pairwise
+from itertools import pairwise, product
 
 import cocotb
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 
-from hw.config import preset
+from hw.config import ROW_BITS, preset
 from hw.memory_controller.dram_queue import HEAD_WAIT
 from hw.memory_controller.events import ControllerEvents
 from hw.messages import Access, Policy, Source, Threshold
 from tb.drivers import dram_stub
 from tb.drivers.clock import pass_cycles
-from tb.drivers.column_bus import sector
+from tb.drivers.column_bus import ColumnBus, sector
 from tb.drivers.payload import unpack
 from tb.drivers.stream import StreamSource
 from tb.runner import simulate
@@ -84,6 +84,7 @@ async def a_row_conflict_among_hits_is_served(dut):
     cycles = await read(dut, 1 << 10)
     assert HEAD_WAIT < cycles < HEAD_WAIT + 500, cycles
     assert hits.queue, "the hits came to an end first"
+    assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
 
 
 @cocotb.test()
@@ -109,6 +110,7 @@ async def every_place_of_the_queue_is_used(dut):
         dut._log.info(f"{rest} cycles without requests: {min(inside)} to {max(inside)} inside")
         most.append(max(inside))
     assert reads.queue, "the requests came to an end"
+    assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
     assert most == [most[0]] * len(most), most
     assert most[0] >= PAPER.dram_queue_depth
 
@@ -158,30 +160,37 @@ async def idle_only_without_a_request(dut):
 
 @cocotb.test()
 async def the_last_request_of_a_bank_is_found_at_every_place(dut):
-    """A bank's read leaves the DRAM queue while its only other one stands behind `between` reads of other banks."""
+    """A bank's read leaves the DRAM queue while its only other ones stand behind `between` reads of other banks, which
+    are soon gone or stay; of several, each is for a row that differs in one bit from the one that is opened."""
     await prepare(dut)
     dut.control.value = control(policy=Policy.ROUND_ROBIN)
     reads = StreamSource(dut, "communication", dut.clk)
+    bus = ColumnBus(dut, PAPER)
     issued = 0
 
     def offer(bank: int, row: int) -> None:
+        bus.request(sector(bank, row), Access.READ, traffic_class=0)
         reads.queue.append(request(access=Access.READ, source=Source.DMA, va=sector(bank, row)))
 
-    for between in range(PAPER.dram_queue_depth + 16):
-        # A row has to be closed before the second read: by then the third is in the queue.
-        offer(0, 3 * between)
-        offer(0, 3 * between + 1)
+    for between, others in product(range(PAPER.dram_queue_depth + 16), (15, 3)):
+        # A row has to be closed before the second read: by then the ones behind are in the queue.
+        row = random.getrandbits(ROW_BITS)
+        offer(0, row ^ (1 << ROW_BITS) - 1)
+        offer(0, row)
         for number in range(between):
-            offer(1 + number % 15, between + number)
-        offer(0, 3 * between + 2)
-        for _ in range(1000):
+            offer(1 + number % others, between + number)
+        for bit in range(ROW_BITS) if others < 15 else (0,):
+            offer(0, row ^ 1 << bit)
+        for _ in range(4000):
             await ReadOnly()
+            bus.cycle()
             issued += int(dut.column.value) & 1
             left = len(reads.queue) + reads.taken - issued
             await RisingEdge(dut.clk)
             if not left:
                 break
         assert not left, f"{left} requests are not served, {between} reads between two of a bank"
+        assert not int(dut.violation.value), f"{between} between: timing rule {int(dut.rule.value)}"
 
 
 @cocotb.test()
