@@ -32,6 +32,10 @@ def main(
     block: Annotated[list[str] | None, typer.Option(help="only this block (may be repeated)")] = None,
     quick: Annotated[bool, typer.Option(help="a small sample of three small blocks")] = False,
     mutants: Annotated[int | None, typer.Option(min=1, help="instead of each block's own number")] = None,
+    number: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="only this one of the mutants of the one --block (may be repeated); nothing is kept"),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="of the choice of mutants and of the tests")] = 1,
     out: Annotated[Path, typer.Option(help="folder of summary.json and junit.xml")] = BUILD / "mutation",
     record: Annotated[
@@ -47,13 +51,20 @@ def main(
     if unknown:
         errors.print(f"--block must be one of {', '.join(BLOCKS)}; got {unknown[0]!r}", highlight=False)
         raise typer.Exit(2)
+    if number and (record or len(block or ()) != 1):
+        errors.print("--number takes one --block, and no --record", highlight=False)
+        raise typer.Exit(2)
     names = block or (QUICK if quick else tuple(BLOCKS))
     count = mutants or (QUICK_MUTANTS if quick else None)
     results: list[MutantResult] = []
     with stages("mutation") as show:
         for name in names:
-            results += run_block(name, BLOCKS[name], seed, count, show)
-    write(results, out)
+            results += run_block(name, BLOCKS[name], seed, count, show, number or ())
+    if len(results) < len(set(number or ())):
+        errors.print(f"--number must be one of the mutants 1 to {count or BLOCKS[names[0]].mutants}", highlight=False)
+        raise typer.Exit(2)
+    if not number:
+        write(results, out)
     if record:
         record_scores(results)
     Console(highlight=False).print(_table(results))

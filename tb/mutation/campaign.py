@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +81,33 @@ def _known(path: Path) -> dict[int, MutantResult]:
     return {result.number: result for result in results}
 
 
+def _try(
+    block: str,
+    rtlil: str,
+    jobs: list[Job],
+    batch: list[Mutant],
+    todo: list[Mutant],
+    unproven: Container[int],
+    show: Callable[[str], object],
+) -> Iterator[MutantResult]:
+    """Results of `todo`, mutants of a `batch` in one build; of the numbers in `unproven` no proof is tried again."""
+    unread = lead_nowhere(rtlil, jobs[0].name, todo)
+    show(f"{block}: building {len(batch)} mutants")
+    with prepared(jobs, apply_mutants(rtlil, jobs[0].name, batch)) as trials:
+        for mutant in todo:
+            show(f"{block}: mutant {mutant.number}, one of {len(todo)}")
+            noticed: tuple[str, ...] = ()
+            if mutant.number in unread:
+                outcome = "equivalent"
+            elif (last := kill(trials, mutant.number)).killed:
+                outcome, noticed = "killed", (last.test, last.by)
+            else:
+                proven = mutant.number not in unproven and is_equivalent(rtlil, mutant)
+                outcome = "equivalent" if proven else "survived"
+            names = (mutant.mode, mutant.place, mutant.sources, mutant.command, outcome)
+            yield MutantResult(block, jobs[0].netlist, mutant.number, *names, *noticed)
+
+
 def _run_netlist(
     block: str, rtlil: str, jobs: list[Job], mutants: list[Mutant], results: Path, show: Callable[[str], object]
 ) -> Iterator[MutantResult]:
@@ -99,31 +126,23 @@ def _run_netlist(
         todo = [mutant for mutant in batch if mutant in waiting]
         if not todo:
             continue
-        unread = lead_nowhere(rtlil, jobs[0].name, todo)
-        show(f"{block}: building {len(batch)} mutants")
-        with prepared(jobs, apply_mutants(rtlil, jobs[0].name, batch)) as trials:
-            for mutant in todo:
-                show(f"{block}: mutant {mutant.number} of {len(mutants)}")
-                noticed: tuple[str, ...] = ()
-                if mutant.number in unread:
-                    outcome = "equivalent"
-                elif (last := kill(trials, mutant.number)).killed:
-                    outcome, noticed = "killed", (last.test, last.by)
-                else:
-                    proven = mutant.number not in known and is_equivalent(rtlil, mutant)
-                    outcome = "equivalent" if proven else "survived"
-                names = (mutant.mode, mutant.place, mutant.sources, mutant.command, outcome)
-                result = MutantResult(block, jobs[0].netlist, mutant.number, *names, *noticed)
-                with results.open("a") as file:
-                    file.write(json.dumps(result.__dict__) + "\n")
-                yield result
+        for result in _try(block, rtlil, jobs, batch, todo, known, show):
+            with results.open("a") as file:
+                file.write(json.dumps(result.__dict__) + "\n")
+            yield result
     marker.write_text(tests)
 
 
 def run_block(
-    name: str, block: Block, seed: int, mutants: int | None = None, show: Callable[[str], None] = lambda text: None
+    name: str,
+    block: Block,
+    seed: int,
+    mutants: int | None = None,
+    show: Callable[[str], None] = lambda text: None,
+    only: Collection[int] = (),
 ) -> Iterator[MutantResult]:
-    """Results of the block's mutants (`mutants` instead of the block's own number)."""
+    """Results of the block's mutants (`mutants` instead of the block's own number). With `only`, of those of these
+    numbers, which are tried whatever is known of them; nothing is kept then."""
     show(f"{name}: recording the simulations of {', '.join(block.tests)}")
     recorded = record(block, seed)
     out = BUILD / "mutation" / "results"
@@ -131,7 +150,13 @@ def run_block(
     for netlist, jobs in read_jobs(recorded).items():
         rtlil = (recorded / f"{netlist}.il").read_text()
         listed = list_mutants(rtlil, jobs[0].name, block.sources, mutants or block.mutants, seed)
-        if listed:
+        if not listed:
+            continue
+        if only:
+            chosen = [mutant for mutant in listed if mutant.number in only]
+            if chosen:
+                yield from _try(name, rtlil, jobs, chosen, chosen, (), show)
+        else:
             results = out / f"{name}-{netlist}-{len(listed)}-{seed}.jsonl"
             yield from _run_netlist(name, rtlil, jobs, listed, results, show)
-            return
+        return

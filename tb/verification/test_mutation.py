@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from contextlib import nullcontext
 
@@ -16,7 +18,7 @@ from cocotb.triggers import ReadOnly, RisingEdge, Timer
 import tb.runner
 from hw.export.verilog import to_rtlil
 from tb.mutation import campaign, fork_server
-from tb.mutation.blocks import BLOCKS
+from tb.mutation.blocks import BLOCKS, Block
 from tb.mutation.campaign import MutantResult
 from tb.mutation.equivalence import is_equivalent, lead_nowhere
 from tb.mutation.execution import Attempt, Trial, kill, prepared
@@ -213,6 +215,29 @@ def test_a_survivor_is_tried_again_when_a_test_has_changed_but_its_proof_is_not(
         results = campaign._run_netlist("b", RTLIL, [job("x")], [mutant], tmp_path / "results.jsonl", str.strip)
         assert [result.outcome for result in results] == [outcome]
     assert proofs == [mutant.number] and not killers
+
+
+def test_chosen_mutants_are_tried_whatever_is_known_and_nothing_is_kept(tmp_path, monkeypatch):
+    tried = []
+    monkeypatch.setattr(campaign, "BUILD", tmp_path)
+    monkeypatch.setattr(campaign, "record", lambda block, seed: tmp_path)
+    monkeypatch.setattr(campaign, "read_jobs", lambda folder: {"n": [job("x")]})
+    monkeypatch.setattr(campaign, "prepared", lambda jobs, text: nullcontext([]))
+    monkeypatch.setattr(campaign, "kill", lambda trials, number: tried.append(number) or Attempt("test", True, ""))
+    (tmp_path / "n.il").write_text(RTLIL)
+    block = Block(("tb/verification/test_mutation.py",), ())
+    for _ in range(2):
+        found = list(campaign.run_block("limiter", block, 1, 12, only=(3, 99)))
+        assert [(result.number, result.outcome) for result in found] == [(3, "killed")]
+    assert tried == [3, 3]
+    assert not list((tmp_path / "mutation" / "results").iterdir())
+
+
+@pytest.mark.parametrize("options", [["--block=alu", "--record"], ["--block=alu", "--block=secded"], []])
+def test_chosen_mutants_are_of_one_block_and_not_recorded(options):
+    command = [sys.executable, "-m", "tb.mutation", "--number=3", *options]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr.strip()) == (2, "--number takes one --block, and no --record")
 
 
 def test_the_same_seed_lists_the_same_mutants():
