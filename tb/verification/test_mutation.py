@@ -219,11 +219,16 @@ def test_a_survivor_is_tried_again_when_a_test_has_changed_but_its_proof_is_not(
 
 def test_chosen_mutants_are_tried_whatever_is_known_and_nothing_is_kept(tmp_path, monkeypatch):
     tried = []
+
+    def killed(trials: object, number: int) -> Attempt:
+        tried.append(number)
+        return Attempt("test", True, "")
+
     monkeypatch.setattr(campaign, "BUILD", tmp_path)
     monkeypatch.setattr(campaign, "record", lambda block, seed: tmp_path)
     monkeypatch.setattr(campaign, "read_jobs", lambda folder: {"n": [job("x")]})
     monkeypatch.setattr(campaign, "prepared", lambda jobs, text: nullcontext([]))
-    monkeypatch.setattr(campaign, "kill", lambda trials, number: tried.append(number) or Attempt("test", True, ""))
+    monkeypatch.setattr(campaign, "kill", killed)
     (tmp_path / "n.il").write_text(RTLIL)
     block = Block(("tb/verification/test_mutation.py",), ())
     for _ in range(2):
