@@ -55,7 +55,7 @@ BLOCKS = {
             "tb/unit/dma/test_dma_engine.py",
             "tb/unit/dma/test_dma_engine_geometry.py",
             "-k=random_blocks or any_geometry or every_size or come_last or large or leaves_its_range or ends"
-            " or holds_up or at_once",
+            " or holds_up or at_once or counted",
         ),
     ),
     "store_packetizer": Block(paths_of("store_packetizer"), ("tb/unit/link/test_packetizer.py",)),

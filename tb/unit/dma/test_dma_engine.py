@@ -11,7 +11,7 @@ import cocotb
 import pytest
 from amaranth import Const, Module, Signal
 from amaranth.hdl import Value
-from cocotb.triggers import ReadOnly, RisingEdge
+from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
 from hw.dma import engine
 from hw.dma.engine import DmaEngine
@@ -272,6 +272,19 @@ async def a_block_begins_at_once(dut):
 
 
 @cocotb.test()
+async def every_send_is_counted(dut):
+    """As many as there are cycles, if one leaves in each, through more than a short run comes to."""
+    bench = DmaBench(dut, SIZES["paper"], 0, 3)
+    await bench.reset()
+    bench.always_sent = True
+    await ClockCycles(dut.clk, 3)
+    first = int(dut.sent_blocks.value)
+    for cycles in range(1 << 10, (1 << 14) + 1, 1 << 10):
+        await ClockCycles(dut.clk, 1 << 10)
+        assert int(dut.sent_blocks.value) - first == cycles
+
+
+@cocotb.test()
 async def a_port_that_stands_holds_up_no_other(dut):
     """There is no slot for the packets of one port: as many of its blocks as may wait hold up no block of another; when
     there are slots again, they are sent in their order."""
@@ -333,6 +346,10 @@ def test_waiting_for_a_slot_is_caught():
     case = "a_port_that_stands_holds_up_no_other"
     with caught("a port waits for another"):
         simulate(design("five_ports", WaitsForASlot), "dma_engine", __name__, case, environment={"SIZE": "five_ports"})
+
+
+def test_every_send_is_counted():
+    simulate(design("paper"), "dma_engine", __name__, "every_send_is_counted")
 
 
 def test_a_block_begins_at_once():
