@@ -412,25 +412,9 @@ def test_random_stores(size, stall):
 
 
 @pytest.mark.parametrize("size", ["paper", "five_ports"])
-def test_a_port_that_there_is_not(size):
-    simulate(
-        checked(Asleep(StorePacketizer(SIZES[size]))),
-        "packetizer",
-        __name__,
-        "a_port_that_there_is_not",
-        environment={"SIZE": size},
-    )
-
-
-@pytest.mark.parametrize("size", ["paper", "five_ports"])
-def test_every_bit_tells_stores_apart(size):
-    simulate(
-        checked(Asleep(StorePacketizer(SIZES[size]))),
-        "packetizer",
-        __name__,
-        "every_bit_tells_stores_apart",
-        environment={"SIZE": size},
-    )
+@pytest.mark.parametrize("case", ["a_port_that_there_is_not", "every_bit_tells_stores_apart"])
+def test_stores_of_any_port(case, size):
+    simulate(checked(Asleep(StorePacketizer(SIZES[size]))), "packetizer", __name__, case, environment={"SIZE": size})
 
 
 def test_routes_of_the_first_send_alone_are_caught():
