@@ -20,7 +20,8 @@ class ColumnBus:
     """Watches ports `row`, `column` and `events` of `dut`, a controller of one channel.
 
     Each column command must be that of the oldest request to its sector (of :meth:`request`) that had none, in all its
-    fields, and the events must say what the buses do. `writes`: WR and UPDATE commands so far.
+    fields, and the events must say what the buses do. `writes`: WR and UPDATE commands so far; `served`: the sector of
+    this cycle's column command.
     """
 
     def __init__(self, dut: Any, config: Configuration):
@@ -29,6 +30,7 @@ class ColumnBus:
         self.rows: dict[int, int] = {}
         self.fresh: set[int] = set()
         self.writes = 0
+        self.served: int | None = None
 
     def request(self, va: int, access: Access, **fields: int) -> None:
         """A request to sector `va` is about to be given, with these fields of :attr:`Messages.memory_request`; the DRAM
@@ -45,8 +47,9 @@ class ColumnBus:
         assert event["activate"] == activated
         assert event["refresh"] == (row.get("command") == RowCommand.REF.value)
         assert event["column"] == column_bits & 1
+        self.served = None
         if column_bits & 1:
-            self._column(unpack(self.messages.column_command, column_bits), event)
+            self.served = self._column(unpack(self.messages.column_command, column_bits), event)
         else:
             assert not event["row_hit"]
         if activated:
@@ -55,7 +58,8 @@ class ColumnBus:
         if event["idle"]:
             assert not event["occupancy"]
 
-    def _column(self, column: dict[str, int], event: dict[str, int]) -> None:
+    def _column(self, column: dict[str, int], event: dict[str, int]) -> int:
+        """The sector of a column command, which is checked."""
         bank = column["bank"]
         va = sector(bank, self.rows[bank], column["column"])
         assert self.waiting[va], f"a column command to sector {va:#x}, to which no request waits"
@@ -71,3 +75,4 @@ class ColumnBus:
         assert event["occupancy"], "a request left an empty queue"
         self.fresh.discard(bank)
         self.writes += due["access"] != Access.READ.value
+        return va

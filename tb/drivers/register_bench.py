@@ -8,6 +8,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
+from cocotbext.axi.axil_channels import AxiLiteAWTransaction, AxiLiteWTransaction
 
 from hw.config import preset
 from hw.protection import LINKS
@@ -93,6 +94,13 @@ class RegisterBench:
     async def write(self, address, value, size=4, response=AxiResp.OKAY):
         result = await self.master.write(address, value.to_bytes(size, "little"))
         assert result.resp == response, f"write of {address:#x} answered {result.resp!r}"
+
+    async def write_raw(self, address, data, strobe=0xF):
+        """A write as it is on the bus, whichever byte of its word `address` names; returns the answer."""
+        channels = self.master.write_if
+        await channels.aw_channel.send(AxiLiteAWTransaction(awaddr=address))
+        await channels.w_channel.send(AxiLiteWTransaction(wdata=data, wstrb=strobe))
+        return (await channels.b_channel.recv()).bresp
 
     async def counter(self, name):
         low = await self.read(self.address(f"{name}_low"))

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sim.cli.terminal import errors, stages
+from sim.errors import UsageError
 from sim.simulator.verilator import BUILD
 from tb.mutation.blocks import BLOCKS, QUICK, QUICK_MUTANTS
 from tb.mutation.campaign import MutantResult, run_block
@@ -59,10 +60,11 @@ def main(
     results: list[MutantResult] = []
     with stages("mutation") as show:
         for name in names:
-            results += run_block(name, BLOCKS[name], seed, count, show, number or ())
-    if len(results) < len(set(number or ())):
-        errors.print(f"--number must be one of the mutants 1 to {count or BLOCKS[names[0]].mutants}", highlight=False)
-        raise typer.Exit(2)
+            try:
+                results += run_block(name, BLOCKS[name], seed, count, show, number or ())
+            except UsageError as error:
+                errors.print(str(error), highlight=False)
+                raise typer.Exit(2) from None
     if not number:
         write(results, out)
     if record:

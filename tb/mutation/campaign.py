@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sim.errors import SimulationError
+from sim.errors import SimulationError, UsageError
 from sim.simulator.verilator import BUILD
 from tb.mutation.blocks import Block
 from tb.mutation.equivalence import is_equivalent, lead_nowhere
@@ -142,7 +142,8 @@ def run_block(
     only: Collection[int] = (),
 ) -> Iterator[MutantResult]:
     """Results of the block's mutants (`mutants` instead of the block's own number). With `only`, of those of these
-    numbers, which are tried whatever is known of them; nothing is kept then."""
+    numbers, which are tried whatever is known of them; nothing is kept then. Raises :class:`UsageError` for a number
+    that the block has no mutant of."""
     show(f"{name}: recording the simulations of {', '.join(block.tests)}")
     recorded = record(block, seed)
     out = BUILD / "mutation" / "results"
@@ -153,9 +154,10 @@ def run_block(
         if not listed:
             continue
         if only:
+            if max(only) > len(listed):
+                raise UsageError(f"--number must be 1 to {len(listed)}; got {max(only)}")
             chosen = [mutant for mutant in listed if mutant.number in only]
-            if chosen:
-                yield from _try(name, rtlil, jobs, chosen, chosen, (), show)
+            yield from _try(name, rtlil, jobs, chosen, chosen, (), show)
         else:
             results = out / f"{name}-{netlist}-{len(listed)}-{seed}.jsonl"
             yield from _run_netlist(name, rtlil, jobs, listed, results, show)

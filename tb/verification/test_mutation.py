@@ -17,6 +17,7 @@ from cocotb.triggers import ReadOnly, RisingEdge, Timer
 
 import tb.runner
 from hw.export.verilog import to_rtlil
+from sim.errors import UsageError
 from tb.mutation import campaign, fork_server
 from tb.mutation.blocks import BLOCKS, Block
 from tb.mutation.campaign import MutantResult
@@ -232,9 +233,11 @@ def test_chosen_mutants_are_tried_whatever_is_known_and_nothing_is_kept(tmp_path
     (tmp_path / "n.il").write_text(RTLIL)
     block = Block(("tb/verification/test_mutation.py",), ())
     for _ in range(2):
-        found = list(campaign.run_block("limiter", block, 1, 12, only=(3, 99)))
+        found = list(campaign.run_block("limiter", block, 1, 12, only=(3,)))
         assert [(result.number, result.outcome) for result in found] == [(3, "killed")]
     assert tried == [3, 3]
+    with pytest.raises(UsageError, match="--number must be 1 to 12; got 13"):
+        list(campaign.run_block("limiter", block, 1, 12, only=(3, 13)))
     assert not list((tmp_path / "mutation" / "results").iterdir())
 
 

@@ -209,7 +209,7 @@ async def memory_keeps_data_order_and_commits(dut):
     # The DRAM knows nothing of the address bits above its rows.
     pool = [random.getrandbits(HIGH_BITS) << 10 + ROW_BITS | place for place in places]
     bus = ColumnBus(dut, preset("paper"))
-    unsettled = UnsettledWrites(dut, preset("paper"))
+    unsettled = UnsettledWrites(dut, bus)
     compute = Stream(dut, "compute", pool[:20], Source.COMPUTE, bus)
     communication = Stream(dut, "communication", pool[20:40], Source.DMA, bus)
     spill = Stream(dut, "spill", pool[40:], Source.SPILL, bus)
