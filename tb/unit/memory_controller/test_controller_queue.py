@@ -153,7 +153,7 @@ class QueueModel:
 
 @dataclass(frozen=True)
 class Phase:
-    """Some hundred cycles: how many `banks` are asked for how many `rows`, and how likely it is in a cycle that a
+    """So many `cycles`: how many `banks` are asked for how many `rows`, and how likely it is in a cycle that a
     request comes, that a row is opened, that a bank is released, and that all banks begin to be closed."""
 
     banks: int
@@ -162,7 +162,7 @@ class Phase:
     activate: float
     release: float
     drain: float = 0.0
-    cycles: int = 800
+    cycles: int = 600
 
     @classmethod
     def any(cls) -> "Phase":
@@ -171,9 +171,9 @@ class Phase:
         return cls(
             banks=rate((1, 2, 5, BANKS)),
             rows=rate((1, 2, 5)),
-            insert=rate((0.1, 0.5, 1.0)),
-            activate=rate((0.02, 0.1, 1.0)),
-            release=rate((0.1, 0.5, 1.0)),
+            insert=rate((0.2, 1.0, 1.0)),
+            activate=rate((0.05, 0.2, 1.0)),
+            release=rate((0.2, 0.5, 1.0)),
             drain=rate((0.0, 0.02)),
         )
 
@@ -223,7 +223,9 @@ class Banks:
         if not full and random.random() < phase.insert:
             taken = {request.index for request in model.requests}
             index = random.choice([index for index in range(self._depth) if index not in taken])
-            events.insert = Request(random.randrange(phase.banks), random.choice(self._rows), index)
+            # One in ten is for any bank, which has one or two at any places then.
+            bank = random.randrange(phase.banks if random.random() < 0.9 else BANKS)
+            events.insert = Request(bank, random.choice(self._rows), index)
         return events
 
     def lookup(self, bank: int) -> tuple[int, int]:
@@ -277,7 +279,7 @@ async def it_does_what_a_list_does(dut):
     model = QueueModel()
     banks = Banks(depth, model)
     longest = inserted = 0
-    for phase in (*(Phase.any() for _ in range(20)), STANDS, *(Phase.any() for _ in range(5)), ENDS):
+    for phase in (*(Phase.any() for _ in range(60)), STANDS, *(Phase.any() for _ in range(5)), ENDS):
         banks.begin(phase)
         for _ in range(phase.cycles):
             events = banks.events(phase)
