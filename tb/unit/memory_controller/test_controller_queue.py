@@ -153,16 +153,18 @@ class QueueModel:
 
 @dataclass(frozen=True)
 class Phase:
-    """So many `cycles`: how many `banks` are asked for how many `rows`, and how likely it is in a cycle that a
-    request comes, that a row is opened, that a bank is released, and that all banks begin to be closed."""
+    """So many `cycles`: how many `banks` are asked for how many `rows`, up to which share the queue is filled, and how
+    likely it is in a cycle that a request comes, that a row is opened, that a bank is released, and that all banks
+    begin to be closed."""
 
     banks: int
     rows: int
+    fill: float
     insert: float
     activate: float
     release: float
     drain: float = 0.0
-    cycles: int = 600
+    cycles: int = 400
 
     @classmethod
     def any(cls) -> "Phase":
@@ -171,16 +173,17 @@ class Phase:
         return cls(
             banks=rate((1, 2, 5, BANKS)),
             rows=rate((1, 2, 5)),
+            fill=rate((1.0, random.random())),
             insert=rate((0.2, 1.0, 1.0)),
-            activate=rate((0.05, 0.2, 1.0)),
-            release=rate((0.2, 0.5, 1.0)),
+            activate=rate((0.05, 0.5, 1.0)),
+            release=rate((0.2, 1.0, 1.0)),
             drain=rate((0.0, 0.02)),
         )
 
 
-STANDS = Phase(banks=BANKS, rows=5, insert=1.0, activate=0.0, release=1.0, cycles=HEAD_WAIT + 200)
+STANDS = Phase(banks=BANKS, rows=5, fill=1.0, insert=1.0, activate=0.0, release=1.0, cycles=HEAD_WAIT + 200)
 """No row is opened, so that the head waits until it keeps others out."""
-ENDS = Phase(banks=1, rows=1, insert=0.0, activate=1.0, release=1.0, cycles=2000)
+ENDS = Phase(banks=1, rows=1, fill=1.0, insert=0.0, activate=1.0, release=1.0, cycles=2000)
 
 
 class Banks:
@@ -196,8 +199,8 @@ class Banks:
         self._rests = 0
 
     def begin(self, phase: Phase) -> None:
-        """Rows that differ in one bit from one another."""
-        first = random.getrandbits(ROW_BITS)
+        """Rows that differ in one bit from one another. A place without a request has row 0."""
+        first = random.choice((0, random.getrandbits(ROW_BITS)))
         self._rows = [first, *(first ^ 1 << bit for bit in random.sample(range(ROW_BITS), phase.rows - 1))]
 
     def events(self, phase: Phase) -> Events:
@@ -219,7 +222,7 @@ class Banks:
         if self._held and random.random() < phase.release:
             events.released = random.choice(sorted(self._held))
             self._held.discard(events.released)
-        full = len(model.requests) == self._depth or model.head_wait == HEAD_WAIT
+        full = len(model.requests) >= max(1, round(self._depth * phase.fill)) or model.head_wait == HEAD_WAIT
         if not full and random.random() < phase.insert:
             taken = {request.index for request in model.requests}
             index = random.choice([index for index in range(self._depth) if index not in taken])
@@ -275,11 +278,11 @@ def drive(dut, events: Events, banks: Banks) -> None:
 async def it_does_what_a_list_does(dut):
     """Requests of any banks and rows, at any rate, through phases in which banks are slow, fast or closed."""
     await reset(dut)
-    depth = int(os.environ["DEPTH"])
+    depth, phases = int(os.environ["DEPTH"]), int(os.environ["PHASES"])
     model = QueueModel()
     banks = Banks(depth, model)
     longest = inserted = 0
-    for phase in (*(Phase.any() for _ in range(60)), STANDS, *(Phase.any() for _ in range(5)), ENDS):
+    for phase in (*(Phase.any() for _ in range(phases)), STANDS, *(Phase.any() for _ in range(5)), ENDS):
         banks.begin(phase)
         for _ in range(phase.cycles):
             events = banks.events(phase)
@@ -301,13 +304,20 @@ def test_a_head_that_waits_keeps_others_out():
     simulate(DramQueue(Configuration()), "dram_queue", __name__, "a_head_that_waits_keeps_others_out")
 
 
-def run(queue: DramQueue, name: str, depth: int) -> None:
-    simulate(queue, name, __name__, "it_does_what_a_list_does", environment={"DEPTH": str(depth)})
+def run(queue: type[DramQueue], name: str, depth: int, phases: int) -> None:
+    environment = {"DEPTH": str(depth), "PHASES": str(phases)}
+    simulate(
+        queue(Configuration(dram_queue_depth=depth)),
+        name,
+        __name__,
+        "it_does_what_a_list_does",
+        environment=environment,
+    )
 
 
-@pytest.mark.parametrize("depth", [1, 4, 64])
-def test_it_does_what_a_list_does(depth):
-    run(DramQueue(Configuration(dram_queue_depth=depth)), "dram_queue", depth)
+@pytest.mark.parametrize(("depth", "phases"), [(1, 30), (4, 30), (64, 120)])
+def test_it_does_what_a_list_does(depth, phases):
+    run(DramQueue, "dram_queue", depth, phases)
 
 
 class AsksOneBank(DramQueue):
@@ -331,4 +341,4 @@ class ForgetsTheDrain(DramQueue):
 @pytest.mark.parametrize(("queue", "found"), [(AsksOneBank, "another row is asked for"), (ForgetsTheDrain, "quiet")])
 def test_a_wrong_queue_is_caught(queue, found):
     with caught(found):
-        run(queue(Configuration(dram_queue_depth=4)), "dram_queue_wrong", 4)
+        run(queue, "dram_queue_wrong", 4, 30)
