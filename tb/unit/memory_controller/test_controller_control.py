@@ -1,16 +1,18 @@
 """The controller does what its control word says: it refreshes whatever is on its way, its detector has its limits."""
 
 import random
-from itertools import pairwise, product
+from itertools import groupby, pairwise, permutations, product
 
 import cocotb
 import pytest
 from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import ROW_BITS, preset
+from hw.geometry import BANKS
+from hw.memory_controller.bank_machine import DIRECTION_BURST
 from hw.memory_controller.dram_queue import HEAD_WAIT
 from hw.memory_controller.events import ControllerEvents
-from hw.messages import Access, Policy, Source, Threshold
+from hw.messages import Access, Policy, RowCommand, Source, Threshold
 from tb.drivers import dram_stub
 from tb.drivers.clock import pass_cycles
 from tb.drivers.column_bus import ColumnBus, sector
@@ -219,6 +221,65 @@ async def every_bank_keeps_its_times(dut):
 
 
 @cocotb.test()
+async def directions_take_turns(dut):
+    """While reads and stores of open rows wait, each direction has one command and DIRECTION_BURST more at a time."""
+    await prepare(dut)
+    dut.control.value = control(policy=Policy.ROUND_ROBIN, refresh=0)
+    reads, stores = StreamSource(dut, "communication", dut.clk), StreamSource(dut, "compute", dut.clk)
+    for number in range(600):
+        reads.queue.append(request(access=Access.READ, source=Source.DMA, va=sector(number % 8, 0, number // 8 % 64)))
+        stores.queue.append(
+            request(access=Access.STORE, source=Source.COMPUTE, va=sector(8 + number % 8, 0, number // 8 % 64))
+        )
+    commands = []
+    while reads.queue and stores.queue:
+        await issue(dut)
+        commands.append(unpack(MESSAGES.column_command, int(dut.column.value))["command"])
+        await RisingEdge(dut.clk)
+    turns = [len(list(run)) for _, run in groupby(commands)]
+    # Until all rows are open, and when one direction comes to its end, there is not always something of either.
+    assert turns[3:-2] == [1 + DIRECTION_BURST] * len(turns[3:-2]), turns
+    assert len(turns) > 15
+    assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
+
+
+@cocotb.test()
+async def no_bank_waits_for_another(dut):
+    """A bank is precharged for a read of another row as soon after a command of one other bank as of any."""
+    await prepare(dut)
+    dut.control.value = control(policy=Policy.ROUND_ROBIN, refresh=0)
+    reads, stores = StreamSource(dut, "communication", dut.clk), StreamSource(dut, "compute", dut.clk)
+    rows = [0] * BANKS
+
+    def read(bank: int) -> None:
+        reads.queue.append(request(access=Access.READ, source=Source.DMA, va=sector(bank, rows[bank])))
+
+    def store(bank: int) -> None:
+        stores.queue.append(request(access=Access.STORE, source=Source.COMPUTE, va=sector(bank, rows[bank])))
+
+    for bank in range(BANKS):
+        read(bank)
+    await pass_cycles(dut, 300)
+    for command in (read, store):
+        times = set()
+        for bank, other in permutations(range(BANKS), 2):
+            await pass_cycles(dut, 40)
+            command(other)
+            rows[bank] += 1
+            read(bank)
+            for cycle in range(100):
+                await ReadOnly()
+                row = unpack(MESSAGES.row_command, int(dut.row.value))
+                await RisingEdge(dut.clk)
+                if row["valid"]:
+                    break
+            assert (row["command"], row["bank"]) == (RowCommand.PRE.value, bank)
+            times.add(cycle)
+        assert len(times) == 1, times
+    assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
+
+
+@cocotb.test()
 async def refreshes_come_in_their_interval(dut):
     """Idle, the channel is refreshed every tREFI to the cycle."""
     await prepare(dut)
@@ -265,6 +326,8 @@ async def detector_has_its_limits(dut):
         "idle_only_without_a_request",
         "the_last_request_of_a_bank_is_found_at_every_place",
         "every_bank_keeps_its_times",
+        "directions_take_turns",
+        "no_bank_waits_for_another",
         "refreshes_come_in_their_interval",
         "detector_has_its_limits",
     ],
