@@ -46,6 +46,17 @@ async def prepare(dut):
     await start(dut)
 
 
+async def row_command(dut):
+    """Cycles until the next row command, and that command."""
+    for cycle in range(100):
+        await ReadOnly()
+        row = unpack(MESSAGES.row_command, int(dut.row.value))
+        await RisingEdge(dut.clk)
+        if row["valid"]:
+            return cycle, row
+    raise AssertionError("no row command")
+
+
 async def read_before_refresh(dut, bank, early):
     """Read from an open row of `bank`, offered `early` cycles before the next refresh is due; cycles it takes."""
     dut.control.value = control(refresh=0)
@@ -267,14 +278,9 @@ async def no_bank_waits_for_another(dut):
             command(other)
             rows[bank] += 1
             read(bank)
-            for cycle in range(100):
-                await ReadOnly()
-                row = unpack(MESSAGES.row_command, int(dut.row.value))
-                await RisingEdge(dut.clk)
-                if row["valid"]:
-                    break
+            cycles, row = await row_command(dut)
             assert (row["command"], row["bank"]) == (RowCommand.PRE.value, bank)
-            times.add(cycle)
+            times.add(cycles)
         assert len(times) == 1, times
     assert not int(dut.violation.value), f"timing rule {int(dut.rule.value)}"
 
