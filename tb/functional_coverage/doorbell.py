@@ -6,6 +6,7 @@ from typing import Any
 from hw.config import Configuration
 from hw.messages import Fault, Messages
 from hw.range_table import Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
+from hw.tracker.tile_geometry import MAX_WFS
 from tb.functional_coverage import plan
 from tb.functional_coverage.collection import cycles
 from tb.functional_coverage.monitors import Handshake, fields, how, port
@@ -61,6 +62,11 @@ class Ring:
         return fields(Ragged, self.words[Word.RAGGED])["bottom"]
 
     @property
+    def is_tiled(self) -> bool:
+        """Whether its workgroups have as many tiles as a workgroup can: software may write any words."""
+        return all(1 <= self.tiles(wg) <= MAX_WFS for wg in range(self.first, self.first + self.count))
+
+    @property
     def all_tiles(self) -> int:
         """WF tiles of all its workgroups."""
         return sum(self.tiles(wg) for wg in range(self.first, self.first + self.count))
@@ -85,7 +91,7 @@ async def watch_doorbell(dut: Any, config: Configuration) -> None:
             served = (
                 state == "ready" and kind == "tracked" and asked not in ("none", "before the range", "past the range")
             )
-            walked, taken = (rung, 0) if served else (walked, taken)
+            walked, taken = (rung, 0) if served and rung.is_tiled else (walked, taken)
             rung, complete = None, False
         payload = commits.taken()
         if walked and payload is not None:
