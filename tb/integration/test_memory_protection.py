@@ -3,7 +3,7 @@ a sector, the epoch is aborted, or its sums are right; the next epoch is right."
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -90,6 +90,15 @@ async def total(bench: RingBench, counter: str) -> int:
     return sum([await bench.read(rank, f"{counter}_low") for rank in bench.ranks])
 
 
+def epochs(missing: Callable[[], str]) -> Iterator[int]:
+    """Every other epoch: as many as there are rounds, and on until nothing is `missing`, at most ten times as many."""
+    epoch = 1
+    while epoch < 2 * rounds() or missing():
+        assert epoch < 20 * rounds(), missing()
+        yield epoch
+        epoch += 2
+
+
 @cocotb.test()
 async def single_errors_change_nothing(dut):
     """Upsets all over, all the time; sums are right, and what was corrected is counted, located and interrupts."""
@@ -123,9 +132,8 @@ async def single_errors_change_nothing(dut):
 async def two_errors_end_the_epoch(dut):
     """Two bits of a word, some times an epoch: it is aborted for that cause, or ends with the right sums."""
     bench = await started(dut)
-    aborted, epoch = 0, 1
-    while epoch < 2 * rounds() or not aborted:
-        assert epoch < 20 * rounds(), "no word that was lost was in use"
+    aborted: list[bool] = []
+    for epoch in epochs(lambda: "" if any(aborted) else "no word that was lost was in use"):
         partials = bench.partials()
         await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
         await bench.all_ranks(lambda rank: bench.write(rank, [FORGET]))
@@ -135,8 +143,7 @@ async def two_errors_end_the_epoch(dut):
         for _ in range(4):
             turned = random.choice(bench.ranks)
             await upset(bench, turned, 2)
-        aborted += await ends(dut, bench, epoch, partials)
-        epoch += 2
+        aborted.append(await ends(dut, bench, epoch, partials))
 
 
 @cocotb.test()
@@ -146,9 +153,8 @@ async def a_poisoned_sector_ends_the_epoch(dut):
     bench = await started(dut)
     config = bench.config
     memories = (ProtectedMemory.SECTORS, ProtectedMemory.PACKETS, ProtectedMemory.QUEUES)
-    aborted, epoch = dict.fromkeys(memories, 0), 1
-    while epoch < 2 * rounds() or not all(aborted.values()):
-        assert epoch < 20 * rounds(), aborted
+    aborted = dict.fromkeys(memories, 0)
+    for epoch in epochs(lambda: "" if all(aborted.values()) else str(aborted)):
         partials = bench.partials()
         await bench.all_ranks(lambda rank, number=epoch: bench.arm(rank, number))
         await bench.all_ranks(lambda rank: bench.write(rank, [FORGET]))
@@ -161,7 +167,6 @@ async def a_poisoned_sector_ends_the_epoch(dut):
         await turn(bench, rank, memory, place, first=0 if memory is ProtectedMemory.QUEUES else random.randrange(128))
         found = await ends(dut, bench, epoch, partials, forget=rank)
         aborted[memory] += found
-        epoch += 2
 
 
 @cocotb.test()
@@ -190,7 +195,6 @@ async def a_wrong_copy_ends_the_epoch_that_uses_it(dut):
     programmed, since they are broadcast anew. Blocks of two kinds at least tell: rounds go on until they have."""
     bench = await started(dut)
     users: set[TableUser] = set()
-    epoch = 1
 
     async def note(rank: int) -> None:
         found = await fields(bench, rank, "memory_error")
@@ -199,14 +203,12 @@ async def a_wrong_copy_ends_the_epoch_that_uses_it(dut):
         # What nobody has used is right again when all words have come past.
         await ClockCycles(dut.clk, 2 * SCRUB * bench.config.ranges * len(Word))
 
-    while epoch < 2 * rounds() or len(users) < 2:
-        assert epoch < 20 * rounds(), users
+    for epoch in epochs(lambda: "" if len(users) >= 2 else f"told by {users} only"):
         partials = await begun(bench, epoch)
         for _ in range(3):
             rank, address = random.choice(bench.ranks), table_word(bench.config)
             await turn(bench, rank, ProtectedMemory.TABLE_COPIES, address, first=random.randrange(33))
         await ends(dut, bench, epoch, partials, mend=note)
-        epoch += 2
 
 
 async def begun(bench: RingBench, epoch: int) -> Any:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import cocotb
 import pytest
 from amaranth import Module
-from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
+from cocotb.triggers import ReadOnly, RisingEdge
 
 from hw.config import Configuration
 from hw.geometry import BANKS, ROW_BITS
 from hw.memory_controller.dram_queue import HEAD_WAIT, BankEvent, DramQueue, RowEvent
+from tb.drivers.clock import start
 from tb.drivers.payload import pack, unpack
 from tb.runner import caught, simulate
 
@@ -21,18 +21,9 @@ BANK, ROW, INDEX = 5, 0x1234, 3
 INPUTS = ("insert", "lookup_open", "lookup_row", "activated", "released", "drain", "closed")
 
 
-async def reset(dut):
-    Clock(dut.clk, 1, unit="ns").start()
-    for name in INPUTS:
-        getattr(dut, name).value = 0
-    dut.rst.value = 1
-    await ClockCycles(dut.clk, 2)
-    dut.rst.value = 0
-
-
 @cocotb.test()
 async def a_head_that_waits_keeps_others_out(dut):
-    await reset(dut)
+    await start(dut, INPUTS)
     dut.insert_bank.value, dut.insert_row.value, dut.insert_index.value = BANK, ROW, INDEX
     dut.insert.value = 1
     await RisingEdge(dut.clk)
@@ -110,6 +101,10 @@ class QueueModel:
         if self.asks is None:
             return None
         return self.asks, next(request.row for request in self.requests if request.bank == self.asks)
+
+    def is_quiet(self) -> bool:
+        """Whether nothing is on its way to a bank."""
+        return self.pick is None and self.asks is None
 
     def _is_hit(self, request: Request) -> bool:
         return self.open_rows.get(request.bank) == request.row
@@ -192,7 +187,7 @@ class Banks:
     def __init__(self, depth: int, model: QueueModel):
         self._depth = depth
         self._model = model
-        self._rows = [random.getrandbits(ROW_BITS)]
+        self._rows: list[int] = []
         self._asked: dict[int, int] = {}
         self._held: set[int] = set()
         self._drains = False
@@ -207,7 +202,7 @@ class Banks:
         """Those of the next cycle."""
         model = self._model
         events = Events(drain=self._drains)
-        if self._drains and not (model.pick or model.asks is not None or model.occupied or self._rests):
+        if self._drains and model.is_quiet() and not model.occupied and not self._rests:
             events.closed = True
             self._asked.clear()
             self._rests = random.randrange(1, 20)
@@ -257,7 +252,7 @@ def compare(dut, model: QueueModel) -> None:
     assert row["valid"] == (asked is not None), f"a row is asked for: {asked} expected"
     if asked:
         assert (row["bank"], row["row"]) == asked, "another row is asked for"
-    assert int(dut.quiet.value) == (model.pick is None and asked is None), "quiet"
+    assert int(dut.quiet.value) == model.is_quiet(), "quiet"
     assert int(dut.stuck.value) == (model.head_wait == HEAD_WAIT), "stuck"
 
 
@@ -277,7 +272,7 @@ def drive(dut, events: Events, banks: Banks) -> None:
 @cocotb.test()
 async def it_does_what_a_list_does(dut):
     """Requests of any banks and rows, at any rate, through phases in which banks are slow, fast or closed."""
-    await reset(dut)
+    await start(dut, INPUTS)
     depth, phases = int(os.environ["DEPTH"]), int(os.environ["PHASES"])
     model = QueueModel()
     banks = Banks(depth, model)
