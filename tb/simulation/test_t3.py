@@ -71,14 +71,14 @@ def test_halves_of_a_chunk_turn_together(name: str) -> None:
     assert [array.further(array.further(chunk, 3), -3) for chunk in range(8)] == list(range(8))
 
 
-def test_one_build_serves_all_programs() -> None:
+def test_one_build_serves_all_programs_of_a_wiring() -> None:
     found = {
         node_of(point, program_of(point), tilings_of(point, program_of(point)))
         for point in t3.points()
         if point.compute == PROGRAM
     }
-    # A slice of machine PAPER on a ring, and one of H200 on a switch.
-    assert len(found) == 2
+    # A slice of machine PAPER on a ring, one on a full mesh, and one of H200 on a switch.
+    assert len(found) == 3
 
 
 def test_names_are_of_the_section_and_none_stands_twice() -> None:

@@ -16,11 +16,13 @@ PIECES = (1, 2, 4)
 SMALL = (2048, 1024, 512)
 """M, N, K of an all-reduce that eight real nodes run."""
 WAYS = {
-    "one": ("ring-reduce-scatter", "ring"),
-    "both": ("ring-reduce-scatter-both", "ring"),
+    "one": ("ring-reduce-scatter", "ring", "columns"),
+    "both": ("ring-reduce-scatter-both", "ring", "interleaved"),
+    "direct": ("direct-reduce-scatter", "mesh", "interleaved"),
 }
-"""Once round the ring, as T3 does; half of each chunk each way round."""
-CHUNKS = {"one": 7.0, "both": 3.5, "all-reduce": 14.0}
+"""Once round the ring, as T3 does; half of each chunk each way round; each store to its owner on a full mesh (section
+7.1). Where several links send, the GEMM takes their chunks in turn, so that all are busy."""
+CHUNKS = {"one": 7.0, "both": 3.5, "direct": 1.0, "all-reduce": 14.0}
 """That the busiest link carries, of eight GPUs."""
 
 
@@ -55,8 +57,7 @@ def small(mode: str) -> Spec:
 
 def reduced(workload: str, way: str) -> Spec:
     """GEMM and reduce-scatter as one."""
-    which, wiring = WAYS[way]
-    order = "interleaved" if way == "both" else "columns"
+    which, wiring, order = WAYS[way]
     return program(which, workload, f"t3/reduce-scatter/{workload}/{way}", wiring=wiring, tile_order=order)
 
 
