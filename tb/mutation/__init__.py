@@ -5,6 +5,6 @@ swapped with another. Hundreds share one simulator build and are chosen by the p
 design. Each is run through the recorded simulations of the tests that simulate this netlist, until one fails.
 
 `recorder` is the pytest plugin that records them, `netlist` makes and applies the mutants, `execution` runs them,
-`equivalence` proves that a survivor cannot be noticed, `survivors.toml` says why the others were not.
+`equivalence` and `reachable` prove that a survivor cannot be noticed, `survivors.toml` says why the others were not.
 `python -m tb.mutation` runs it all; see `--help`.
 """

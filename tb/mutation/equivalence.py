@@ -5,8 +5,8 @@ yosys matches the registers of the two by name and proves by SAT that equal regi
 registers and outputs, or shows it by induction over a few cycles. In the first proof submodules stay as they are, with
 equal inputs to be proven, and every output counts: what is proven holds wherever the module is used. The second finds
 faults in logic that leads nowhere. In both, a memory equals another only if its inputs are the same signals; in a third
-proof the module's memories are taken apart into registers. A mutant that the surroundings hide by what they never do is
-not proven.
+proof the module's memories are taken apart into registers. The fourth knows which states the flattened design reaches
+(:mod:`tb.mutation.reachable`). A mutant that the surroundings of the design hide by what they never do is not proven.
 """
 
 import multiprocessing
@@ -21,9 +21,10 @@ from pathlib import Path
 from pyosys import libyosys
 
 from tb.mutation.netlist import Mutant, call, netlist_design
+from tb.mutation.reachable import outputs_are_equal
 
-CPU_SECONDS = 30
-"""What a proof may take; a longer one counts as none."""
+CPU_SECONDS, REACHABLE_CPU_SECONDS = 30, 300
+"""What a proof may take, and each of the programs of the last one; a longer one counts as none."""
 
 
 _PROOF = (
@@ -69,9 +70,9 @@ def lead_nowhere(rtlil: str, name: str, mutants: Sequence[Mutant]) -> set[int]:
         return put_in - _marked(design)
 
 
-def _attempt(proof: Proof, rtlil: str, mutant: Mutant) -> None:
+def _attempt(proof: Proof, seconds: int, rtlil: str, mutant: Mutant) -> None:
     os.setsid()
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
         os.dup2(nothing.fileno(), sys.stderr.fileno())
@@ -102,10 +103,16 @@ def _design_is_equal(rtlil: str, mutant: Mutant) -> bool:
 
 def is_equivalent(rtlil: str, mutant: Mutant) -> bool:
     """Whether `mutant` of the netlist is proven to change nothing, in processes of their own with a time limit each."""
-    for proof in (_module_is_equal, _design_is_equal, _module_is_equal_with_memories):
-        process = multiprocessing.get_context("fork").Process(target=_attempt, args=(proof, rtlil, mutant))
+    proofs: list[tuple[Proof, int]] = [
+        (_module_is_equal, CPU_SECONDS),
+        (_design_is_equal, CPU_SECONDS),
+        (_module_is_equal_with_memories, CPU_SECONDS),
+        (outputs_are_equal, REACHABLE_CPU_SECONDS),
+    ]
+    for proof, seconds in proofs:
+        process = multiprocessing.get_context("fork").Process(target=_attempt, args=(proof, seconds, rtlil, mutant))
         process.start()
-        process.join(CPU_SECONDS * 20)
+        process.join(seconds * 20)
         if process.is_alive():
             process.kill()
             process.join()

@@ -1,6 +1,7 @@
 """Mutation testing itself: faults are made and noticed, a harmless one is proven so, the score counts as it says."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -106,6 +107,24 @@ class Delayed(wiring.Component):
         return m
 
 
+class Fifth(wiring.Component):
+    """`output` is the fifth word of a memory, every fifth cycle, else 0; `value` would be written in a state
+    that is not reached."""
+
+    value: In(4)
+    output: Out(4)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.words = words = memory.Memory(shape=4, depth=8, init=[])
+        write, read = words.write_port(), words.read_port(domain="comb")
+        place, last = Signal(3), Signal()
+        m.d.comb += [write.en.eq(place.all()), write.addr.eq(place), write.data.eq(self.value)]
+        m.d.comb += [last.eq(place == 4), read.addr.eq(place), self.output.eq(Mux(last, read.data, 0))]
+        m.d.sync += place.eq(Mux(last, 0, place + 1))
+        return m
+
+
 @cocotb.test()
 async def values_are_limited(dut):
     Clock(dut.clk, 1, unit="ns").start()
@@ -172,6 +191,20 @@ def test_what_nobody_reads_is_known_through_modules_and_registers():
     assert all((number in unread) == half for number, half in halves.items())
     counted = {number for number, (wire, _) in bits.items() if wire == "count"}
     assert counted and counted <= unread and len(unread) < len(mutants)
+
+
+def test_a_fault_is_equivalent_if_no_state_shows_it_that_is_reached_with_any_content_of_memories():
+    rtlil = to_rtlil(Fifth(), "fifth", sources=True)
+    (compared,) = re.findall(r"cell \$eq (\S+)", rtlil)
+
+    def proven(mode: str, bit: int) -> bool:
+        command = f"mutate -mode {mode} -module fifth -cell {compared} -port A -portbit {bit}"
+        return is_equivalent(rtlil, Mutant(1, command, ()))
+
+    # 5 and 6, which would be taken for 4, never come.
+    assert proven("const0", 0) and proven("const0", 1)
+    # 0 is taken for 4, which words that begin with zeros would hide.
+    assert not proven("const1", 2)
 
 
 def test_a_register_can_be_set_where_mutants_stand_behind_it():

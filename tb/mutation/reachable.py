@@ -1,0 +1,70 @@
+"""Proof that a mutant cannot be noticed in any state that the design reaches from reset, whatever its memories begin
+with and whatever its inputs are.
+
+Original and mutant get the same inputs, and an output that is high where any of theirs differ is given to ABC. It looks
+for registers that always correspond (van Eijk, IEEE TCAD 19(7), 2000), and then for an invariant (property directed
+reachability, Een et al., FMCAD 2011). Registers begin as reset leaves them; each word of a memory begins with a value
+of its own, the same in both.
+"""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from pyosys import libyosys
+
+from tb.mutation.netlist import Mutant, call, netlist_design
+
+_ANY_START = r"""
+(* techmap_celltype = "$anyinit" *)
+module starts_with_any_value (D, Q);
+  parameter WIDTH = 1;
+  input [WIDTH-1:0] D;
+  output [WIDTH-1:0] Q;
+  wire [WIDTH-1:0] start;
+  (* init = 0 *) wire began;
+  (* init = 0 *) wire [WIDTH-1:0] kept;
+  \$ff #(.WIDTH(1)) beginning (.D(1'b1), .Q(began));
+  \$ff #(.WIDTH(WIDTH)) keeping (.D(D), .Q(kept));
+  assign Q = began ? kept : start;
+endmodule
+"""
+"""A register without a value at reset: it starts with that of a wire which nobody drives."""
+_APART = (
+    "delete t:$check t:$print t:$assert t:$assume t:$cover",
+    "setparam -set INIT 1'x t:$mem_v2",
+    "memory_map",
+    "formalff -clk2ff -ff2anyinit",
+)
+"""Memories taken apart into registers without a value at reset."""
+_FLAT = ("flatten", "setundef -undriven -expose")
+"""One module, in which wires that nobody drives are inputs: of the same names in original and mutant."""
+_DIFFERENCE = (
+    "miter -equiv -flatten gold gate difference",
+    "hierarchy -top difference",
+    "setundef -undriven -zero",
+    "opt -full",
+    "techmap",
+    "opt -fast",
+    "dffunmap",
+    "simplemap",
+    "aigmap",
+    "opt_clean",
+)
+_PROVEN = ("Networks are equivalent", "UNSATISFIABLE")
+
+
+def outputs_are_equal(rtlil: str, mutant: Mutant) -> bool:
+    """Whether original and `mutant` are proven to have equal outputs for ever. A fault at the port of a memory is in
+    nothing that is left of it: yosys then raises."""
+    with netlist_design(rtlil) as design, tempfile.TemporaryDirectory() as folder:
+        starts, difference = Path(folder) / "starts.v", Path(folder) / "difference.aig"
+        starts.write_text(_ANY_START)
+        call(design, "hierarchy -auto-top", *_APART, f"techmap -map {starts} t:$anyinit", "design -save original")
+        call(design, *_FLAT, "rename -top gold", "design -stash gold", "design -load original")
+        call(design, mutant.command, *_FLAT, "rename -top gate", "design -copy-from gold -as gold gold")
+        call(design, *_DIFFERENCE, f"write_aiger -zinit {difference}")
+        abc = Path(libyosys.__file__).parent / "yosys-abc"
+        command = [str(abc), "-c", f"read_aiger {difference}; strash; scorr; dprove"]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return any(words in said for words in _PROVEN)
