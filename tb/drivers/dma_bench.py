@@ -279,6 +279,12 @@ class DmaBench:
             pack(self.messages.ready_block, range=index, wg=wg, wf=wf, va=va, bottom=bottom, right=right)
         )
 
+    def _something_comes(self) -> bool:
+        returned = (int(getattr(self.dut, f"returns__{channel}").value) for channel in range(self.config.lane_channels))
+        return bool(int(self.dut.block_sent.value)) or any(
+            unpack(self.messages.read_return, port)["valid"] for port in returned
+        )
+
     async def finish(self, blocks: int, limit: int = 200000):
         for _ in range(limit):
             await RisingEdge(self.dut.clk)
@@ -290,6 +296,7 @@ class DmaBench:
             ):
                 await RisingEdge(self.dut.clk)
                 await RisingEdge(self.dut.clk)
+                assert not int(self.dut.wake.value) or self._something_comes(), "awake with nothing to do"
                 return
         raise AssertionError(f"not finished: {int(self.dut.sent_blocks.value)} of {blocks} blocks sent")
 
