@@ -39,14 +39,15 @@ class Mutant:
     @property
     def place(self) -> str:
         """Where: module, and the wire or else the cell's port, with the bit."""
-        of = _options(self.command)
+        of = options(self.command)
         inside = (
             f"{of['-wire']}[{of['-wirebit']}]" if "-wire" in of else f"{of['-cell']}.{of['-port']}[{of['-portbit']}]"
         )
         return f"{of['-module']}.{inside}"
 
 
-def _options(command: str) -> dict[str, str]:
+def options(command: str) -> dict[str, str]:
+    """What a mutation says by each of its options."""
     words = command.split()
     return {word: words[at + 1] for at, word in enumerate(words) if word.startswith("-")}
 
@@ -99,7 +100,7 @@ def _behind_register(rtlil: str, command: str) -> tuple[str, str]:
 
     At the register's output it would take the name by which tests set the register. Ports and parts of a wire are left.
     """
-    of = _options(command)
+    of = options(command)
     start = rtlil.index(f"\nmodule \\{of['-module']}\n")
     end = rtlil.index("\nend\n", start)
     module = rtlil[start:end]

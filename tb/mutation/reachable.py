@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyosys import libyosys
 
-from tb.mutation.netlist import Mutant, call, netlist_design
+from tb.mutation.netlist import Mutant, call, netlist_design, options
 
 _ANY_START = r"""
 (* techmap_celltype = "$anyinit" *)
@@ -54,17 +54,37 @@ _DIFFERENCE = (
 _PROVEN = ("Networks are equivalent", "UNSATISFIABLE")
 
 
+def _identifier(name: str) -> libyosys.IdString:
+    return libyosys.IdString(name if name.startswith("$") else f"\\{name}")
+
+
+def _beside_memory(design: libyosys.Design, command: str) -> str:
+    """`command`; of a fault at the port of a memory, which is taken apart, the same fault in a buffer before or behind
+    that port."""
+    of = options(command)
+    module = design.module(_identifier(of["-module"]))
+    cell = module.cell(_identifier(of["-cell"]))
+    if not cell.is_mem_cell():
+        return command
+    port = _identifier(of["-port"])
+    there, between = cell.getPort(port), module.addWire(_identifier("$beside_memory"), cell.getPort(port).size())
+    ends = (there, between) if cell.input(port) else (between, there)
+    module.addPos(_identifier("$buffer"), *(libyosys.SigSpec(end) for end in ends))
+    cell.setPort(port, libyosys.SigSpec(between))
+    return command.replace(f"-cell {of['-cell']} -port {of['-port']} ", "-cell $buffer -port Y ")
+
+
 def outputs_are_equal(rtlil: str, mutant: Mutant) -> bool:
-    """Whether original and `mutant` are proven to have equal outputs for ever. A fault at the port of a memory is in
-    nothing that is left of it: yosys then raises."""
+    """Whether original and `mutant` are proven to have equal outputs for ever."""
     with netlist_design(rtlil) as design, tempfile.TemporaryDirectory() as folder:
+        command = _beside_memory(design, mutant.command)
         starts, difference = Path(folder) / "starts.v", Path(folder) / "difference.aig"
         starts.write_text(_ANY_START)
         call(design, "hierarchy -auto-top", *_APART, f"techmap -map {starts} t:$anyinit", "design -save original")
         call(design, *_FLAT, "rename -top gold", "design -stash gold", "design -load original")
-        call(design, mutant.command, *_FLAT, "rename -top gate", "design -copy-from gold -as gold gold")
+        call(design, command, *_FLAT, "rename -top gate", "design -copy-from gold -as gold gold")
         call(design, *_DIFFERENCE, f"write_aiger -zinit {difference}")
         abc = Path(libyosys.__file__).parent / "yosys-abc"
-        command = [str(abc), "-c", f"read_aiger {difference}; strash; scorr; dprove"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        prover = [str(abc), "-c", f"read_aiger {difference}; strash; scorr; dprove"]
+        said = subprocess.run(prover, capture_output=True, text=True, check=True).stdout
     return any(words in said for words in _PROVEN)

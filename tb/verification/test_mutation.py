@@ -197,14 +197,16 @@ def test_a_fault_is_equivalent_if_no_state_shows_it_that_is_reached_with_any_con
     rtlil = to_rtlil(Fifth(), "fifth", sources=True)
     (compared,) = re.findall(r"cell \$eq (\S+)", rtlil)
 
-    def proven(mode: str, bit: int) -> bool:
-        command = f"mutate -mode {mode} -module fifth -cell {compared} -port A -portbit {bit}"
+    def proven(mode: str, cell: str, port: str, bit: int) -> bool:
+        command = f"mutate -mode {mode} -module fifth -cell {cell} -port {port} -portbit {bit}"
         return is_equivalent(rtlil, Mutant(1, command, ()))
 
-    # 5 and 6, which would be taken for 4, never come.
-    assert proven("const0", 0) and proven("const0", 1)
-    # 0 is taken for 4, which words that begin with zeros would hide.
-    assert not proven("const1", 2)
+    # 5 and 6, which would be taken for 4, never come; nor does 7, in which a word would be written.
+    assert proven("const0", compared, "A", 0) and proven("const0", compared, "A", 1)
+    assert proven("const0", "words", "WR_EN", 2)
+    # 0 is taken for 4, which words that begin with zeros would hide; a word is written, or read wrong.
+    assert not proven("const1", compared, "A", 2)
+    assert not proven("const1", "words", "WR_EN", 2) and not proven("inv", "words", "RD_DATA", 2)
 
 
 def test_a_register_can_be_set_where_mutants_stand_behind_it():
