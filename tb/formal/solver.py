@@ -174,11 +174,15 @@ def _smtbmc(source: Path, log: Path, limit: float, *options: str) -> str:
     return "FAILED" if status[-1] == "PREUNSAT" else status[-1]
 
 
-def _pdr(source: Path, log: Path, limit: float) -> str:
+def abc_program() -> Path:
+    """ABC, as it comes with yosys."""
     from pyosys import libyosys
 
-    abc = Path(libyosys.__file__).parent / "yosys-abc"
-    output = _run([str(abc), "-c", f"read_aiger {source}; fold; strash; pdr -v"], log, limit)
+    return Path(libyosys.__file__).parent / "yosys-abc"
+
+
+def _pdr(source: Path, log: Path, limit: float) -> str:
+    output = _run([str(abc_program()), "-c", f"read_aiger {source}; fold; strash; pdr -v"], log, limit)
     if not output:
         return "TIMEOUT"
     if "Property proved" in output:

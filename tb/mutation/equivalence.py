@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pyosys import libyosys
 
-from tb.mutation.netlist import Mutant, call, netlist_design
+from tb.mutation.netlist import Mutant, call, netlist_design, put_beside
 from tb.mutation.reachable import outputs_are_equal
 
 CPU_SECONDS, REACHABLE_CPU_SECONDS = 30, 300
@@ -95,9 +95,8 @@ def _module_is_equal_with_memories(rtlil: str, mutant: Mutant) -> bool:
 
 def _design_is_equal(rtlil: str, mutant: Mutant) -> bool:
     with netlist_design(rtlil) as design:
-        flat = ("hierarchy -auto-top", "flatten")
-        call(design, "design -save original", *flat, "rename -top gold", "design -stash gold", "design -load original")
-        call(design, mutant.command, *flat, "rename -top gate", "design -copy-from gold -as gold gold", *_PROOF)
+        put_beside(design, mutant.command, "hierarchy -auto-top", "flatten")
+        call(design, *_PROOF)
     return True
 
 

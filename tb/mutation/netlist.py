@@ -70,6 +70,13 @@ def call(design: libyosys.Design, *commands: str) -> None:
         libyosys.Pass.call(design, f"tee -q {command}")
 
 
+def put_beside(design: libyosys.Design, command: str, *flat: str) -> None:
+    """`design`, made one module by the commands `flat`, becomes module `gold`, and with mutation `command` in it module
+    `gate`, of one design."""
+    call(design, "design -save original", *flat, "rename -top gold", "design -stash gold", "design -load original")
+    call(design, command, *flat, "rename -top gate", "design -copy-from gold -as gold gold")
+
+
 def list_mutants(rtlil: str, name: str, patterns: Sequence[str], count: int, seed: int) -> list[Mutant]:
     """About `count` faults in cells made by source files that match one of `patterns` (relative to the root, `*` any).
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pyosys import libyosys
 
-from tb.mutation.netlist import Mutant, call, netlist_design, options
+from tb.formal.solver import abc_program
+from tb.mutation.netlist import Mutant, call, netlist_design, options, put_beside
 
 _ANY_START = r"""
 (* techmap_celltype = "$anyinit" *)
@@ -32,11 +33,11 @@ endmodule
 """A register without a value at reset: it starts with that of a wire which nobody drives."""
 _APART = (
     "delete t:$check t:$print t:$assert t:$assume t:$cover",
-    "setparam -set INIT 1'x t:$mem_v2",
+    "setparam -set INIT 1'x t:$mem_v2 r:WR_PORTS>0 %i",
     "memory_map",
     "formalff -clk2ff -ff2anyinit",
 )
-"""Memories taken apart into registers without a value at reset."""
+"""Memories taken apart into registers without a value at reset; those that nobody writes keep what is in them."""
 _FLAT = ("flatten", "setundef -undriven -expose")
 """One module, in which wires that nobody drives are inputs: of the same names in original and mutant."""
 _DIFFERENCE = (
@@ -80,11 +81,9 @@ def outputs_are_equal(rtlil: str, mutant: Mutant) -> bool:
         command = _beside_memory(design, mutant.command)
         starts, difference = Path(folder) / "starts.v", Path(folder) / "difference.aig"
         starts.write_text(_ANY_START)
-        call(design, "hierarchy -auto-top", *_APART, f"techmap -map {starts} t:$anyinit", "design -save original")
-        call(design, *_FLAT, "rename -top gold", "design -stash gold", "design -load original")
-        call(design, command, *_FLAT, "rename -top gate", "design -copy-from gold -as gold gold")
+        call(design, "hierarchy -auto-top", *_APART, f"techmap -map {starts} t:$anyinit")
+        put_beside(design, command, *_FLAT)
         call(design, *_DIFFERENCE, f"write_aiger -zinit {difference}")
-        abc = Path(libyosys.__file__).parent / "yosys-abc"
-        prover = [str(abc), "-c", f"read_aiger {difference}; strash; scorr; dprove"]
+        prover = [str(abc_program()), "-c", f"read_aiger {difference}; strash; scorr; dprove"]
         said = subprocess.run(prover, capture_output=True, text=True, check=True).stdout
     return any(words in said for words in _PROVEN)

@@ -125,6 +125,20 @@ class Fifth(wiring.Component):
         return m
 
 
+class Table(wiring.Component):
+    """`output` is word `place` of a table that nobody writes, if that is the last; else 0."""
+
+    place: In(2)
+    output: Out(4)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.words = words = memory.Memory(shape=4, depth=4, init=[1, 3, 9, 15])
+        read = words.read_port(domain="comb")
+        m.d.comb += [read.addr.eq(self.place), self.output.eq(Mux(self.place == 3, read.data, 0))]
+        return m
+
+
 @cocotb.test()
 async def values_are_limited(dut):
     Clock(dut.clk, 1, unit="ns").start()
@@ -207,6 +221,19 @@ def test_a_fault_is_equivalent_if_no_state_shows_it_that_is_reached_with_any_con
     # 0 is taken for 4, which words that begin with zeros would hide; a word is written, or read wrong.
     assert not proven("const1", compared, "A", 2)
     assert not proven("const1", "words", "WR_EN", 2) and not proven("inv", "words", "RD_DATA", 2)
+
+
+def test_what_is_in_a_memory_that_nobody_writes_is_known_to_the_proofs():
+    rtlil = to_rtlil(Table(), "table", sources=True)
+    (compared,) = re.findall(r"cell \$eq (\S+)", rtlil)
+
+    def proven(mode: str, cell: str, port: str) -> bool:
+        command = f"mutate -mode {mode} -module table -cell {cell} -port {port} -portbit 0"
+        return is_equivalent(rtlil, Mutant(1, command, ()))
+
+    # The last word is odd; 2 would be taken for 3.
+    assert proven("const1", "words", "RD_DATA") and not proven("const0", "words", "RD_DATA")
+    assert not proven("const1", compared, "A")
 
 
 def test_a_register_can_be_set_where_mutants_stand_behind_it():
