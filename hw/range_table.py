@@ -1,7 +1,7 @@
 """The range table: one entry per pinned range of the address space, written word by word over the register bus.
 
 An entry is eighteen 32-bit words (:data:`WORDS`). Writes are broadcast on a :class:`RangeWrite` bus and every block
-keeps only the words it needs, in small memories read by range index, so no wide bundle of registers crosses the design.
+keeps only the words it needs, in a memory read by range index, so no wide bundle of registers crosses the design.
 Source: T3 sections 4.2.2 and 4.4 (`remote_map`, `dma_map`).
 """
 
@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from .memory_window import WindowCheck, in_window
 from .message_parameters import ChannelParameters
 from .messages import Access, AluOperation, DataType, Mapping
+from .primitives.lowest_bit import encode, lowest
 from .protection import ProtectionParameters
 from .word_table import WordTable, kept_parity, word_write
 
@@ -146,6 +147,7 @@ class RangeMatch(wiring.Component):
         width = self._config.va_sector_bits
         checked = self._config.protects_memories
         matches = Signal(self._config.ranges)
+        matched = Signal()
         wrong = Signal(self._config.ranges)
         for index in range(self._config.ranges):
             valid = Signal(name=f"valid_{index}")
@@ -166,20 +168,21 @@ class RangeMatch(wiring.Component):
                             m.d.sync += place.eq(self.write.data)
                             if checked:
                                 m.d.sync += parity[number].eq(kept_parity(self.write, self.write.data[: len(place)]))
-            with m.If(self.look_up):
-                m.d.sync += matches[index].eq(valid & (self.va >= base) & (self.va < limit))
-                if checked:
-                    odd = [Cat(place, bit).xor() for place, bit in zip(kept.values(), parity, strict=True)]
+            m.d.comb += matches[index].eq(valid & (self.va >= base) & (self.va < limit))
+            if checked:
+                odd = [Cat(place, bit).xor() for place, bit in zip(kept.values(), parity, strict=True)]
+                with m.If(self.look_up):
                     m.d.sync += wrong[index].eq(Cat(odd).any())
         within = Signal()
         with m.If(self.look_up):
-            m.d.sync += within.eq(in_window(self._config, self.window, self.va))
-        m.d.comb += self.hit.eq(matches.any() & within)
+            m.d.sync += [
+                within.eq(in_window(self._config, self.window, self.va)),
+                matched.eq(matches.any()),
+                self.index.eq(encode(lowest(matches))),
+            ]
+        m.d.comb += self.hit.eq(matched & within)
         if checked:
             m.d.comb += self.wrong.eq(wrong.any())
-        for index in reversed(range(self._config.ranges)):
-            with m.If(matches[index]):
-                m.d.comb += self.index.eq(index)
         return m
 
 

@@ -46,7 +46,8 @@ def mask_of(layout: data.StructLayout, *fields: str) -> int:
 
 
 class WordTable(wiring.Component):
-    """Some words of every entry of a table, in a small memory per word, read by entry in the same cycle.
+    """Some words of every entry of a table, in one memory as wide as they are together, of which a word at a time is
+    written and an entry at a time read, in the same cycle.
 
     Parameters: `write`, layout of the programming bus (:func:`word_write`); `words`, those that are kept, each with the
     shape it is read as; `entries`; `read`, of words of which not all bits are read a mask of those that are: with a
@@ -63,7 +64,7 @@ class WordTable(wiring.Component):
         entries: int,
         read: dict[AnyWord, int] | None = None,
     ):
-        self._words: tuple[IntEnum, ...] = tuple(words)
+        self.words: tuple[IntEnum, ...] = tuple(words)
         self._entries = entries
         self._checked = "parity" in write.members
         self._read: dict[Any, int] = (read or {}) if self._checked else {}
@@ -73,28 +74,27 @@ class WordTable(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        masks = [self._read.get(word, (1 << WORD_BITS) - 1) for word in self.words]
+        kept_bits = [[place for place in range(WORD_BITS) if mask >> place & 1] for mask in masks]
+        width = max(map(len, kept_bits)) + self._checked
+        memory = Memory(shape=data.ArrayLayout(width, len(masks)), depth=self._entries, init=[])
+        m.submodules.entries = memory
+        write = memory.write_port(granularity=1)
+        read = memory.read_port(domain="comb")
+        m.d.comb += [write.addr.eq(self.write.index), read.addr.eq(self.index)]
         parts: list[Value] = []
-        for word in self._words:
-            name = word.name.lower()
-            mask = self._read.get(word, (1 << WORD_BITS) - 1)
-            places = [place for place in range(WORD_BITS) if mask >> place & 1]
-            memory = Memory(shape=unsigned(len(places) + self._checked), depth=self._entries, init=[])
-            m.submodules[name] = memory
-            write = memory.write_port()
-            read = memory.read_port(domain="comb")
-            out = getattr(self, name)
+        for number, (word, places) in enumerate(zip(self.words, kept_bits, strict=True)):
+            out = getattr(self, word.name.lower())
             kept = Cat(self.write.data[place] for place in places)
-            found = iter(read.data)
+            found = iter(read.data[number])
             m.d.comb += [
-                write.addr.eq(self.write.index),
-                write.data.eq(Cat(kept, kept_parity(self.write, kept)) if self._checked else self.write.data),
-                write.en.eq(self.write.valid & (self.write.word == word.value)),
-                read.addr.eq(self.index),
+                write.data[number].eq(Cat(kept, kept_parity(self.write, kept)) if self._checked else kept),
+                write.en[number].eq(self.write.valid & (self.write.word == word.value)),
                 (out.as_value() if hasattr(out, "as_value") else out).eq(
                     Cat(next(found) if place in places else Const(0, 1) for place in range(WORD_BITS))
                 ),
             ]
-            parts.append(partial_parities(read.data, PART))
+            parts.append(partial_parities(read.data[number][: len(places) + self._checked], PART))
         if self._checked:
             # Reading and the whole parity do not fit into one cycle everywhere.
             used = Signal()

@@ -4,7 +4,7 @@ A region names its first send and how many follow, so one read of a sector serve
 """
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.hdl import Value, unsigned
+from amaranth.hdl import Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -43,23 +43,19 @@ class SendTable(wiring.Component):
         checked = self._parameters.protects_memories
         words: list[Value] = []
         odd = []
-        for word in SendWord:
-            bits = self._bits(word)
-            memory = Memory(shape=unsigned(bits + checked), depth=max(2, sends), init=[])
-            m.submodules[word.name.lower()] = memory
-            write, read = memory.write_port(), memory.read_port()
+        bits = [self._bits(word) for word in SendWord]
+        layout = data.ArrayLayout(max(bits) + checked, len(SendWord))
+        m.submodules.entries = memory = Memory(shape=layout, depth=max(2, sends), init=[])
+        write, read = memory.write_port(granularity=1), memory.read_port()
+        m.d.comb += [write.addr.eq(self.write.index), read.addr.eq(self.index), read.en.eq(self.read)]
+        for word, width in zip(SendWord, bits, strict=True):
+            kept = self.write.data[:width]
             m.d.comb += [
-                write.addr.eq(self.write.index),
-                write.data.eq(self.write.data),
-                write.en.eq(self.write.valid & (self.write.word == word.value) & (self.write.index < sends)),
-                read.addr.eq(self.index),
-                read.en.eq(self.read),
+                write.data[word].eq(Cat(kept, kept_parity(self.write, kept)) if checked else kept),
+                write.en[word].eq(self.write.valid & (self.write.word == word.value) & (self.write.index < sends)),
             ]
-            words.append(read.data[:bits])
-            if checked:
-                kept = self.write.data[:bits]
-                m.d.comb += write.data.eq(Cat(kept, kept_parity(self.write, kept)))
-                odd.append(read.data.xor())
+            words.append(read.data[word][:width])
+            odd.append(read.data[word][: width + checked].xor())
         control = SendControl(words[SendWord.CONTROL])
         high = words[SendWord.OFFSET_HIGH]
         m.d.comb += [

@@ -26,7 +26,7 @@ _PROTECTED = re.compile(
     r"|tracker\.bank_\d+\.geometry\.(tile_words|thresholds)\.\w+"
     r"|dma\.(bounds\.\w+|ports|row_sectors)"
     r"|(address_map_\d+|dma)\.sends\.words\.\w+"
-    r"|links\.egress\.sends\.(control|offset_low|offset_high)"
+    r"|links\.egress\.sends\.entries"
     r"|.*_watch\.parities"
     r"|controller_\d+\..*queue\.(memory|marks)|controller_\d+\.(read_return\.readers|.*free_list)\.memory"
     r"|controller_\d+\.(payload_store\.(slots|identities)|bank_machines\.(slots|rows))"
@@ -35,7 +35,7 @@ _PROTECTED = re.compile(
     r"|links\.egress\.(bank_\d+\.(packets|free\.memory)|(issue|sender)_\d+\.queue\.memory)"
     r"|links\.ingress_\d+\.writer\.headers|tracker\.bank_\d+\.spills\.memory|spill\.answers_\d+\.memory"
 )
-"""Memories of which every bit counts in check bits or in a parity, with protection of memories."""
+"""Memories of which every bit that is read counts in check bits or in a parity, with protection of memories."""
 _PROTECTED_REGISTERS = re.compile(
     r"(address_map_\d+|links\.ingress_\d+\.writer)\.match\.(valid|base|limit|parity)_\d+"
     r"|links\.egress\.sends\.(kept_ports|parities)"

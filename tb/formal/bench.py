@@ -6,6 +6,7 @@ A proof can also be built with a *seeded bug*: some inner signals cut from their
 """
 
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Any
 
 from amaranth import Elaboratable, Module, Signal
@@ -14,6 +15,8 @@ from amaranth.hdl import Assert, Assume, Const, Cover, Fragment, Shape, ShapeLik
 from amaranth.hdl._ast import Assign, Switch
 from amaranth.hdl._mem import MemoryInstance
 from amaranth.lib import data, wiring
+
+from hw.word_table import WORD_BITS
 
 
 class UnknownSignal(LookupError):
@@ -103,6 +106,12 @@ class Block:
         self._m.d.comb += index.eq(address)
         fragment.read_port(domain="comb", addr=index, data=data, en=Const(1, 1), transparent_for=())
         return data
+
+    def entry(self, table: str, index: ValueLike) -> dict[IntEnum, Value]:
+        """The words that the :class:`hw.word_table.WordTable` at `table`, without checks, holds of an entry now."""
+        words = self.component(table).words
+        held = self.word(f"{table}.entries", index)
+        return {word: held.word_select(number, WORD_BITS) for number, word in enumerate(words)}
 
     def read_data(self, path: str, port: int = 0) -> Value:
         """Output of a read port of the memory at `path`, in the order in which the block made them."""

@@ -1,11 +1,11 @@
 """Proof that memory is cleared nowhere but in the regions that are programmed."""
 
-from amaranth import Mux, Signal
+from amaranth import Cat, Mux, Signal
 
 from hw.memory_clear import MemoryClear
 from hw.memory_window import in_window
 from hw.messages import Mapping
-from hw.range_table import Control
+from hw.range_table import Control, Word
 from hw.tracker.parameters import TrackerParameters
 from tb.formal.bench import Bench, implies
 from tb.formal.proof import proof
@@ -37,11 +37,12 @@ def clear_isolation(b: Bench) -> None:
 
     index, of_records = block.component("table").index, block.signal("of_records")
     first, last, bound = block.signal("first"), block.signal("last"), block.signal("bound")
-    control = Control(block.word("table.control", index))
+    entry = block.entry("table", index)
+    control = Control(entry[Word.CONTROL])
     base, limit = Signal(config.va_sector_bits), Signal(config.va_sector_bits)
     m.d.comb += [
-        base.eq(block.word("table.base_low", index) | block.word("table.base_high", index) << 32),
-        limit.eq(block.word("table.limit_low", index) | block.word("table.limit_high", index) << 32),
+        base.eq(Cat(entry[Word.BASE_LOW], entry[Word.BASE_HIGH])),
+        limit.eq(Cat(entry[Word.LIMIT_LOW], entry[Word.LIMIT_HIGH])),
     ]
     end = backing + sectors
 

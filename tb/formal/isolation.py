@@ -22,7 +22,7 @@ from hw.link.port_sender import PortSender
 from hw.link.wire import sends_layout
 from hw.memory_window import ends_in_window, in_window
 from hw.messages import Messages
-from hw.range_table import Control
+from hw.range_table import Control, Word
 from hw.tracker.spill import SpillPort
 from tb.formal.bench import Bench, implies
 from tb.formal.link_sizes import FewSends
@@ -170,17 +170,17 @@ def dma_isolation(b: Bench) -> None:
     chosen = block.component("walker_0").transfers.payload.label.range
 
     def bound(name: str, index: Value) -> Value:
-        low, high = block.word(f"bounds.{name}_low", index), block.word(f"bounds.{name}_high", index)
-        return Cat(low, high)[: config.va_sector_bits]
+        entry = block.entry("bounds", index)
+        return Cat(entry[Word[f"{name}_LOW"]], entry[Word[f"{name}_HIGH"]])[: config.va_sector_bits]
 
     def control_of(index: Value) -> View:
-        return Control(block.word("bounds.control", index))
+        return Control(block.entry("bounds", index)[Word.CONTROL])
 
     def allowed(read: View) -> Value:
-        inside = (read.va >= bound("base", read.range)) & (read.va < bound("limit", read.range))
+        inside = (read.va >= bound("BASE", read.range)) & (read.va < bound("LIMIT", read.range))
         return control_of(read.range).valid & inside & in_window(config, dut.window, read.va)
 
-    base, limit, control = bound("base", number), bound("limit", number), control_of(number)
+    base, limit, control = bound("BASE", number), bound("LIMIT", number), control_of(number)
     in_memory = in_window(config, dut.window, base) & ends_in_window(config, dut.window, limit)
     bits = config.va_sector_bits
     sends = sends_layout(config).members
@@ -203,12 +203,12 @@ def dma_isolation(b: Bench) -> None:
     b.invariant(implies(walking, walk.row_va <= last_row))
     chosen_valid = block.signal("chosen_valid")
     for name in ("base", "limit"):
-        b.invariant(implies(chosen_valid, found[name] == bound(name, chosen)))
+        b.invariant(implies(chosen_valid, found[name] == bound(name.upper(), chosen)))
     b.invariant(implies(chosen_valid, found.valid == control_of(chosen).valid))
     b.invariant(implies(chosen_valid, (found.body != 0) & (found.right != 0)))
     b.invariant(implies(chosen_valid, ~walking))
     b.invariant((block.signal("chosen_port") == 0) & (block.signal("reader.turn") == 0))
-    b.cover(read.valid & (va == bound("limit", read.payload.range) - 1) & (geometry.row_sectors == 3))
+    b.cover(read.valid & (va == bound("LIMIT", read.payload.range) - 1) & (geometry.row_sectors == 3))
     b.cover(dut.faults.valid & (dut.faults.payload.va == limit))
 
 

@@ -84,14 +84,16 @@ def link_isolation(b: Bench) -> None:
     first, second, bad_before = block.signal("first"), block.signal("second"), block.signal("bad_before")
     index_before = block.signal("index_before")
     last_va, wraps = block.signal("last_va"), block.signal("wraps")
-    found, within = block.signal("match.matches"), block.signal("match.within")
+    found, within = block.signal("match.matched"), block.signal("match.within")
+    place = block.component("match").index
     in_time = dut.armed & (header.epoch == dut.epoch)
     end = header.va + header.length
     good = ~bad_before & in_time
 
     # The look-up of the cycle before, of the first sector or the last.
     for looked, va in ((first & in_time, header.va), (second & good, last_va)):
-        b.invariant(implies(looked, (found == matches(va)) & (within == in_window(SMALL, dut.window, va))))
+        b.invariant(implies(looked, (found == matches(va).any()) & (within == in_window(SMALL, dut.window, va))))
+        b.invariant(implies(looked & found, matches(va).bit_select(place, 1)))
     b.invariant(implies(first | second, Cat(last_va, wraps) == end))
     b.invariant(~(first & second))
     b.invariant(implies(first, begun & (following == 0)))
