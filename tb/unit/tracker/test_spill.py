@@ -1,8 +1,10 @@
-"""The spill port: what is fetched is what was written last, over 1 and 4 channels, with stalls and foreign reads."""
+"""The spill port: what is fetched is what was written last, over 1 and 4 channels, with stalls and foreign reads; of
+one channel also with most of the records outside."""
 
 import os
 import random
 from collections import deque
+from unittest.mock import patch
 
 import cocotb
 import pytest
@@ -19,7 +21,11 @@ from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_spill
 from tb.runner import caught, simulate
 
-CONFIGS = {1: preset("paper"), 4: preset("quad", tracker_banks=8, tracker_mshrs=16)}
+CONFIGS = {
+    "1": preset("paper"),
+    "4": preset("quad", tracker_banks=8, tracker_mshrs=16),
+    "far": preset("paper", far_backing_store=True),
+}
 VA_BITS = 43
 INDICES = [0, 1, 2, 3, 14, 15, 16, 17, 250, 251, 4096, 4097, (1 << 19) - 2, (1 << 19) - 1]
 
@@ -83,15 +89,54 @@ class Channel:
             self.port.value = value
 
 
+def is_far(config: Configuration, index: int) -> bool:
+    """Whether record `index` is outside: units of 16 records go around 32 channels, the port's own first."""
+    return config.far_backing_store and index // 16 % 32 >= config.channels
+
+
+class FarSide:
+    """The records outside: takes every request at once, answers fetches in any order after a random time."""
+
+    def __init__(self, dut, config: Configuration):
+        self.dut, self.layouts = dut, Messages(config)
+        self.records: dict[int, int] = {}
+        self.due: list[tuple[int, int]] = []
+        self.expected: deque[int] = deque()
+        """Records of the requests to come."""
+        dut.far__response.value = 0
+        cocotb.start_soon(self.serve())
+
+    async def serve(self) -> None:
+        request = self.layouts.spill_request
+        while True:
+            await ReadOnly()
+            word = int(self.dut.far__request.value)
+            if word & 1:
+                index = field(request, word >> 1, "index")
+                assert index == self.expected.popleft()
+                if field(request, word >> 1, "write"):
+                    self.records[index] = field(request, word >> 1, "record")
+                else:
+                    self.due.append((field(request, word >> 1, "tag"), self.records.get(index, 0)))
+            await RisingEdge(self.dut.clk)
+            value = 0
+            if self.due and random.random() < 0.3:
+                tag, record = self.due.pop(random.randrange(len(self.due)))
+                answer = {"valid": 1, "tag": tag, "record": self.layouts.spill_record.from_bits(record)}
+                value = self.layouts.spill_response.const(answer).as_value().value
+            self.dut.far__response.value = value
+
+
 @cocotb.test()
 async def last_write_is_fetched(dut):
     """Of a table of all records, then of one that lacks the last two: fetches of those are answered in between."""
-    config = CONFIGS[int(os.environ["T3_CHANNELS"])]
+    config = CONFIGS[os.environ["T3_CHANNELS"]]
     layouts = Messages(config)
     Clock(dut.clk, 1, unit="ns").start()
     requests = StreamSource(dut, "requests", dut.clk, stalls(10))
     sectors: dict[int, int] = {}
     channels = [Channel(dut, number, config, sectors) for number in range(config.channels)]
+    outside = FarSide(dut, config) if config.far_backing_store else None
     base = random.randrange((1 << VA_BITS) - (1 << 18))
     length = 1 << 18
     dut.base.value = base
@@ -131,10 +176,14 @@ async def last_write_is_fetched(dut):
             dut.base.value, dut.sectors.value = base, length
             golden.clear()
             sectors.clear()
+            if outside:
+                outside.records.clear()
         index = random.choice(INDICES)
         va = (base + (index >> 1)) % (1 << VA_BITS)
         inside = index >> 1 < length
-        if inside:
+        if inside and outside and is_far(config, index):
+            outside.expected.append(index)
+        elif inside:
             channels[(va >> 3) % config.channels].expected.append(va)
         if random.random() < 0.5 or len(outstanding) == config.spill_tags:
             record = random.getrandbits(128)
@@ -152,6 +201,7 @@ async def last_write_is_fetched(dut):
     assert not outstanding
     assert fetched == sent
     assert not any(channel.expected for channel in channels)
+    assert not outside or not outside.expected
     dut._log.info(f"{fetched} fetches")
 
 
@@ -170,7 +220,7 @@ def _any_table(channel: int) -> tuple[int, int, int]:
 async def nothing_is_reached_beyond_the_table(dut):
     """Tables of any length anywhere, some beyond the end of the address space or not in this node's memory: a write
     beyond is lost, a fetch answered with no record, while others' data returns; each leaves a fault, or meets one."""
-    config = CONFIGS[int(os.environ["T3_CHANNELS"])]
+    config = CONFIGS[os.environ["T3_CHANNELS"]]
     layouts = Messages(config)
     Clock(dut.clk, 1, unit="ns").start()
     requests = StreamSource(dut, "requests", dut.clk, stalls(10))
@@ -239,14 +289,18 @@ async def nothing_is_reached_beyond_the_table(dut):
     assert min(reached.values()) > 50, reached
 
 
-def run(channels: int, design: type[SpillPort] = SpillPort, case: str = "last_write_is_fetched") -> None:
-    simulate(design(CONFIGS[channels]), "spill", __name__, case, environment={"T3_CHANNELS": str(channels)})
+def run(channels: str, design: type[SpillPort] = SpillPort, case: str = "last_write_is_fetched") -> None:
+    simulate(design(CONFIGS[channels]), "spill", __name__, case, environment={"T3_CHANNELS": channels})
 
 
-@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("channels", ["1", "4"])
 @pytest.mark.parametrize("case", ["last_write_is_fetched", "nothing_is_reached_beyond_the_table"])
 def test_spill(case, channels):
     run(channels, case=case)
+
+
+def test_records_of_other_channels_are_fetched_outside():
+    run("far")
 
 
 class TrustsIndices(SpillPort):
@@ -259,7 +313,7 @@ class TrustsIndices(SpillPort):
 
 def test_a_port_without_bounds_is_caught():
     with caught("assert"):
-        run(1, TrustsIndices, "nothing_is_reached_beyond_the_table")
+        run("1", TrustsIndices, "nothing_is_reached_beyond_the_table")
 
 
 class WrongHalf(SpillPort):
@@ -273,4 +327,17 @@ class WrongHalf(SpillPort):
 
 def test_the_wrong_half_is_caught():
     with caught("assert"):
-        run(1, WrongHalf)
+        run("1", WrongHalf)
+
+
+class KeepsAllRecords(SpillPort):
+    """Has nothing outside."""
+
+    def elaborate(self, platform: object) -> Module:
+        with patch("hw.tracker.spill.TOTAL_CHANNELS", 1):
+            return super().elaborate(platform)
+
+
+def test_records_on_the_wrong_side_are_caught():
+    with caught():
+        run("far", KeepsAllRecords)
