@@ -96,9 +96,15 @@ class Configuration(
 
 PRESETS: dict[str, Configuration] = {
     "paper": Configuration(name="paper"),
-    "quad": Configuration(name="quad", channels=4, link_receive_packets=128),
+    "quad": Configuration(name="quad", channels=4, store_packets=80, link_receive_packets=128),
     "gpu": Configuration(
-        name="gpu", channels=32, lanes=8, link_receive_packets=128, tracker_banks=8, commit_merge_depth=4
+        name="gpu",
+        channels=32,
+        lanes=8,
+        store_packets=80,
+        link_receive_packets=128,
+        tracker_banks=8,
+        commit_merge_depth=4,
     ),
     "wide": Configuration(name="wide", gpus=16, ranges=32, trigger_blocks=16384),
     "tiny": Configuration(
