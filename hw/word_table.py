@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from amaranth import Cat, Const, Module, Signal
-from amaranth.hdl import ShapeLike, Value, unsigned
+from amaranth.hdl import ShapeLike, Value, ValueLike, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -45,6 +45,27 @@ def mask_of(layout: data.StructLayout, *fields: str) -> int:
     return sum(((1 << layout[name].width) - 1) << layout[name].offset for name in fields)
 
 
+def word_memory(
+    m: Module, write: data.View, valid: ValueLike, kept: Mapping[AnyWord, list[int]], entries: int
+) -> Memory:
+    """A memory, submodule `entries` of `m`, in which each entry has a place for every word of `kept`, all of the same
+    width. While `valid`, what is on programming bus `write` is written: the bits of the word that `kept` lists, and of
+    a checked bus their parity behind them."""
+    checked = "parity" in write.shape().members
+    width = max(map(len, kept.values())) + checked
+    memory = Memory(shape=data.ArrayLayout(width, len(kept)), depth=entries, init=[])
+    m.submodules.entries = memory
+    port = memory.write_port(granularity=1)
+    m.d.comb += port.addr.eq(write.index)
+    for place, (word, numbers) in enumerate(kept.items()):
+        bits = Cat(write.data[number] for number in numbers)
+        m.d.comb += [
+            port.data[place].eq(Cat(bits, kept_parity(write, bits)) if checked else bits),
+            port.en[place].eq(valid & (write.word == word.value)),
+        ]
+    return memory
+
+
 class WordTable(wiring.Component):
     """Some words of every entry of a table, in one memory as wide as they are together, of which a word at a time is
     written and an entry at a time read, in the same cycle.
@@ -74,27 +95,21 @@ class WordTable(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        masks = [self._read.get(word, (1 << WORD_BITS) - 1) for word in self.words]
-        kept_bits = [[place for place in range(WORD_BITS) if mask >> place & 1] for mask in masks]
-        width = max(map(len, kept_bits)) + self._checked
-        memory = Memory(shape=data.ArrayLayout(width, len(masks)), depth=self._entries, init=[])
-        m.submodules.entries = memory
-        write = memory.write_port(granularity=1)
-        read = memory.read_port(domain="comb")
-        m.d.comb += [write.addr.eq(self.write.index), read.addr.eq(self.index)]
+        all_bits = (1 << WORD_BITS) - 1
+        kept = {
+            word: [number for number in range(WORD_BITS) if self._read.get(word, all_bits) >> number & 1]
+            for word in self.words
+        }
+        read = word_memory(m, self.write, self.write.valid, kept, self._entries).read_port(domain="comb")
+        m.d.comb += read.addr.eq(self.index)
         parts: list[Value] = []
-        for number, (word, places) in enumerate(zip(self.words, kept_bits, strict=True)):
+        for place, (word, numbers) in enumerate(kept.items()):
             out = getattr(self, word.name.lower())
-            kept = Cat(self.write.data[place] for place in places)
-            found = iter(read.data[number])
-            m.d.comb += [
-                write.data[number].eq(Cat(kept, kept_parity(self.write, kept)) if self._checked else kept),
-                write.en[number].eq(self.write.valid & (self.write.word == word.value)),
-                (out.as_value() if hasattr(out, "as_value") else out).eq(
-                    Cat(next(found) if place in places else Const(0, 1) for place in range(WORD_BITS))
-                ),
-            ]
-            parts.append(partial_parities(read.data[number][: len(places) + self._checked], PART))
+            found = iter(read.data[place])
+            m.d.comb += (out.as_value() if hasattr(out, "as_value") else out).eq(
+                Cat(next(found) if number in numbers else Const(0, 1) for number in range(WORD_BITS))
+            )
+            parts.append(partial_parities(read.data[place][: len(numbers) + self._checked], PART))
         if self._checked:
             # Reading and the whole parity do not fit into one cycle everywhere.
             used = Signal()

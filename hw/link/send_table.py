@@ -6,11 +6,10 @@ A region names its first send and how many follow, so one read of a sector serve
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from ..send_table import OffsetHigh, SendControl, SendWord, send_layout, send_write
-from ..word_table import kept_parity
+from ..word_table import WORD_BITS, kept_parity, word_memory
 from .parameters import LinkParameters
 
 
@@ -41,21 +40,12 @@ class SendTable(wiring.Component):
         m = Module()
         sends = self._parameters.sends
         checked = self._parameters.protects_memories
-        words: list[Value] = []
-        odd = []
-        bits = [self._bits(word) for word in SendWord]
-        layout = data.ArrayLayout(max(bits) + checked, len(SendWord))
-        m.submodules.entries = memory = Memory(shape=layout, depth=max(2, sends), init=[])
-        write, read = memory.write_port(granularity=1), memory.read_port()
-        m.d.comb += [write.addr.eq(self.write.index), read.addr.eq(self.index), read.en.eq(self.read)]
-        for word, width in zip(SendWord, bits, strict=True):
-            kept = self.write.data[:width]
-            m.d.comb += [
-                write.data[word].eq(Cat(kept, kept_parity(self.write, kept)) if checked else kept),
-                write.en[word].eq(self.write.valid & (self.write.word == word.value) & (self.write.index < sends)),
-            ]
-            words.append(read.data[word][:width])
-            odd.append(read.data[word][: width + checked].xor())
+        kept = {word: self._bits(word) for word in SendWord}
+        valid = self.write.valid & (self.write.index < sends)
+        read = word_memory(m, self.write, valid, kept, max(2, sends)).read_port()
+        m.d.comb += [read.addr.eq(self.index), read.en.eq(self.read)]
+        words = [read.data[word][: len(bits)] for word, bits in kept.items()]
+        odd = [read.data[word][: len(bits) + checked].xor() for word, bits in kept.items()]
         control = SendControl(words[SendWord.CONTROL])
         high = words[SendWord.OFFSET_HIGH]
         m.d.comb += [
@@ -80,10 +70,11 @@ class SendTable(wiring.Component):
             self._watch(m, Cat(odd).any(), kept_ports, parities)
         return m
 
-    def _bits(self, word: SendWord) -> int:
-        """How many bits of a word are kept: with a parity, no more than are read of it here, from the lowest on."""
-        offset_bits = self._parameters.va_sector_bits - 32
-        return max(offset_bits, 1) if self._parameters.protects_memories and word is SendWord.OFFSET_HIGH else 32
+    def _bits(self, word: SendWord) -> list[int]:
+        """Which bits of a word are kept: with a parity, no more than are read of it here."""
+        offset_bits = self._parameters.va_sector_bits - WORD_BITS
+        some = self._parameters.protects_memories and word is SendWord.OFFSET_HIGH
+        return list(range(max(offset_bits, 1) if some else WORD_BITS))
 
     def _watch(self, m: Module, entry_wrong: Value, kept_ports: data.View, parities: Signal) -> None:
         """Say what is wrong of what was read in the cycle before, and of the ports that are kept, with their
