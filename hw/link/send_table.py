@@ -45,7 +45,6 @@ class SendTable(wiring.Component):
         read = word_memory(m, self.write, valid, kept, max(2, sends)).read_port()
         m.d.comb += [read.addr.eq(self.index), read.en.eq(self.read)]
         words = [read.data[word][: len(bits)] for word, bits in kept.items()]
-        odd = [read.data[word][: len(bits) + checked].xor() for word, bits in kept.items()]
         control = SendControl(words[SendWord.CONTROL])
         high = words[SendWord.OFFSET_HIGH]
         m.d.comb += [
@@ -67,6 +66,7 @@ class SendTable(wiring.Component):
                 if checked:
                     m.d.sync += parities[number].eq(kept_parity(self.write, known))
         if checked:
+            odd = [read.data[word][: len(bits) + 1].xor() for word, bits in kept.items()]
             self._watch(m, Cat(odd).any(), kept_ports, parities)
         return m
 

@@ -21,7 +21,7 @@ from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_spill
 from tb.runner import caught, simulate
 
-CONFIGS = {
+CONFIGS = {  # by number of channels, and with a far side
     "1": preset("paper"),
     "4": preset("quad", tracker_banks=8, tracker_mshrs=16),
     "far": preset("paper", far_backing_store=True),
@@ -91,7 +91,7 @@ class Channel:
 
 def is_far(config: Configuration, index: int) -> bool:
     """Whether record `index` is outside: units of 16 records go around 32 channels, the port's own first."""
-    return config.far_backing_store and index // 16 % 32 >= config.channels
+    return index // 16 % 32 >= config.channels
 
 
 class FarSide:
@@ -130,7 +130,7 @@ class FarSide:
 @cocotb.test()
 async def last_write_is_fetched(dut):
     """Of a table of all records, then of one that lacks the last two: fetches of those are answered in between."""
-    config = CONFIGS[os.environ["T3_CHANNELS"]]
+    config = CONFIGS[os.environ["T3_SPILL_PORT"]]
     layouts = Messages(config)
     Clock(dut.clk, 1, unit="ns").start()
     requests = StreamSource(dut, "requests", dut.clk, stalls(10))
@@ -220,7 +220,7 @@ def _any_table(channel: int) -> tuple[int, int, int]:
 async def nothing_is_reached_beyond_the_table(dut):
     """Tables of any length anywhere, some beyond the end of the address space or not in this node's memory: a write
     beyond is lost, a fetch answered with no record, while others' data returns; each leaves a fault, or meets one."""
-    config = CONFIGS[os.environ["T3_CHANNELS"]]
+    config = CONFIGS[os.environ["T3_SPILL_PORT"]]
     layouts = Messages(config)
     Clock(dut.clk, 1, unit="ns").start()
     requests = StreamSource(dut, "requests", dut.clk, stalls(10))
@@ -289,14 +289,14 @@ async def nothing_is_reached_beyond_the_table(dut):
     assert min(reached.values()) > 50, reached
 
 
-def run(channels: str, design: type[SpillPort] = SpillPort, case: str = "last_write_is_fetched") -> None:
-    simulate(design(CONFIGS[channels]), "spill", __name__, case, environment={"T3_CHANNELS": channels})
+def run(port: str, design: type[SpillPort] = SpillPort, case: str = "last_write_is_fetched") -> None:
+    simulate(design(CONFIGS[port]), "spill", __name__, case, environment={"T3_SPILL_PORT": port})
 
 
-@pytest.mark.parametrize("channels", ["1", "4"])
+@pytest.mark.parametrize("port", ["1", "4"])
 @pytest.mark.parametrize("case", ["last_write_is_fetched", "nothing_is_reached_beyond_the_table"])
-def test_spill(case, channels):
-    run(channels, case=case)
+def test_spill(case, port):
+    run(port, case=case)
 
 
 def test_records_of_other_channels_are_fetched_outside():
