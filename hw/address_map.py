@@ -18,16 +18,9 @@ from .memory_window import WindowCheck
 from .message_parameters import ChannelParameters
 from .messages import Access, DataType, Fault, Mapping, Messages, Source, with_parity
 from .primitives.memory_watch import watch
-from .range_table import Control, Grouping, RangeMatch, RangeTable, Word, range_write
+from .range_table import Control, RangeMatch, RangeTable, Word, range_write
 from .send_table import SendControls, send_write
-from .word_table import mask_of
 
-_READ = {
-    Word.CONTROL: mask_of(
-        Control, "mapping", "access", "alu", "dtype", "first_touch", "tracked", "first_send", "sends"
-    ),
-    Word.GROUPING: mask_of(Grouping, "wfs"),
-}
 SLOTS = 4
 """Accesses in flight: three pipeline stages and the cycle of the hand-over at one access a cycle."""
 
@@ -252,7 +245,7 @@ class AddressMap(wiring.Component):
     def _look_up(self, m: Module, compared: Signal, taken: data.View, match: RangeMatch) -> tuple[LookedUp, RangeTable]:
         """Cycle c + 1: the range's words, and the wg relative to its first one."""
         words = [Word.CONTROL, Word.WORKGROUPS, Word.GROUPING]
-        m.submodules.table = table = RangeTable(self._config, words, _READ)
+        m.submodules.table = table = RangeTable(self._config, words)
         m.d.comb += [table.write.eq(self.ranges), table.index.eq(match.index)]
         if self._config.protects_memories:
             m.d.comb += table.used.eq(compared & match.hit)

@@ -20,8 +20,9 @@ class Counting(Enum):
 class Counter:
     """One event counter of a node: `description` is what it counts, in what unit.
 
-    In every cycle `value` of a block's events, added up over the blocks of one kind, arrives on the register file's
-    port `count_<name>` of `width` bits. Width 0: the register file counts cycles by itself.
+    In every cycle `value` of a block's events, added up over the blocks of one kind (where there are several, a cycle
+    later), arrives on the register file's port `count_<name>` of `width` bits. Width 0: the register file counts cycles
+    by itself.
     """
 
     name: str

@@ -7,7 +7,7 @@ Source: T3 (ASPLOS 2024) Fig 8.
 from types import SimpleNamespace
 from typing import Any
 
-from amaranth import Cat, Module, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -430,6 +430,7 @@ class Node(wiring.Component):
             ),
         ]
         ports = range(self._config.links)
+        several = []
         for counters, sources in (
             (CONTROLLER_COUNTERS, events),
             (TRACKER_COUNTERS, [tracker.events]),
@@ -443,7 +444,13 @@ class Node(wiring.Component):
         ):
             for counter in counters:
                 values = [counter.value(source) for source in sources]
-                m.d.comb += getattr(registers, f"count_{counter.name}").eq(sum(values[1:], values[0]))
+                count = getattr(registers, f"count_{counter.name}")
+                if len(values) == 1:
+                    m.d.comb += count.eq(values[0])
+                    continue
+                # What several channels do and how much that is in all do not fit into one cycle.
+                several.append((count, sum(values[1:], values[0])))
+        m.d.sync += [count.eq(Mux(registers.control_clear_counters, 0, added)) for count, added in several]
 
     def _dma_events(self, lanes: list) -> SimpleNamespace:
         """What the DMA engines of all lanes do, as of one: every lane has every block."""

@@ -428,7 +428,9 @@ class DmaEngine(wiring.Component):
         m.submodules.row_sectors = kept = Memory(shape=rows, depth=config.ranges, init=[])
         write, read = kept.write_port(), kept.read_port(domain="comb")
         va = Messages(config).va
-        said = RowBytes(self.ranges.data)
+        # Counting sectors takes too long for what comes over the bus of a whole node in the same cycle.
+        programmed = Signal(self.ranges.shape())
+        said = RowBytes(programmed.data)
         found = Signal(
             data.StructLayout(
                 {
@@ -444,11 +446,12 @@ class DmaEngine(wiring.Component):
         m.d.comb += [
             table.write.eq(self.ranges),
             table.index.eq(index),
-            write.addr.eq(self.ranges.index),
-            write.en.eq(self.ranges.valid & (self.ranges.word == Word.ROW_BYTES.value)),
+            write.addr.eq(programmed.index),
+            write.en.eq(programmed.valid & (programmed.word == Word.ROW_BYTES.value)),
             read.addr.eq(index),
         ]
         m.d.sync += [
+            programmed.eq(self.ranges),
             found.valid.eq(table.control.valid),
             found.first.eq(table.control.first_send),
             found.count.eq(table.control.sends),
@@ -460,6 +463,6 @@ class DmaEngine(wiring.Component):
             m.d.sync += found[name].eq(Mux(read.data[name] == 0, 1, read.data[name]))
         if checked:
             sectors = Cat(write.data.body, write.data.right)
-            m.d.comb += [write.data.parity.eq(kept_parity(self.ranges, sectors)), table.used.eq(used)]
+            m.d.comb += [write.data.parity.eq(kept_parity(programmed, sectors)), table.used.eq(used)]
             wrong += [table.wrong, self._was_wrong(m, used, read.data.as_value(), "rows")]
         return found
