@@ -14,7 +14,7 @@ from hw.link.wire import arrival_layout, packet_layout, routes_layout
 from hw.messages import Access, Messages, Source
 from hw.range_table import Blocks, Control, Grouping, RangeWrite, RowBytes, Rows, Word
 from hw.send_table import SendControl, SendWord, SendWrite
-from tb.drivers.payload import pack, unpack
+from tb.drivers.payload import no_write, pack, unpack
 from tb.drivers.slot_double import closing_layout, freed_layout
 from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
@@ -199,12 +199,12 @@ class DmaBench:
     async def write(self, index: int, word: Word, value: int):
         self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
         await RisingEdge(self.dut.clk)
-        self.dut.ranges.value = 0
+        self.dut.ranges.value = no_write(RangeWrite)
 
     async def write_send(self, number: int, word: SendWord, value: int):
         self.dut.sends.value = pack(SendWrite, valid=1, index=number, word=word.value, data=value)
         await RisingEdge(self.dut.clk)
-        self.dut.sends.value = 0
+        self.dut.sends.value = no_write(SendWrite)
 
     async def program(
         self, index: int, tile: Tile, offset: int = 8, bounds: tuple[int, int] | None = None, count: int = 0

@@ -1,5 +1,6 @@
 """Payloads between Python and the ports of a design: structs packed into the bits of one signal."""
 
+import random
 from typing import Any
 
 from amaranth.lib import data
@@ -13,3 +14,8 @@ def pack(layout: data.StructLayout, **values: Any) -> int:
 def unpack(layout: data.StructLayout, bits: int) -> dict[str, int]:
     """Every field of a struct's `bits`."""
     return {name: bits >> field.offset & (1 << field.width) - 1 for name, field in layout}
+
+
+def no_write(bus: data.StructLayout) -> int:
+    """What programming bus `bus` may hold in a cycle without a write: anything, with `valid` 0."""
+    return random.getrandbits(bus.size) & ~pack(bus, valid=1)

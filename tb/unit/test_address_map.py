@@ -19,7 +19,7 @@ from hw.memory_window import WindowCheck
 from hw.messages import Fault, Messages
 from hw.range_table import RangeWrite, Word
 from hw.send_table import SendWord, SendWrite
-from tb.drivers.payload import pack, unpack
+from tb.drivers.payload import no_write, pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, never, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_address_map
@@ -39,7 +39,9 @@ LATENCY = 3
 OUTPUTS = ("local", "remote", "refused_reads")
 
 
-UNUSED = {Word.CONTROL: 0}
+_ALL = 0xFFFFFFFF
+UNUSED = {Word.BASE_LOW: 0, Word.BASE_HIGH: 0, Word.LIMIT_LOW: _ALL, Word.LIMIT_HIGH: _ALL, Word.CONTROL: 0}
+"""An entry that would hold every address if it were valid."""
 
 
 @dataclass
@@ -232,14 +234,14 @@ async def program(dut, index, words):
     for word in sorted(words, key=lambda word: word is Word.CONTROL):
         dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=words[word])
         await RisingEdge(dut.clk)
-    dut.ranges.value = 0
+    dut.ranges.value = no_write(RangeWrite)
 
 
 async def program_send(dut, index, words):
     for word, value in words.items():
         dut.sends.value = pack(SendWrite, valid=1, index=index, word=word.value, data=value)
         await RisingEdge(dut.clk)
-    dut.sends.value = 0
+    dut.sends.value = no_write(SendWrite)
 
 
 async def fill_ranges(dut, config):

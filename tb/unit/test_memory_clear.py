@@ -17,7 +17,7 @@ from hw.memory_window import WindowCheck
 from hw.messages import Access, Mapping, Messages
 from hw.range_table import Control, RangeWrite, Word, Workgroups
 from tb.drivers.asleep import Asleep
-from tb.drivers.payload import pack, unpack
+from tb.drivers.payload import no_write, pack, unpack
 from tb.drivers.stream import StreamSink, stalls
 from tb.runner import caught, simulate
 
@@ -81,7 +81,7 @@ class ClearBench:
     async def write(self, index: int, word: Word, value: int) -> None:
         self.dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
         await RisingEdge(self.dut.clk)
-        self.dut.ranges.value = 0
+        self.dut.ranges.value = no_write(RangeWrite)
 
     def change(self, index: int) -> None:
         """A random entry, or a random change of it."""
@@ -93,7 +93,7 @@ class ClearBench:
             entry["unused"] = random.getrandbits(64 - self.config.va_sector_bits)
         else:
             name = random.choice([name for name in entry if name != "unused"])
-            flip = 1 << random.randrange(6) if name in ("base", "limit", "wg", "count") else 1
+            flip = 1 << random.randrange({"base": 9, "limit": 9, "wg": 9, "count": 6}.get(name, 1))
             entry[name] ^= flip
             entry["limit"] = min(entry["limit"], entry["base"] + 300)
         entry |= {name: int(random.random() < 0.75) for name in ("first_touch", "tracked")}
@@ -157,7 +157,9 @@ class ClearBench:
             self.dut.settled.value = int(random.random() < 0.5)
             await ReadOnly()
             finished = int(self.dut.finished.value)
-            called = any(int(getattr(self.dut, name).value) for name in ("ranges", "arm", "start"))
+            called = unpack(RangeWrite, int(self.dut.ranges.value))["valid"] or any(
+                int(getattr(self.dut, name).value) for name in ("arm", "start")
+            )
             assert called or finished != int(self.dut.wake.value), "awake with nothing to do, or asleep over its work"
             await RisingEdge(self.dut.clk)
             if finished:
