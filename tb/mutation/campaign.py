@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sim.errors import SimulationError, UsageError
+from sim.simulator.sources import digest_of_folders
 from sim.simulator.verilator import BUILD
 from tb.mutation.blocks import Block
 from tb.mutation.equivalence import is_equivalent, lead_nowhere
@@ -17,6 +18,8 @@ from tb.mutation.execution import kill, prepared
 from tb.mutation.jobs import Job, read_jobs
 from tb.mutation.netlist import ROOT, Mutant, apply_mutants, list_mutants
 
+_APART = ("mutation",)
+"""Folder whose sources make no difference to a simulation."""
 BATCH = 200
 """Mutants in one simulator build; with a thousand the simulation is four times slower."""
 
@@ -37,22 +40,13 @@ class MutantResult:
     by: str = ""
 
 
-def _digest(*folders: str) -> str:
-    """Of every source file below these folders of the repository but those of mutation testing itself."""
-    digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in (".py", ".sv", ".cpp") and "mutation" not in path.parts:
-                digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def record(block: Block, seed: int) -> Path:
     """The folder with the block's recorded simulations; its tests run once, unless nothing has changed since.
 
     Raises :class:`SimulationError` when a test fails.
     """
-    key = hashlib.sha256(repr((block.tests, seed, _digest("hw", "sim", "tb"))).encode()).hexdigest()[:16]
+    sources = digest_of_folders("hw", "sim", "tb", apart=_APART)
+    key = hashlib.sha256(repr((block.tests, seed, sources)).encode()).hexdigest()[:16]
     folder = BUILD / "mutation" / "recorded" / key
     if (folder / "complete").exists():
         return folder
@@ -113,7 +107,7 @@ def _run_netlist(
 ) -> Iterator[MutantResult]:
     """Results of `mutants`; survivors of an earlier run are tried again only when tests have changed, proofs never."""
     known = _known(results)
-    tests = _digest("tb")
+    tests = digest_of_folders("tb", apart=_APART)
     marker = results.with_suffix(".tests")
     same_tests = marker.exists() and marker.read_text() == tests
     kept = {number for number, result in known.items() if result.outcome != "survived" or same_tests}

@@ -274,7 +274,7 @@ def test_a_survivor_is_tried_again_when_a_test_has_changed_but_its_proof_is_not(
     monkeypatch.setattr(campaign, "is_equivalent", lambda rtlil, mutant: proofs.append(mutant.number))
     [mutant] = list_mutants(RTLIL, "limiter", ("tb/verification/test_mutation.py",), 1, 1)
     for tests, outcome in (("old", "survived"), ("old", "survived"), ("new", "killed"), ("newer", "killed")):
-        monkeypatch.setattr(campaign, "_digest", lambda folder, tests=tests: tests)
+        monkeypatch.setattr(campaign, "digest_of_folders", lambda *folders, tests=tests, **apart: tests)
         results = campaign._run_netlist("b", RTLIL, [job("x")], [mutant], tmp_path / "results.jsonl", str.strip)
         assert [result.outcome for result in results] == [outcome]
     assert proofs == [mutant.number] and not killers
