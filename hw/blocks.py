@@ -35,7 +35,8 @@ class Block:
     block that holds it; a part is not placed on an FPGA by itself. `exported`: also written as a module `t3_<name>`,
     for who wants it in another design. `synthesized`: area and timing are measured. `apart`: a pattern of the paths of
     instances in it whose gates are mapped each by itself, as in a flow that builds a chip from blocks; measured is the
-    netlist of all together.
+    netlist of all together. `copies`: a pattern of the names of instances in it that are as one, but for
+    constants such as their number: where there are several, the first one's gates stand for all.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Block:
     exported: bool = False
     synthesized: bool = True
     apart: str = ""
+    copies: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -183,6 +185,7 @@ BLOCKS = {
             Node,
             exported=True,
             apart=r"lane_\d+__controller_\d+|tracker|registers|memory_clear|doorbell",
+            copies=r"lane_\d+",
         ),
     )
 }

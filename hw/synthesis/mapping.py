@@ -6,6 +6,7 @@ Runs as a process of its own (`python -m hw.synthesis.mapping JOB`), because an 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ class Job:
     """Cell that stands for the drivers of inputs in abc's sizing."""
     apart: tuple[str, ...] = ()
     """Modules whose logic is mapped by itself, each once; the netlist is flat all the same."""
+    copies: tuple[str, ...] = ()
+    """Instances in `top` that all stand for the first one's module: it is mapped once, and is a module of its own in
+    the netlist (:mod:`hw.synthesis.copies`)."""
 
 
 def write_design(component: wiring.Component, name: str, folder: Path) -> Path:
@@ -53,8 +57,8 @@ def write_design(component: wiring.Component, name: str, folder: Path) -> Path:
     return source
 
 
-def run(job: Job) -> dict[str, Any]:
-    """The mapped, flat netlist of a job: yosys's JSON description of module `top`."""
+def run(job: Job) -> None:
+    """Map the job's design: its netlist holds yosys's JSON descriptions of flat modules, `top` and that of `copies`."""
     description = Path(job.netlist).with_suffix(".job")
     description.write_text(json.dumps(asdict(job)))
     done = subprocess.run(
@@ -64,8 +68,6 @@ def run(job: Job) -> dict[str, Any]:
         log = Path(job.log)
         tail = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
         raise SynthesisError("\n".join([f"yosys failed on {job.top}", *tail, done.stderr[-1000:]]))
-    module: dict[str, Any] = json.loads(Path(job.netlist).read_text())["modules"][job.top]
-    return module
 
 
 def memory_sizes(source: Path, top: str) -> dict[str, int]:
@@ -75,22 +77,62 @@ def memory_sizes(source: Path, top: str) -> dict[str, int]:
     design = libyosys.Design()
     for command in (f"read_rtlil {source}", f"hierarchy -check -top {top}", "proc", "flatten", "memory_collect"):
         libyosys.Pass.call(design, f"tee -q {command}")
-    return _memories(design)
+    return {name.partition("/")[2]: bits for name, bits in _memories(design).items()}
+
+
+def _bits(memory: Any) -> int:
+    from pyosys import libyosys
+
+    words, width = (memory.getParam(libyosys.IdString(f"\\{name}")).as_int() for name in ("SIZE", "WIDTH"))
+    return int(words * width)
 
 
 def _memories(design: Any) -> dict[str, int]:
-    from pyosys import libyosys
-
-    def parameter(cell: Any, name: str) -> int:
-        number: int = cell.getParam(libyosys.IdString(f"\\{name}")).as_int()
-        return number
-
+    """Bits of every memory, by module and name."""
     return {
-        cell.name.str().removeprefix("\\"): parameter(cell, "SIZE") * parameter(cell, "WIDTH")
+        f"{_name(module)}/{_name(cell)}": _bits(cell)
         for module in design.selected_modules()
         for cell in module.selected_cells()
         if cell.type.str() == "$mem_v2"
     }
+
+
+def _name(thing: Any) -> str:
+    return str(thing.name.str()).removeprefix("\\")
+
+
+def _instances(design: Any, top: str) -> dict[str, int]:
+    """How often each module stands in module `top`, or below; it itself once."""
+    counts = {top: 1}
+    waiting = [top]
+    modules = {_name(module): module for module in design.selected_modules()}
+    while waiting:
+        for cell in modules[waiting.pop()].selected_cells():
+            name = cell.type.str().removeprefix("\\")
+            if name in modules:
+                counts[name] = counts.get(name, 0) + 1
+                waiting.append(name)
+    return counts
+
+
+def _copied(design: Any, job: Job) -> str:
+    """The module of the first of the job's copies; empty without any."""
+    from pyosys import libyosys
+
+    if not job.copies:
+        return ""
+    top = design.module(libyosys.IdString(f"\\{job.top}"))
+    return str(top.cell(libyosys.IdString(f"\\{job.copies[0]}")).type.str().removeprefix("\\"))
+
+
+def _in_all(design: Any, top: str, amount: Callable[[Any], int]) -> int:
+    """The sum of the `amount` of every cell in `top` that is no module, as often as it stands there."""
+    counts = _instances(design, top)
+    return sum(
+        counts.get(_name(module), 0)
+        * sum(amount(cell) for cell in module.selected_cells() if cell.type.str().removeprefix("\\") not in counts)
+        for module in design.selected_modules()
+    )
 
 
 def _map(job: Job) -> None:
@@ -102,11 +144,15 @@ def _map(job: Job) -> None:
         for command in commands:
             libyosys.Pass.call(design, f"tee -q -a {job.log} {command}")
 
+    call(f"read_rtlil {job.source}", f"hierarchy -check -top {job.top}")
+    copied = _copied(design, job)
+    call(*(f"chtype -set {copied} {job.top}/{name}" for name in job.copies[1:]), f"hierarchy -check -top {job.top}")
+    # What stood only in other copies is gone.
+    left = {_name(module) for module in design.selected_modules()}
+    apart = [name for name in (*job.apart, copied) if name in left]
     call(
-        f"read_rtlil {job.source}",
-        f"hierarchy -check -top {job.top}",
         "proc",
-        *(f"setattr -mod -set keep_hierarchy 1 {name}" for name in job.apart),
+        *(f"setattr -mod -set keep_hierarchy 1 {name}" for name in apart),
         "flatten",
         "setattr -unset init",
         "opt_expr",
@@ -123,9 +169,10 @@ def _map(job: Job) -> None:
         "opt_clean",
     )
     memories = _memories(design)
+    memory_bits = _in_all(design, job.top, lambda cell: _bits(cell) if cell.type.str() == "$mem_v2" else 0)
     small = [name for name, bits in memories.items() if bits < MACRO_BITS]
     if small:
-        call(f"select -set small {' '.join('*/' + name for name in small)}", "memory_map @small")
+        call(f"select -set small {' '.join(small)}", "memory_map @small")
     libraries = " ".join(f"-liberty {path}" for path in job.libraries)
     script = Path(job.log).with_suffix(".abc")
     script.write_text(ABC_SCRIPT.replace("; ", "\n") + "\n")
@@ -143,12 +190,8 @@ def _map(job: Job) -> None:
         "simplemap",
         "opt -nodffe -nosdff",
     )
-    cells = sum(
-        not cell.type.str().startswith("$mem")
-        for module in design.selected_modules()
-        for cell in module.selected_cells()
-    )
-    described = {"cells": cells, "memory_bits": sum(memories.values()), "memories": memories}
+    cells = _in_all(design, job.top, lambda cell: int(not cell.type.str().startswith("$mem")))
+    described = {"cells": cells, "memory_bits": memory_bits, "memories": memories}
     Path(job.log).with_suffix(".generic").write_text(json.dumps(described, indent=1))
     call(
         f"dfflibmap {libraries}",
@@ -156,6 +199,7 @@ def _map(job: Job) -> None:
         f"abc -exe {abc} {libraries} -script {script} -constr {constraints}",
         "setundef -zero",
         "setattr -mod -unset keep_hierarchy",
+        *([f"setattr -mod -set keep_hierarchy 1 {copied}"] if copied else []),
         "flatten",
         "opt_clean -purge",
         f"stat {libraries}",

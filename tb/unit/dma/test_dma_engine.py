@@ -98,7 +98,7 @@ async def a_block_is_left_where_it_leaves_its_range(dut):
     for _ in range(200):
         tile = replace(
             random_tile(),
-            pitch=random.choice([1, 16, 133, 1 << random.randrange(32)]),
+            pitch=random.choice([1, 16, 133, 1 << random.randrange(32), 1 << random.randrange(24, 32)]),
             wf_stride=random.choice([64, 999, 1 << random.randrange(6, 32)]),
         )
         va = random.choice([random.randrange(end), end - random.randrange(1, 1 << 14), channel - random.randrange(99)])
@@ -274,6 +274,22 @@ async def a_block_begins_at_once(dut):
 
 
 @cocotb.test()
+async def tall_tiles_and_long_rows(dut):
+    """As many rows as a tile of a skinny GEMM has, and rows as long as the table can say."""
+    config = SIZES["paper"]
+    bench = DmaBench(dut, config, 0, 9)
+    await bench.reset()
+    bench.lead([send % config.links for send in range(config.sends)])
+    blocks = []
+    for index, (rows, row_bytes) in enumerate(((1100, 32), (1, 0xFFFF))):
+        await bench.program(index, Tile(1, 1, rows, 1, 1, 1, row_bytes, 32, 4096, 1 << 20))
+        blocks.append((index, 5, 0, random.getrandbits(40), 0, 0))
+        bench.block(*blocks[-1])
+    await bench.finish(len(blocks))
+    bench.check(blocks)
+
+
+@cocotb.test()
 async def every_send_is_counted(dut):
     """As many as there are cycles, if one leaves in each, through more than any short run comes to."""
     DmaBench(dut, SIZES["paper"], 0, 3)
@@ -351,6 +367,10 @@ def test_waiting_for_a_slot_is_caught():
     case = "a_port_that_stands_holds_up_no_other"
     with caught("a port waits for another"):
         simulate(design("five_ports", WaitsForASlot), "dma_engine", __name__, case, environment={"SIZE": "five_ports"})
+
+
+def test_tall_tiles_and_long_rows():
+    simulate(design("paper"), "dma_engine", __name__, "tall_tiles_and_long_rows")
 
 
 def test_every_send_is_counted():
