@@ -232,6 +232,9 @@ def random_request(config, ranges, identifier):
 
 async def program(dut, index, words):
     for word in sorted(words, key=lambda word: word is Word.CONTROL):
+        if random.random() < 0.3:
+            dut.ranges.value = no_write(RangeWrite)
+            await RisingEdge(dut.clk)
         dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=words[word])
         await RisingEdge(dut.clk)
     dut.ranges.value = no_write(RangeWrite)

@@ -89,12 +89,15 @@ class ClearBench:
         if random.random() < 0.5:
             base = random.randrange(1 << self.config.va_sector_bits - 1)
             entry |= {"base": base, "limit": base + random.choice([0, 1, 7, 8, 9, random.randrange(200)])}
-            entry |= {"wg": random.randrange(200), "count": random.randrange(12)}
+            wg = random.randrange(random.choice([200, 1 << self.config.wg_bits]))
+            entry |= {"wg": wg, "count": random.randrange(12)}
             entry["unused"] = random.getrandbits(64 - self.config.va_sector_bits)
         else:
             name = random.choice([name for name in entry if name != "unused"])
-            flip = 1 << random.randrange({"base": 9, "limit": 9, "wg": 9, "count": 6}.get(name, 1))
-            entry[name] ^= flip
+            entry[name] ^= 1 << random.randrange({"base": 9, "limit": 9, "wg": 9, "count": 6}.get(name, 1))
+            if random.random() < 0.2:
+                turned = 1 << random.randrange(self.config.va_sector_bits - 1)
+                entry |= {"base": entry["base"] ^ turned, "limit": entry["limit"] ^ turned}
             entry["limit"] = min(entry["limit"], entry["base"] + 300)
         entry |= {name: int(random.random() < 0.75) for name in ("first_touch", "tracked")}
         # Most entries are to be cleared: what is remembered of one is seen beside what is of the others.
@@ -274,7 +277,8 @@ async def a_call_counts_in_any_cycle(dut):
     under_way = set()
     for wait in range(60):
         await bench.reset()
-        entry = {"valid": 1, "first_touch": 1, "mapping": Mapping.LOCAL.value, "base": 64, "limit": 72}
+        # A walk that is over when the entry changes, or not.
+        entry = {"valid": 1, "first_touch": 1, "mapping": Mapping.LOCAL.value, "base": 64, "limit": 72 + wait % 2 * 200}
         bench.entries = [dict.fromkeys(bench.entries[0], 0) for _ in bench.entries]
         bench.entries[0] |= entry
         await bench.program(0)
