@@ -244,6 +244,7 @@ class AddressMap(wiring.Component):
 
     def _look_up(self, m: Module, compared: Signal, taken: data.View, match: RangeMatch) -> tuple[LookedUp, RangeTable]:
         """Cycle c + 1: the range's words, and the wg relative to its first one."""
+        # All bits of them, with protection too: a memory of those that are read is too small for a macro.
         words = [Word.CONTROL, Word.WORKGROUPS, Word.GROUPING]
         m.submodules.table = table = RangeTable(self._config, words)
         m.d.comb += [table.write.eq(self.ranges), table.index.eq(match.index)]

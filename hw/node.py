@@ -430,7 +430,6 @@ class Node(wiring.Component):
             ),
         ]
         ports = range(self._config.links)
-        several = []
         for counters, sources in (
             (CONTROLLER_COUNTERS, events),
             (TRACKER_COUNTERS, [tracker.events]),
@@ -447,10 +446,10 @@ class Node(wiring.Component):
                 count = getattr(registers, f"count_{counter.name}")
                 if len(values) == 1:
                     m.d.comb += count.eq(values[0])
-                    continue
-                # What several channels do and how much that is in all do not fit into one cycle.
-                several.append((count, sum(values[1:], values[0])))
-        m.d.sync += [count.eq(Mux(registers.control_clear_counters, 0, added)) for count, added in several]
+                else:
+                    # What several channels do and how much that is in all do not fit into one cycle.
+                    added = sum(values[1:], values[0])
+                    m.d.sync += count.eq(Mux(registers.control_clear_counters, 0, added))
 
     def _dma_events(self, lanes: list) -> SimpleNamespace:
         """What the DMA engines of all lanes do, as of one: every lane has every block."""

@@ -23,11 +23,10 @@ APART = ("coverage_page", "formal", "mutation", "site")
 
 
 class Resumption:
-    """Leaves out the tests that have passed, and notes how the others end. `folder`: what is kept."""
+    """Leaves out the tests that have passed. `folder`: what is kept."""
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._running: dict[str, dict[str, Any]] = {}
 
     def begin(self) -> None:
         """Throw away what was measured of other sources."""
@@ -62,6 +61,10 @@ class Resumption:
 
 class Notes(Resumption):
     """That of the process in which the others' reports arrive."""
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        self._running: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test is noted when all its phases are over."""

@@ -19,26 +19,18 @@ Module = dict[str, Any]
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What of `copies` copies is not in the netlist: `cells`, names as in the whole one, and bits in macros."""
+    """What is not in the netlist of all copies but the first: the area of its cells, as they were mapped, and its bits
+    in macros."""
 
-    whole: str
-    copies: int
-    cells: frozenset[str]
+    area: float
     macro_bits: int
-
-    def area(self, module: Module, library: Library) -> float:
-        """Of the cells, as strong as those of the whole copy in netlist `module` are."""
-        cells = module["cells"]
-        kinds = [cells[f"{self.whole}.{name}"]["type"] for name in self.cells if f"{self.whole}.{name}" in cells]
-        return self.copies * sum(library.cell(kind).area for kind in kinds if not kind.startswith("$"))
 
 
 class _Part:
     """A flat module as a graph from nets to cells and on."""
 
     def __init__(self, module: Module, library: Library):
-        self.module = module
-        self.ports = module["ports"]
+        self._ports = module["ports"]
         self._drivers: dict[Net, str] = {}
         self._readers: dict[Net, list[str]] = defaultdict(list)
         self._through: dict[str, list[tuple[list[Net], list[Net]]]] = {}
@@ -73,7 +65,9 @@ class _Part:
         return after | before | {name for net in driven for name in self._readers[net]}
 
     def _bits(self, direction: str, apart: Iterable[str]) -> list[Net]:
-        ports = [port for name, port in self.ports.items() if port["direction"] == direction and name not in set(apart)]
+        ports = [
+            port for name, port in self._ports.items() if port["direction"] == direction and name not in set(apart)
+        ]
         return [net for port in ports for net in port["bits"]]
 
     def _reach(self, nets: list[Net], forward: bool) -> set[str]:
@@ -101,22 +95,22 @@ def join(
     of it, such as the clock, from which no path begins."""
     graph = _Part(part, library)
     seen = graph.seen_from_ports(ideal)
-    whole, *others = copies
     joined: Module = {"ports": top["ports"], "cells": {}, "netnames": dict(top["netnames"])}
     joined["cells"] = {name: item for name, item in top["cells"].items() if name not in copies}
     nets = _Nets(top)
     for copy in copies:
-        kept = part["cells"] if copy == whole else {name: part["cells"][name] for name in part["cells"] if name in seen}
+        kept = [(name, item) for name, item in part["cells"].items() if copy == copies[0] or name in seen]
         number = nets.of_copy(part, top["cells"][copy]["connections"])
-        for name, item in kept.items():
+        for name, item in kept:
             connections = {pin: [number(net) for net in bits] for pin, bits in item["connections"].items()}
             joined["cells"][f"{copy}.{name}"] = item | {"connections": connections}
         for name, wire in part["netnames"].items():
             joined["netnames"][f"{copy}.{name}"] = wire | {"bits": [number(net) for net in wire["bits"]]}
     nets.unite(joined)
-    left_out = frozenset(set(part["cells"]) - seen)
-    macros = [macro(name, part["cells"][name]) for name in left_out if part["cells"][name]["type"] == "$mem_v2"]
-    return joined, LeftOut(whole, len(others), left_out, len(others) * sum(item.bits for item in macros))
+    left_out = [(name, item) for name, item in part["cells"].items() if name not in seen]
+    area = sum(library.cell(item["type"]).area for _, item in left_out if not item["type"].startswith("$"))
+    bits = sum(macro(name, item).bits for name, item in left_out if item["type"] == "$mem_v2")
+    return joined, LeftOut((len(copies) - 1) * area, (len(copies) - 1) * bits)
 
 
 class _Nets:

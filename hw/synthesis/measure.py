@@ -79,7 +79,7 @@ def _map(source: Path, block: str, libraries: list[Path], folder: Path, library:
         str(folder / f"{block}.json"),
         str(log),
         library.inverter.name,
-        _modules_like(source, block, INVENTORY[block].apart if block in INVENTORY else ""),
+        _apart(source, block),
         _copies(source, block),
     )
     run(job)
@@ -91,7 +91,7 @@ def _map(source: Path, block: str, libraries: list[Path], folder: Path, library:
         analysis, timing = upsize(netlist, library, sizer, BOUND)
         area, bits = analysis.area, sum(item.bits for item in analysis.macros)
         if left_out is not None:
-            area, bits = area + left_out.area(netlist, library), bits + left_out.macro_bits
+            area, bits = area + left_out.area, bits + left_out.macro_bits
         return Mapped(area, bits, timing)
 
     # Which of abc's buffers and our own are the better start is not known beforehand.
@@ -120,8 +120,9 @@ def _netlist(job: Job, library: Library) -> tuple[dict[str, Any], LeftOut | None
     return join(top, modules[top["cells"][job.copies[0]]["type"]], job.copies, library, IDEAL)
 
 
-def _modules_like(source: Path, block: str, pattern: str) -> tuple[str, ...]:
-    """Modules of the design at paths that `pattern` describes, without the block's name."""
+def _apart(source: Path, block: str) -> tuple[str, ...]:
+    """Modules of the design that are mapped each by itself."""
+    pattern = INVENTORY[block].apart if block in INVENTORY else ""
     if not pattern:
         return ()
     return tuple(re.findall(rf"^module \\({block}__(?:{pattern}))$", source.read_text(), re.MULTILINE))

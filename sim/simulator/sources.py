@@ -34,7 +34,7 @@ def digest_of_folders(*folders: str, apart: Collection[str] = (), root: Path = R
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in PROGRAMS and not set(apart) & set(path.parts):
+            if path.suffix in PROGRAMS and not set(apart) & set(path.relative_to(root).parts):
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
