@@ -12,6 +12,7 @@ from sim.errors import UsageError
 from sim.simulator.verilator import BUILD
 from tb.mutation.blocks import BLOCKS, QUICK, QUICK_MUTANTS
 from tb.mutation.campaign import MutantResult, run_block
+from tb.mutation.outcomes import keep_outcome
 from tb.mutation.summary import read_reasons, record_scores, score, write
 
 LEAST_SCORE = 95.0
@@ -40,13 +41,17 @@ def main(
     seed: Annotated[int, typer.Option(min=0, help="of the choice of mutants and of the tests")] = 1,
     out: Annotated[Path, typer.Option(help="folder of summary.json and junit.xml")] = BUILD / "mutation",
     record: Annotated[
-        bool, typer.Option(help="keep the scores in tb/mutation/scores.json, for the coverage page")
+        bool,
+        typer.Option(
+            help="keep the scores in tb/mutation/scores.json, for the coverage page, and outcomes.json beside it"
+        ),
     ] = False,
 ) -> None:
     """Mutation score of every block. Exit code 1 when it is below 95 % or a survivor is not explained.
 
     Results are kept in build/mutation/results: a run that was interrupted goes on where it was, and survivors are
-    tried again when a test has changed.
+    tried again when a test has changed. With --record, each outcome is kept in tb/mutation/outcomes.json as it comes,
+    and a run in another checkout goes on from there.
     """
     unknown = [name for name in block or () if name not in BLOCKS]
     if unknown:
@@ -61,7 +66,10 @@ def main(
     with stages("mutation") as show:
         for name in names:
             try:
-                results += run_block(name, BLOCKS[name], seed, count, show, number or ())
+                for result in run_block(name, BLOCKS[name], seed, count, show, number or ()):
+                    results.append(result)
+                    if record:
+                        keep_outcome(name, result.netlist, result.command, result.outcome)
             except UsageError as error:
                 errors.print(str(error), highlight=False)
                 raise typer.Exit(2) from None

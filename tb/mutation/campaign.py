@@ -17,6 +17,7 @@ from tb.mutation.equivalence import is_equivalent, lead_nowhere
 from tb.mutation.execution import kill, prepared
 from tb.mutation.jobs import Job, read_jobs
 from tb.mutation.netlist import ROOT, Mutant, apply_mutants, list_mutants
+from tb.mutation.outcomes import read_outcomes
 
 _APART = ("mutation",)
 """Folder whose sources make no difference to a simulation."""
@@ -75,6 +76,25 @@ def _known(path: Path) -> dict[int, MutantResult]:
     return {result.number: result for result in results}
 
 
+def _result(block: str, netlist: str, mutant: Mutant, outcome: str, *noticed: str) -> MutantResult:
+    names = (mutant.mode, mutant.place, mutant.sources, mutant.command, outcome)
+    return MutantResult(block, netlist, mutant.number, *names, *noticed)
+
+
+def _append(results: Path, result: MutantResult) -> None:
+    with results.open("a") as file:
+        file.write(json.dumps(result.__dict__) + "\n")
+
+
+def _take_over(block: str, netlist: str, mutants: list[Mutant], results: Path) -> None:
+    """Begin `results`, where this checkout has none, with the outcomes that another one's run has left."""
+    if not results.exists():
+        known = read_outcomes(block, netlist, mutants)
+        for mutant in mutants:
+            if mutant.number in known:
+                _append(results, _result(block, netlist, mutant, known[mutant.number]))
+
+
 def _try(
     block: str,
     rtlil: str,
@@ -98,8 +118,7 @@ def _try(
             else:
                 proven = mutant.number not in unproven and is_equivalent(rtlil, mutant)
                 outcome = "equivalent" if proven else "survived"
-            names = (mutant.mode, mutant.place, mutant.sources, mutant.command, outcome)
-            yield MutantResult(block, jobs[0].netlist, mutant.number, *names, *noticed)
+            yield _result(block, jobs[0].netlist, mutant, outcome, *noticed)
 
 
 def _run_netlist(
@@ -121,8 +140,7 @@ def _run_netlist(
         if not todo:
             continue
         for result in _try(block, rtlil, jobs, batch, todo, known, show):
-            with results.open("a") as file:
-                file.write(json.dumps(result.__dict__) + "\n")
+            _append(results, result)
             yield result
     marker.write_text(tests)
 
@@ -154,5 +172,6 @@ def run_block(
             yield from _try(name, rtlil, jobs, chosen, chosen, (), show)
         else:
             results = out / f"{name}-{netlist}-{len(listed)}-{seed}.jsonl"
+            _take_over(name, netlist, listed, results)
             yield from _run_netlist(name, rtlil, jobs, listed, results, show)
         return

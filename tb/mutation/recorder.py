@@ -21,13 +21,14 @@ from hw.export.verilog import to_rtlil
 from hw.near_bank.alu import Alu
 from sim.benches.vectors import operation_lines
 from sim.models.clock_gates import ClockGated
+from tb.mutation.outcomes import netlist_digest
 from tb.runner import Simulation
 
 
 def _write(component: wiring.Component, name: str, job: dict) -> None:
     folder = Path(os.environ["T3_MUTATION_RECORD"])
     rtlil = to_rtlil(component, name, sources=True)
-    digest = hashlib.sha256(rtlil.encode()).hexdigest()[:16]
+    digest = netlist_digest(rtlil)
     (folder / f"{digest}.il").write_text(rtlil)
     test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0]
     with (folder / "jobs.jsonl").open("a") as jobs:

@@ -27,6 +27,7 @@ from tb.mutation.execution import Attempt, Trial, kill, prepared
 from tb.mutation.fork_server import STARVED, STOPPED, stopped_outcome
 from tb.mutation.jobs import SimulationJob, run_apart
 from tb.mutation.netlist import ROOT, Mutant, apply_mutants, list_mutants
+from tb.mutation.outcomes import keep_outcome, netlist_digest, read_outcomes
 from tb.mutation.summary import Reason, read_reasons, record_scores, score, summarize, write
 from tb.runner import Simulation, simulate
 
@@ -301,6 +302,38 @@ def test_chosen_mutants_are_tried_whatever_is_known_and_nothing_is_kept(tmp_path
     with pytest.raises(UsageError, match="--number must be 1 to 12; got 13"):
         list(campaign.run_block("limiter", block, 1, 12, only=(3, 13)))
     assert not list((tmp_path / "mutation" / "results").iterdir())
+
+
+def test_a_run_goes_on_where_that_of_another_checkout_was(tmp_path, monkeypatch):
+    path, tried = tmp_path / "outcomes.json", []
+    mutants = list_mutants(RTLIL, "limiter", ("tb/verification/test_mutation.py",), 4, 1)
+    netlist = netlist_digest(RTLIL)
+    assert (
+        netlist
+        == netlist_digest(RTLIL.replace(str(ROOT), "/another"))
+        != netlist_digest(RTLIL.replace("POLARITY 1", "POLARITY 0"))
+    )
+    for mutant, outcome in zip(mutants, ("killed", "equivalent", "survived"), strict=False):
+        keep_outcome("limiter", netlist, mutant.command, outcome, path)
+    keep_outcome("alu", "another", mutants[3].command, "killed", path)
+    known = read_outcomes("limiter", netlist, mutants, path)
+    assert known == dict(zip((m.number for m in mutants), ("killed", "equivalent", "survived"), strict=False))
+    assert not read_outcomes("limiter", "changed", mutants, path) and not read_outcomes("link", netlist, mutants, path)
+
+    def killed(trials: object, number: int) -> Attempt:
+        tried.append(number)
+        return Attempt("test", True, "")
+
+    monkeypatch.setattr(campaign, "read_outcomes", lambda *of: read_outcomes(*of, path))
+    monkeypatch.setattr(campaign, "prepared", lambda jobs, text: nullcontext([]))
+    monkeypatch.setattr(campaign, "kill", killed)
+    results = tmp_path / "results.jsonl"
+    campaign._take_over("limiter", netlist, mutants, results)
+    found = list(campaign._run_netlist("limiter", RTLIL, [job("x")], mutants, results, str.strip))
+    assert tried == [mutants[2].number, mutants[3].number]
+    assert sorted(result.outcome for result in found) == ["equivalent", "killed", "killed", "killed"]
+    keep_outcome("limiter", "changed", mutants[0].command, "survived", path)
+    assert not read_outcomes("limiter", netlist, mutants, path)
 
 
 @pytest.mark.parametrize("options", [["--block=alu", "--record"], ["--block=alu", "--block=secded"], []])
