@@ -1,5 +1,6 @@
 """The clear of memory writes every sector that may hold something from before, each once, and none besides."""
 
+import itertools
 import os
 import random
 from collections import Counter
@@ -239,14 +240,35 @@ async def a_clear_called_for_again_misses_nothing(dut):
 
 
 @cocotb.test()
+async def a_change_of_any_bit_is_seen(dut):
+    """One bit of one word of one entry is all that changes between two clears."""
+    bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
+    bench.backing, bench.length = 64, 1 << bench.config.wg_bits + 2
+    await bench.reset()
+    index = random.randrange(bench.config.ranges)
+    entry = bench.entries[index]
+    entry |= {"valid": 1, "first_touch": 1, "tracked": 1, "mapping": Mapping.LOCAL.value, "unused": 0}
+    entry |= {"base": 0, "limit": 1, "wg": 0, "count": 1}
+    widths = {"base": bench.config.va_sector_bits - 1, "limit": 6, "wg": bench.config.wg_bits, "count": 6}
+    for name, bit in ((name, bit) for name, width in widths.items() for bit in range(width)):
+        for _ in range(2):
+            entry[name] ^= 1 << bit
+            if name == "base":
+                entry["limit"] = entry["base"] + 1
+            await bench.program(index)
+            await bench.clear()
+            assert bench.written() == bench.due(), f"bit {bit} of {name}"
+
+
+@cocotb.test()
 async def nothing_is_cleared_outside_the_memory(dut):
     """Ranges and backing stores that begin or end around the ends of this node's memory, and of the address space:
     those that are not wholly in it are left out, and cleared later when they are."""
     bench = ClearBench(dut, SIZES[os.environ["SIZE"]])
     channel = 1 << CHANNEL_SECTOR_BITS + bench.config.channel_bits
     left_out = 0
-    for _ in range(12):
-        bench.window = random.choice([0, 1, 5, (1 << bench.config.window_bits) - 1])
+    for window, backing_at in itertools.product([0, 1, 5, (1 << bench.config.window_bits) - 1], [0, channel, channel]):
+        bench.window = window
         await bench.reset()
         start = bench.window * channel
         for index, entry in enumerate(bench.entries):
@@ -257,7 +279,7 @@ async def nothing_is_cleared_outside_the_memory(dut):
             entry |= {"base": base, "limit": limit, "wg": random.randrange(9), "count": random.randrange(9)}
             entry |= {"valid": 1, "first_touch": 1, "tracked": 1, "mapping": Mapping.LOCAL.value, "unused": 0}
             await bench.program(index)
-        bench.backing = max(start + random.choice([0, channel]) - random.randrange(40), 1)
+        bench.backing = max(start + backing_at - random.randrange(40), 1)
         bench.backing = min(bench.backing, (1 << bench.config.va_sector_bits) - 1)
         bench.tell()
         await bench.clear()
@@ -326,6 +348,7 @@ async def a_long_range_is_not_cut_short(dut):
 
 
 CASES = (
+    "a_change_of_any_bit_is_seen",
     "a_long_range_is_not_cut_short",
     "nothing_is_cleared_outside_the_memory",
     "what_was_not_cleared_is_cleared",
