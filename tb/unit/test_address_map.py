@@ -231,7 +231,10 @@ def random_request(config, ranges, identifier):
 
 
 async def program(dut, index, words):
-    for word in sorted(words, key=lambda word: word is Word.CONTROL):
+    """In any order but CONTROL last, and with something in words that only other blocks keep."""
+    others = {word: random.getrandbits(32) for word in (Word.RAGGED, Word.ROWS, Word.PITCH)}
+    words = {**others, **words}
+    for word in sorted(words, key=lambda word: (word is Word.CONTROL, random.random())):
         if random.random() < 0.3:
             dut.ranges.value = no_write(RangeWrite)
             await RisingEdge(dut.clk)
