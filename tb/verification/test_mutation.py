@@ -324,7 +324,7 @@ def test_a_run_goes_on_where_that_of_another_checkout_was(tmp_path, monkeypatch)
         tried.append(number)
         return Attempt("test", True, "")
 
-    monkeypatch.setattr(campaign, "read_outcomes", lambda *of: read_outcomes(*of, path))
+    monkeypatch.setattr(campaign, "read_outcomes", lambda block, netlist, of: read_outcomes(block, netlist, of, path))
     monkeypatch.setattr(campaign, "prepared", lambda jobs, text: nullcontext([]))
     monkeypatch.setattr(campaign, "kill", killed)
     results = tmp_path / "results.jsonl"
