@@ -82,9 +82,9 @@ class DmaEngine(wiring.Component):
     In a lane of several, a block without sectors there counts as sent as often as it has sends. What is said of the
     latency and the rate is with :class:`hw.dma.lane_walker.LaneWalker` there.
 
-    A row, tile or byte count of 0 in the range table acts as 1. Latency: `blocks.valid` to the first read 2 cycles when
-    idle. Rate: one read a cycle without bubbles between packets, rows and tiles of a port; two cycles between its
-    blocks are left to other ports.
+    A row or tile count of 0 in the range table acts as 1, a row of 0 bytes is one sector. Latency: `blocks.valid` to
+    the first read 2 cycles when idle. Rate: one read a cycle without bubbles between packets, rows and tiles of a port;
+    two cycles between its blocks are left to other ports.
     """
 
     def __init__(self, config: DmaParameters):

@@ -250,7 +250,7 @@ async def watch_dma(dut: Any, config: Configuration) -> None:
         block = fields(layout, payload)
         size = fields(Grouping, table.word(block["range"], Word.GROUPING))["block_wfs"]
         ragged = ("whole", "bottom", "right", "corner")[block["bottom"] + 2 * block["right"]]
-        current, waited = (band(BLOCK_SIZES, size), ragged), False
+        current, waited = (band(BLOCK_SIZES, max(size, 1)), ragged), False
 
 
 async def watch_packetizer(dut: Any, config: Configuration) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import random
+from dataclasses import replace
 from itertools import product
 
 import cocotb
@@ -52,6 +53,28 @@ async def any_sector_may_come_last(dut):
         cycles = range(bench.read_cycles[0], bench.read_cycles[-1] + 1)
         assert sorted(bench.read_cycles + bench.waiting_cycles) == list(cycles)
         bench.forget()
+
+
+@cocotb.test()
+async def nothing_is_counted_as_one(dut):
+    """Of a range that says 0 rows, WF tiles or bytes, blocks have one row, one WF tile, one sector."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, 0, 3)
+    await bench.reset()
+    some = Tile(4, 2, 3, 2, 4, 3, 100, 40, 64, 256)
+    blocks = []
+    names = ("wfs", "block_wfs", "rows_full", "rows_partial", "bottom_wfs", "bytes_body", "bytes_right")
+    for name in names:
+        await bench.program(1, replace(some, **{name: 0}))
+        acts_as = replace(some, **{name: 32 if name.startswith("bytes") else 1})
+        bench.controls[1] = (acts_as, *bench.controls[1][1:])
+        for bottom, right in product((0, 1), repeat=2):
+            wf = 2 if name == "rows_partial" else 0
+            blocks.append((1, random.getrandbits(16), wf, random.getrandbits(32), bottom, right))
+            bench.block(*blocks[-1])
+            await bench.finish(len(blocks))
+            bench.check(blocks[-1:])
+            bench.forget()
 
 
 def complements(bits):
@@ -145,6 +168,11 @@ async def any_geometry(dut):
 @pytest.mark.parametrize("size", ["tiny", "paper", "many_packets"])
 def test_every_size_at_every_edge(size):
     simulate(design(size), "dma_engine", __name__, "every_size_at_every_edge", environment={"SIZE": size})
+
+
+@pytest.mark.parametrize("size", ["paper", "tiny"])
+def test_nothing_is_counted_as_one(size):
+    simulate(design(size), "dma_engine", __name__, "nothing_is_counted_as_one", environment={"SIZE": size})
 
 
 @pytest.mark.parametrize("size", ["paper", pytest.param("four_channels", marks=pytest.mark.wide)])
