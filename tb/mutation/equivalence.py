@@ -70,8 +70,9 @@ def lead_nowhere(rtlil: str, name: str, mutants: Sequence[Mutant]) -> set[int]:
         return put_in - _marked(design)
 
 
-def _attempt(proof: Proof, seconds: int, rtlil: str, mutant: Mutant) -> None:
+def _attempt(proof: Proof, seconds: int, folder: str, rtlil: str, mutant: Mutant) -> None:
     os.setsid()
+    tempfile.tempdir = folder
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
@@ -109,12 +110,15 @@ def is_equivalent(rtlil: str, mutant: Mutant) -> bool:
         (outputs_are_equal, REACHABLE_CPU_SECONDS),
     ]
     for proof, seconds in proofs:
-        process = multiprocessing.get_context("fork").Process(target=_attempt, args=(proof, seconds, rtlil, mutant))
-        process.start()
-        process.join(seconds * 20)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        # A proof that its time limit ends cannot take away its files.
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = (proof, seconds, folder, rtlil, mutant)
+            process = multiprocessing.get_context("fork").Process(target=_attempt, args=arguments)
+            process.start()
+            process.join(seconds * 20)
+            if process.is_alive():
+                process.kill()
+                process.join()
         if process.exitcode == 0:
             return True
     return False

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from sim.files import replaced
 from tb.mutation.netlist import Mutant
 
 OUTCOMES = Path(__file__).with_name("outcomes.json")
@@ -45,4 +46,5 @@ def keep_outcome(block: str, netlist: str, command: str, outcome: str, path: Pat
         kept[block] = {"netlist": netlist, "outcomes": {}}
     kept[block]["outcomes"][_command_digest(command)] = outcome[0]
     lines = [f" {json.dumps(name)}: {json.dumps(entry, sort_keys=True)}" for name, entry in sorted(kept.items())]
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    with replaced(path) as written:
+        written.write_text("{\n" + ",\n".join(lines) + "\n}\n")

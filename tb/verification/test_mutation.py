@@ -1,10 +1,12 @@
 """Mutation testing itself: faults are made and noticed, a harmless one is proven so, the score counts as it says."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import nullcontext
 
@@ -19,7 +21,7 @@ from cocotb.triggers import ReadOnly, RisingEdge, Timer
 import tb.runner
 from hw.export.verilog import to_rtlil
 from sim.errors import UsageError
-from tb.mutation import campaign, fork_server
+from tb.mutation import campaign, equivalence, fork_server
 from tb.mutation.blocks import BLOCKS, Block
 from tb.mutation.campaign import MutantResult
 from tb.mutation.equivalence import is_equivalent, lead_nowhere
@@ -235,6 +237,19 @@ def test_what_is_in_a_memory_that_nobody_writes_is_known_to_the_proofs():
     # The last word is odd; 2 would be taken for 3.
     assert proven("const1", "words", "RD_DATA") and not proven("const0", "words", "RD_DATA")
     assert not proven("const1", compared, "A")
+
+
+def test_a_proof_that_is_cut_off_proves_nothing_and_leaves_no_files(monkeypatch, tmp_path):
+    def cut_off(*_: object) -> bool:
+        tempfile.mkdtemp()
+        os.kill(os.getpid(), signal.SIGXCPU)
+        return True
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for proof in ("_module_is_equal", "_design_is_equal", "_module_is_equal_with_memories", "outputs_are_equal"):
+        monkeypatch.setattr(equivalence, proof, cut_off)
+    assert not is_equivalent(RTLIL, Mutant(1, "", ()))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_register_can_be_set_where_mutants_stand_behind_it():
