@@ -56,7 +56,7 @@ BLOCKS = {
             "tb/unit/dma/test_dma_engine.py",
             "tb/unit/dma/test_dma_engine_geometry.py",
             "-k=random_blocks or any_geometry or every_size or come_last or large or leaves_its_range or ends"
-            " or holds_up or at_once or counted",
+            " or holds_up or at_once or counted or tall",
         ),
     ),
     "store_packetizer": Block(paths_of("store_packetizer"), ("tb/unit/link/test_packetizer.py",)),
