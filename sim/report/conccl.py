@@ -56,11 +56,13 @@ GEMMS = {
     "cb1": Gemm((8192, 8192, 8192), (8192, 8192, 2048), 896),
     "cb2": Gemm((16384, 8192, 16384), (16384, 8192, 1024), 3328),
     "cb3": Gemm((16384, 16384, 8192), (16384, 16384, 512), 3328),
+    "cb4": Gemm((18432, 8192, 16384), (18432, 8192, 1024), 3328),
+    "cb5": Gemm((106496, 8192, 16384), (13312, 8192, 1024), 27136),
     "mb1": Gemm((8192, 57344, 8192), (8192, 28672, 256), 3328, compute_bound=False),
+    "mb2": Gemm((16384, 106496, 8192), (16384, 13312, 256), 27136, compute_bound=False),
 }
 """Less depth leaves workgroups and stores as they are, so that stores are a larger part of the traffic: harder than at
-full size. Of the others cb4 is cb2 with an eighth more rows; cb5 and mb2 have more workgroups than a run has room
-for."""
+full size. An eighth of the rows (cb5) or columns (mb2) and half (mb1) are as many workgroups as a run has room for."""
 OPERATIONS = {"ag": "all-gather", "a2a": "all-to-all"}
 KERNELS = ("side-by-side", "priority", "partitioned")
 """A kernel of compute units copies: behind the GEMM in the same queue, before it, or on units kept free for it."""
