@@ -243,6 +243,30 @@ async def workgroups_beyond_the_table(dut):
 
 
 @cocotb.test()
+async def tiles_of_one_set_push_each_other_out(dut):
+    """Messages as close as they come, for few more tiles of a set than it has ways: whatever is replaced, filled or
+    complete has the next message right behind it."""
+    config = preset(**case()["config"])
+    bench = await begin(dut, memory_latency=5)
+    area = plain(wgs=config.tracker_sets + 1, wfs=2, bytes_each=1024)
+    await bench.program([area])
+    epoch = 1
+    for _ in range(8):
+        golden = GoldenTracker({0: area}, epoch)
+        messages = [(wg, wf) for wg in (0, config.tracker_sets) for wf in range(2) for _ in range(32)]
+        random.shuffle(messages)
+        for number, (wg, wf) in enumerate(messages):
+            golden.access(0, wg, wf, epoch, number, 32)
+            bench.commit(0, 0, wg, wf, epoch, number, 32)
+        await bench.settle()
+        assert sorted(bench.received_blocks()) == sorted(golden.blocks)
+        assert not bench.faults.received
+        bench.forget()
+        epoch = next_epoch(epoch)
+        await bench.clear(epoch)
+
+
+@cocotb.test()
 async def any_order_of_accesses(dut):
     """Whatever accesses arrive, in whatever order, in part, too often or for no tile: the golden agrees."""
     bench = await begin(dut, memory_latency=5)
@@ -318,6 +342,11 @@ def test_more_tiles_than_the_papers_tracker_holds(config):
 @pytest.mark.parametrize("config", [PAPER, SMALL, SMALL | {"protection": "all"}], ids=["paper", "small", "protected"])
 def test_rate_and_latency(config):
     run("one_access_a_cycle_and_fixed_latency", {"config": config})
+
+
+@pytest.mark.parametrize("config", [SMALL, TINY], ids=["small", "tiny"])
+def test_tiles_of_one_set_push_each_other_out(config):
+    run("tiles_of_one_set_push_each_other_out", {"config": config})
 
 
 def test_any_order_of_accesses():
