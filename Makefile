@@ -60,7 +60,7 @@ formal: .venv/.installed-formal ## proofs of every block, each with a cover run 
 	@$(BIN)/python -m tb.formal --processes $(JOBS)
 
 mutate: $(STAMP) ## mutation score of every block; score in build/mutation/summary.json; takes hours
-	@$(BIN)/python -m tb.mutation
+	@$(BIN)/python -m tb.mutation --processes $(JOBS)
 
 faults: $(STAMP) ## a campaign of fault injections (INJECTIONS=28000), goes on where it was; build/faults/summary.json
 	@$(BIN)/t3rtl faults --control

@@ -38,6 +38,7 @@ def main(
         list[int] | None,
         typer.Option(min=1, help="only this one of the mutants of the one --block (may be repeated); nothing is kept"),
     ] = None,
+    processes: Annotated[int, typer.Option("--processes", "-j", min=1, help="mutants at a time")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="of the choice of mutants and of the tests")] = 1,
     out: Annotated[Path, typer.Option(help="folder of summary.json and junit.xml")] = BUILD / "mutation",
     record: Annotated[
@@ -66,7 +67,7 @@ def main(
     with stages("mutation") as show:
         for name in names:
             try:
-                for result in run_block(name, BLOCKS[name], seed, count, show, number or ()):
+                for result in run_block(name, BLOCKS[name], seed, count, show, number or (), processes):
                     results.append(result)
                     if record:
                         keep_outcome(name, result.netlist, result.command, result.outcome)

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tb.mutation.execution import kill, prepared
 from tb.mutation.jobs import Job, read_jobs
 from tb.mutation.netlist import ROOT, Mutant, apply_mutants, list_mutants
 from tb.mutation.outcomes import read_outcomes
+from tb.mutation.processes import in_processes
 
 _APART = ("mutation",)
 """Folder whose sources make no difference to a simulation."""
@@ -103,26 +104,43 @@ def _try(
     todo: list[Mutant],
     unproven: Container[int],
     show: Callable[[str], object],
+    processes: int = 1,
 ) -> Iterator[MutantResult]:
     """Results of `todo`, mutants of a `batch` in one build; of the numbers in `unproven` no proof is tried again."""
     unread = lead_nowhere(rtlil, jobs[0].name, todo)
     show(f"{block}: building {len(batch)} mutants")
-    with prepared(jobs, apply_mutants(rtlil, jobs[0].name, batch)) as trials:
-        for mutant in todo:
-            show(f"{block}: mutant {mutant.number}, one of {len(todo)}")
-            noticed: tuple[str, ...] = ()
-            if mutant.number in unread:
-                outcome = "equivalent"
-            elif (last := kill(trials, mutant.number)).killed:
-                outcome, noticed = "killed", (last.test, last.by)
-            else:
-                proven = mutant.number not in unproven and is_equivalent(rtlil, mutant)
-                outcome = "equivalent" if proven else "survived"
-            yield _result(block, jobs[0].netlist, mutant, outcome, *noticed)
+    text = apply_mutants(rtlil, jobs[0].name, batch)
+
+    def try_some(part: Sequence[Mutant]) -> Iterator[MutantResult]:
+        with prepared(jobs, text) as trials:
+            for mutant in part:
+                noticed: tuple[str, ...] = ()
+                if mutant.number in unread:
+                    outcome = "equivalent"
+                elif (last := kill(trials, mutant.number)).killed:
+                    outcome, noticed = "killed", (last.test, last.by)
+                else:
+                    proven = mutant.number not in unproven and is_equivalent(rtlil, mutant)
+                    outcome = "equivalent" if proven else "survived"
+                yield _result(block, jobs[0].netlist, mutant, outcome, *noticed)
+
+    if processes > 1:
+        # Once, before several processes want the same.
+        for job in jobs:
+            job.build(text)
+    for done, result in enumerate(in_processes(try_some, todo, processes), start=1):
+        show(f"{block}: mutant {result.number}, {done} of {len(todo)}")
+        yield result
 
 
 def _run_netlist(
-    block: str, rtlil: str, jobs: list[Job], mutants: list[Mutant], results: Path, show: Callable[[str], object]
+    block: str,
+    rtlil: str,
+    jobs: list[Job],
+    mutants: list[Mutant],
+    results: Path,
+    show: Callable[[str], object],
+    processes: int = 1,
 ) -> Iterator[MutantResult]:
     """Results of `mutants`; survivors of an earlier run are tried again only when tests have changed, proofs never."""
     known = _known(results)
@@ -139,7 +157,7 @@ def _run_netlist(
         todo = [mutant for mutant in batch if mutant in waiting]
         if not todo:
             continue
-        for result in _try(block, rtlil, jobs, batch, todo, known, show):
+        for result in _try(block, rtlil, jobs, batch, todo, known, show, processes):
             _append(results, result)
             yield result
     marker.write_text(tests)
@@ -152,10 +170,11 @@ def run_block(
     mutants: int | None = None,
     show: Callable[[str], None] = lambda text: None,
     only: Collection[int] = (),
+    processes: int = 1,
 ) -> Iterator[MutantResult]:
-    """Results of the block's mutants (`mutants` instead of the block's own number). With `only`, of those of these
-    numbers, which are tried whatever is known of them; nothing is kept then. Raises :class:`UsageError` for a number
-    that the block has no mutant of."""
+    """Results of the block's mutants (`mutants` instead of the block's own number), `processes` at a time. With `only`,
+    of those of these numbers, which are tried whatever is known of them; nothing is kept then. Raises
+    :class:`UsageError` for a number that the block has no mutant of."""
     show(f"{name}: recording the simulations of {', '.join(block.tests)}")
     recorded = record(block, seed)
     out = BUILD / "mutation" / "results"
@@ -169,9 +188,9 @@ def run_block(
             if max(only) > len(listed):
                 raise UsageError(f"--number must be 1 to {len(listed)}; got {max(only)}")
             chosen = [mutant for mutant in listed if mutant.number in only]
-            yield from _try(name, rtlil, jobs, chosen, chosen, (), show)
+            yield from _try(name, rtlil, jobs, chosen, chosen, (), show, processes)
         else:
             results = out / f"{name}-{netlist}-{len(listed)}-{seed}.jsonl"
             _take_over(name, netlist, listed, results)
-            yield from _run_netlist(name, rtlil, jobs, listed, results, show)
+            yield from _run_netlist(name, rtlil, jobs, listed, results, show, processes)
         return

@@ -30,6 +30,7 @@ from tb.mutation.fork_server import STARVED, STOPPED, stopped_outcome
 from tb.mutation.jobs import SimulationJob, run_apart
 from tb.mutation.netlist import ROOT, Mutant, apply_mutants, list_mutants
 from tb.mutation.outcomes import keep_outcome, netlist_digest, read_outcomes
+from tb.mutation.processes import in_processes
 from tb.mutation.summary import Reason, read_reasons, record_scores, score, summarize, write
 from tb.runner import Simulation, simulate
 
@@ -196,6 +197,37 @@ def test_every_mutant_is_noticed_or_proven_equivalent():
     assert sum(noticed.values()) >= 10 and sum(proven.values()) >= 1
     assert not any(noticed[number] and proven[number] for number in noticed), "a proof that a simulation refutes"
     assert all(noticed[number] or proven[number] for number in noticed)
+
+
+def test_several_mutants_at_a_time_end_as_one_after_the_other_does(tmp_path):
+    mutants = list_mutants(RTLIL, "limiter", ("tb/verification/test_mutation.py",), 12, 1)
+    found = []
+    for processes in (1, 3):
+        results = tmp_path / f"{processes}.jsonl"
+        said: list[str] = []
+        jobs = [job("values_are_limited")]
+        tried = campaign._run_netlist("limiter", RTLIL, [*jobs], mutants, results, said.append, processes)
+        found.append({result.number: (result.outcome, result.test, result.by) for result in tried})
+        assert f"limiter: mutant {list(found[-1])[-1]}, 12 of 12" == said[-1]
+        assert len(results.read_text().splitlines()) == 12
+    assert found[0] == found[1] and len(found[0]) == 12
+
+
+def test_what_goes_wrong_in_a_process_ends_all(monkeypatch):
+    def works(part):
+        for item in part:
+            if item == 5:
+                raise ValueError("five")
+            if item == 7:
+                os._exit(3)
+            yield item * item
+
+    assert sorted(in_processes(works, range(5), 2)) == [0, 1, 4, 9, 16] == list(in_processes(works, range(5), 1))
+    with pytest.raises(ValueError, match="five"):
+        list(in_processes(works, [4, 5], 2))
+    monkeypatch.setattr("tb.mutation.processes._LOOK_SECONDS", 0.1)
+    with pytest.raises(RuntimeError, match="before its time"):
+        list(in_processes(works, [6, 7], 2))
 
 
 def test_what_nobody_reads_is_known_through_modules_and_registers():
