@@ -53,23 +53,55 @@ async def clear_at_any_moment(dut):
 
 
 @cocotb.test()
+async def nothing_is_left_after_a_clear(dut):
+    """Under the same number again, an epoch knows nothing of the tiles of the one before, of which some were in each
+    set and others in the backing store, and asks that for none."""
+    bench = await begin(dut, memory_latency=8)
+    config = bench.config
+    sets = config.tracker_sets
+    area = replace(plain(wgs=3 * sets * config.tracker_ways, wfs=1, bytes_each=64), block_shift=0)
+    await bench.program([area])
+    for _ in range(6):
+        for wg, wf in area.tiles():
+            bench.commit(wg % config.channels, 0, wg, wf, 1, wg, 32)
+        await bench.settle()
+        assert not bench.received_blocks() and bench.counts["evictions"] >= sets
+        await bench.clear(1)
+        bench.forget()
+        bench.generation = None
+        chosen = [wg for first in range(sets) for wg in random.sample(range(first, len(area.tiles()), sets), 1)]
+        for half in range(2):
+            for wg in chosen:
+                bench.commit(wg % config.channels, 0, wg, 0, 1, wg, 32)
+            await bench.settle()
+            assert len(bench.received_blocks()) == half * len(chosen)
+        assert bench.counts["evictions"] == bench.counts["fetches"] == 0
+        await bench.clear(1)
+        bench.forget()
+
+
+@cocotb.test()
 async def ranges_are_done_after_their_last_tile(dut):
     """One range after the other, each bit of its number of tiles being 0 in one epoch and 1 in another."""
     bench = await begin(dut)
     config, epoch = bench.config, 1
     most = config.trigger_blocks // config.tracker_banks - 1
     totals = [random.randint(1, most - 1) for _ in range(config.ranges)]
-    for index, tiles in [*enumerate(totals), *((index, most ^ tiles) for index, tiles in enumerate(totals))]:
-        await bench.program([replace(plain(wgs=tiles, wfs=1, bytes_each=32), index=index, block_shift=0)])
-        for wg in range(tiles):
+    for index, blocks in [*enumerate(totals), *((index, most ^ blocks) for index, blocks in enumerate(totals))]:
+        # The more tiles a block has, the more has a range: in every other one, for the higher bits.
+        wfs = 8 if index % 2 else 1
+        area = plain(wgs=blocks, wfs=wfs, block_wfs=wfs, bytes_each=32)
+        await bench.program([replace(area, index=index, block_shift=0)])
+        tiles = area.tiles()
+        for number, (wg, wf) in enumerate(tiles):
             assert int(dut.done.value) == 0
-            bench.commit(wg % config.channels, index, wg, 0, epoch, wg, 32)
-            if wg == tiles - 2:
+            bench.commit(number % config.channels, index, wg, wf, epoch, number, 32)
+            if number == len(tiles) - 2:
                 await bench.settle()
         assert int(dut.done.value) == 0
         await bench.settle()
         assert int(dut.done.value) == 1 << index
-        assert len(bench.received_blocks()) == tiles and not bench.faults.received
+        assert len(bench.received_blocks()) == blocks and not bench.faults.received
         epoch = next_epoch(epoch)
         await bench.clear(epoch)
         assert int(dut.done.value) == 0
@@ -121,6 +153,11 @@ class SilentQueue(ReadyQueue):
 )
 def test_an_epoch_ends_at_any_moment(config):
     run("clear_at_any_moment", {"config": config, "ends": 30}, module=__name__)
+
+
+@pytest.mark.parametrize("config", [SMALL, TINY, QUAD], ids=["small", "tiny", "four_banks"])
+def test_nothing_is_left_after_a_clear(config):
+    run("nothing_is_left_after_a_clear", {"config": config}, module=__name__)
 
 
 @pytest.mark.parametrize("config", [SMALL, QUAD], ids=["one_bank", "four_banks"])
