@@ -62,7 +62,8 @@ GEMMS = {
     "mb2": Gemm((16384, 106496, 8192), (16384, 13312, 256), 27136, compute_bound=False),
 }
 """Less depth leaves workgroups and stores as they are, so that stores are a larger part of the traffic: harder than at
-full size. An eighth of the rows (cb5) or columns (mb2) and half (mb1) are as many workgroups as a run has room for."""
+full size. cb5 has an eighth of its rows, mb2 an eighth of its columns, and mb1 half: whole they have more workgroups
+than a run has room for."""
 OPERATIONS = {"ag": "all-gather", "a2a": "all-to-all"}
 KERNELS = ("side-by-side", "priority", "partitioned")
 """A kernel of compute units copies: behind the GEMM in the same queue, before it, or on units kept free for it."""

@@ -250,6 +250,7 @@ async def watch_dma(dut: Any, config: Configuration) -> None:
         block = fields(layout, payload)
         size = fields(Grouping, table.word(block["range"], Word.GROUPING))["block_wfs"]
         ragged = ("whole", "bottom", "right", "corner")[block["bottom"] + 2 * block["right"]]
+        # 0 acts as 1.
         current, waited = (band(BLOCK_SIZES, max(size, 1)), ragged), False
 
 

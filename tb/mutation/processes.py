@@ -1,4 +1,8 @@
-"""Work in several processes at once, whose results come as they are ready."""
+"""Work in several processes at once, whose results come as they are ready.
+
+Processes, where :func:`sim.simulator.campaign_runs.side_by_side` has threads: the work forks simulators and proofs, and
+what is forked beside other threads may find their locks held for ever.
+"""
 
 import multiprocessing
 import queue

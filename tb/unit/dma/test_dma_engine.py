@@ -119,8 +119,8 @@ async def a_block_is_left_where_it_leaves_its_range(dut):
         dut.window.value = window | beyond
         index, wg = random.randrange(config.ranges), random.getrandbits(16)
         # A row of no bytes has one sector as well.
-        sizes = {name: getattr(tile, name) for name in ("bytes_body", "bytes_right")}
-        none = {name: 0 for name, size in sizes.items() if size == 32 and random.getrandbits(1)}
+        sizes = ("bytes_body", "bytes_right")
+        none = {name: 0 for name in sizes if getattr(tile, name) == 32 and random.getrandbits(1)}
         await bench.program(index, replace(tile, **none), bounds=(base, limit))
         valid = random.random() < 0.9
         if not valid:

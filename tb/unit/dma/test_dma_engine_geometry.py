@@ -69,6 +69,7 @@ async def nothing_is_counted_as_one(dut):
         acts_as = replace(some, **{name: 32 if name.startswith("bytes") else 1})
         bench.controls[1] = (acts_as, *bench.controls[1][1:])
         for bottom, right in product((0, 1), repeat=2):
+            # The tile with fewer rows is in the second block.
             wf = 2 if name == "rows_partial" else 0
             blocks.append((1, random.getrandbits(16), wf, random.getrandbits(32), bottom, right))
             bench.block(*blocks[-1])

@@ -68,8 +68,7 @@ async def nothing_is_left_after_a_clear(dut):
         assert not bench.received_blocks() and bench.counts["evictions"] >= sets
         await bench.clear(1)
         bench.forget()
-        bench.generation = None
-        chosen = [wg for first in range(sets) for wg in random.sample(range(first, len(area.tiles()), sets), 1)]
+        chosen = [random.randrange(first, area.workgroups, sets) for first in range(sets)]
         for half in range(2):
             for wg in chosen:
                 bench.commit(wg % config.channels, 0, wg, 0, 1, wg, 32)
@@ -82,14 +81,16 @@ async def nothing_is_left_after_a_clear(dut):
 
 @cocotb.test()
 async def ranges_are_done_after_their_last_tile(dut):
-    """One range after the other, each bit of its number of tiles being 0 in one epoch and 1 in another."""
+    """One range after the other, each bit of its number of tiles being 0 in one epoch and 1 in another; then each with
+    as many blocks as there are places, of four tiles."""
     bench = await begin(dut)
     config, epoch = bench.config, 1
     most = config.trigger_blocks // config.tracker_banks - 1
     totals = [random.randint(1, most - 1) for _ in range(config.ranges)]
-    for index, blocks in [*enumerate(totals), *((index, most ^ blocks) for index, blocks in enumerate(totals))]:
-        # The more tiles a block has, the more has a range: in every other one, for the higher bits.
-        wfs = 8 if index % 2 else 1
+    others = [most ^ blocks for blocks in totals]
+    epochs = [(index, blocks, 1) for row in (totals, others) for index, blocks in enumerate(row)]
+    epochs += [(index, most, 4) for index in range(config.ranges)]
+    for index, blocks, wfs in epochs:
         area = plain(wgs=blocks, wfs=wfs, block_wfs=wfs, bytes_each=32)
         await bench.program([replace(area, index=index, block_shift=0)])
         tiles = area.tiles()
