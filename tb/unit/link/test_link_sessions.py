@@ -7,11 +7,11 @@ import cocotb
 import pytest
 from amaranth import Module, Mux, Signal
 from amaranth.lib.wiring import connect, flipped
-from cocotb.triggers import ClockCycles
+from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw.link.egress import DMA, STORES
 from hw.link.port_receiver import PortReceiver
-from hw.link.port_sender import PortSender
+from hw.link.port_sender import LinkTimers, PortSender
 from hw.link.wire import SESSION_BITS, FlitKind, flit_layout, state_layout
 from tb.drivers.lane_pair import SIDES, LanePair
 from tb.drivers.lossy_wire import LossyWire
@@ -74,6 +74,117 @@ def test_a_receiver_that_opens_any_session_is_caught():
     stands = caught(r"self\.now < start \+ limit")
     with patch("hw.link.port_ingress.PortReceiver", OpensAnySession), stands:
         run("two", "late_opens_begin_nothing", module=__name__, component=LanePair(SIZES["two"]))
+
+
+class Closed(LossyWire):
+    """A wire that carries what a test puts on it, and, while `passes`, what the port says; `said` is its last word."""
+
+    def __init__(self, wire: LossyWire):
+        super().__init__(wire.bits, wire.latency, wire.weather)
+        self.passes = True
+        self.said = 0
+
+    def put(self, now: int, word: int) -> None:
+        self.said = word
+        if self.passes:
+            super().put(now, word)
+
+    def forge(self, now: int, word: int) -> None:
+        """`word` comes, with its CRC."""
+        super().put(now, sealed(word, self.bits))
+
+
+class OpensBySession(PortReceiver):
+    """The wrong variant: a flit of any kind opens a session."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.right = right = PortReceiver(self._parameters)
+        connect(m, flipped(self), right)
+        with m.If(self.message.state.session == 0):
+            m.d.comb += right.flit.kind.eq(FlitKind.OPEN)
+        return m
+
+
+class StaysAtFour(PortSender):
+    """The wrong variant: asks for the same session again when the peer is in session 4."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.right = right = PortSender(self._parameters)
+        connect(m, flipped(self), right)
+        with m.If(self.message.state.session == 4):
+            m.d.comb += right.message.state.session.eq(0)
+        return m
+
+
+@cocotb.test()
+async def an_open_of_the_next_session_begins_one(dut):
+    """While nothing of `a` comes to `b`: whatever session `b` is said to be in, `a` asks for the one after it; and no
+    clean flit of a packet begins a session, whichever it belongs to. Then the two find one another."""
+    bench = bench_of(dut)
+    flit, state, ports = flit_layout(bench.parameters), state_layout(bench.parameters), range(bench.parameters.links)
+    there = [Closed(bench.flits["a", port]) for port in ports]
+    back = [Closed(bench.states["a", port]) for port in ports]
+    for port in ports:
+        bench.flits["a", port], bench.states["a", port] = there[port], back[port]
+        there[port].passes = False
+    again = 12
+    await bench.reset(retry=again, dead=1 << 20)
+    while not all(wire.said for wire in there):
+        await RisingEdge(dut.clk)
+    for wire in back:
+        wire.passes = False
+    await ClockCycles(dut.clk, bench.latency + again)
+
+    asked = [unpack(flit, wire.said)["session"] for wire in there]
+    for session in random.sample(range(SESSIONS), SESSIONS):
+        for port in ports:
+            # That the peer is in the session that it is asked for would be the end of asking.
+            if session != asked[port]:
+                back[port].forge(bench.now, pack(state, **unpack(state, back[port].said) | {"session": session}))
+                asked[port] = session % (SESSIONS - 1) + 1 if session else asked[port]
+        await ClockCycles(dut.clk, bench.latency + 2 * again)
+        for port in ports:
+            found = unpack(flit, there[port].said)
+            assert found["kind"] == FlitKind.OPEN.value and found["session"] == asked[port], "asked for another session"
+
+    for _ in range(16):
+        for port in ports:
+            packet = {"kind": random.choice([FlitKind.DATA, FlitKind.HEADER]).value, "last": random.getrandbits(1)}
+            found = unpack(flit, there[port].said) | packet | {"session": random.randrange(1, SESSIONS)}
+            there[port].forge(bench.now, pack(flit, **found))
+        await ClockCycles(dut.clk, 2 * bench.latency)
+        assert not any(unpack(state, wire.said)["session"] for wire in back), "a session without an OPEN"
+
+    for wire in (*there, *back):
+        wire.passes = True
+    # Longer than a round trip, which is what is waited for from now on.
+    times = unpack(LinkTimers, bench.timers) | {"retry": 20 * bench.latency}
+    for side in SIDES:
+        bench.signal(side, "timers").value = pack(LinkTimers, **times)
+    await bench.all_up()
+    for side in SIDES:
+        for _ in range(10):
+            bench.packet(side, random.choice([DMA, STORES]))
+    await bench.finish()
+
+
+def test_an_open_of_the_next_session_begins_one():
+    run("two", "an_open_of_the_next_session_begins_one", module=__name__)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("block", "wrong", "said"),
+    [
+        ("hw.link.port_ingress.PortReceiver", OpensBySession, "a session without an OPEN"),
+        ("hw.link.egress.PortSender", StaysAtFour, "asked for another session"),
+    ],
+)
+def test_what_opens_another_session_is_caught(block, wrong, said):
+    with patch(block, wrong), caught(said):
+        run("two", "an_open_of_the_next_session_begins_one", module=__name__, component=LanePair(SIZES["two"]))
 
 
 class Remembered(LossyWire):
