@@ -187,6 +187,55 @@ def test_what_opens_another_session_is_caught(block, wrong, said):
         run("two", "an_open_of_the_next_session_begins_one", module=__name__, component=LanePair(SIZES["two"]))
 
 
+class HearsAnySession(PortSender):
+    """The wrong variant: what a message of another session says counts too."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.right = right = PortSender(self._parameters)
+        connect(m, flipped(self), right)
+        with m.If(self.up & (self.message.state.session != 0)):
+            m.d.comb += right.message.state.session.eq(right.flit.session)
+        return m
+
+
+@cocotb.test()
+async def messages_of_other_sessions_say_nothing(dut):
+    """In mid-traffic clean messages of other sessions come, with anything in them: nothing is taken for acknowledged,
+    sent again or heard because of them."""
+    bench = bench_of(dut)
+    flit, state = flit_layout(bench.parameters), state_layout(bench.parameters)
+    wires = {key: Closed(wire) for key, wire in bench.states.items()}
+    bench.states.update(wires)
+    bench.keep_log = True
+    await bench.reset()
+    await bench.all_up()
+    bench.keep_log = False
+    own = {(side, port): unpack(flit, word)["session"] for _, side, port, word in bench.sent_log}
+    for _ in range(8):
+        for side in SIDES:
+            for _ in range(10):
+                bench.packet(side, random.choice([DMA, STORES]))
+        for _ in range(12):
+            await ClockCycles(dut.clk, random.randint(5, 20))
+            for key, wire in wires.items():
+                said = unpack(state, random.getrandbits(state.size))
+                said["session"] = random.choice([session for session in range(1, SESSIONS) if session != own[key]])
+                wire.forge(bench.now, pack(state, **said))
+        await bench.finish(limit=4000)
+    assert not bench.events["cut"] and not bench.events["again"] and not any(bench.heard.values())
+
+
+def test_messages_of_other_sessions_say_nothing():
+    run("two", "messages_of_other_sessions_say_nothing", module=__name__)
+
+
+@pytest.mark.wide
+def test_a_sender_that_hears_any_session_is_caught():
+    with patch("hw.link.egress.PortSender", HearsAnySession), caught():
+        run("two", "messages_of_other_sessions_say_nothing", module=__name__, component=LanePair(SIZES["two"]))
+
+
 class Remembered(LossyWire):
     """A wire of state messages of which the last that said each `freed` is kept; while `silent`, nothing new comes."""
 
