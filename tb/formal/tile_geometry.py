@@ -55,6 +55,7 @@ def _words(b: Bench, dut: TileGeometry, block: Block, tile: Lookup) -> dict[Word
     started = b.past(1, "started")
     words: dict[Word, Value] = {}
     for table, names in TABLES.items():
+        entry = block.entry(table, tile.number)
         for word in names:
             name = word.name.lower()
             before, after = b.any_const(32, f"{name}_before"), Signal(32, name=name)
@@ -63,9 +64,8 @@ def _words(b: Bench, dut: TileGeometry, block: Block, tile: Lookup) -> dict[Word
                 m.d.sync += [after.eq(dut.ranges.data), written.eq(1)]
             value = Signal(32, name=f"{name}_value")
             m.d.comb += value.eq(Mux(written, after, before))
-            held = block.word(f"{table}.{name}", tile.number)
-            b.assume(implies(~started, held == before))
-            b.invariant(held == value)
+            b.assume(implies(~started, entry[word] == before))
+            b.invariant(entry[word] == value)
             words[word] = WORDS[word](value) if word in WORDS else value
     return words
 

@@ -29,6 +29,12 @@ def changed(name: str, **changes: object) -> Proof:
     return Proof(**{**vars(all_proofs()[name]), **changes})
 
 
+@pytest.mark.parametrize("name", all_proofs())
+def test_what_a_proof_reads_and_breaks_in_a_block_is_there(name: str) -> None:
+    """Most proofs take too long for every commit, and signals of blocks are found by their names."""
+    solver.design(all_proofs()[name], "seeded")
+
+
 @needs_tools
 @pytest.mark.parametrize("name", ["queue", "arbiter_starvation"])
 def test_cheap_proof_holds_is_not_vacuous_and_finds_its_bug(tmp_path, name):
