@@ -27,6 +27,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "direct-all-gather-gemm": {"choices": {"fine": True}},
 }
 """What is chosen where the defaults would leave something out, or give sums of floats an order."""
+REDUCING = (
+    *(("ring-reduce-scatter", wiring) for wiring in ("ring", "mesh")),
+    ("ring-reduce-scatter-both", "ring"),
+    ("ring-all-reduce", "ring"),
+    *((name, "mesh") for name in ("direct-reduce-scatter", "direct-all-reduce", "split-k-reduce-scatter")),
+)
+"""Programs that add up, and what they are tried on."""
 QUICK = {("ring", 3), ("mesh", 3), ("mesh", 4), ("ideal-switch", 3), ("switch", 3)}
 """What is tried in quick tests: GPUs with two and three ports."""
 GPUS = (2, 3, 4, 8)
@@ -82,6 +89,15 @@ def test_all_wait_for_a_rank_that_is_armed_late(wiring: str) -> None:
 def test_a_switch_serves_every_policy_with_stalls(policy: str) -> None:
     """Links to the switch and from it stand at random."""
     run(collective("direct-all-reduce", 3, policy, wiring="switch", shape=(60, 40, 16), stalls=20, **WHOLE))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["round-robin", "compute-first", "mca", "paced"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "int32"])
+@pytest.mark.parametrize(("name", "wiring"), REDUCING)
+def test_sums_of_every_type_are_right_under_every_policy(name: str, wiring: str, dtype: str, policy: str) -> None:
+    """Every interface stands at random; sums of floats are replayed in the order in which they were made."""
+    run(collective(name, 3, policy, wiring=wiring, shape=(60, 40, 16), stalls=20, **RAGGED | {"dtype": dtype}))
 
 
 @pytest.mark.wide
