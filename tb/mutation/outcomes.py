@@ -1,7 +1,8 @@
 """tb/mutation/outcomes.json: how each mutant ended, so that a run goes on where one of another checkout was cut off.
 
-By block: the digest of the netlist, and by the digest of each mutant's command the first letter of its outcome. What is
-of another netlist counts for nothing. As in one checkout, survivors are tried again and their proofs are not.
+By block: the digest of the netlist, and by the digest of each mutant's command (without where in the sources it is) the
+first letter of its outcome. What is of another netlist counts for nothing. As in one checkout, survivors are tried
+again and their proofs are not.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from tb.mutation.netlist import Mutant
 OUTCOMES = Path(__file__).with_name("outcomes.json")
 _BY_LETTER = {outcome[0]: outcome for outcome in ("killed", "equivalent", "survived")}
 _SOURCE = re.compile(r"^\s*attribute \\src .*\n", re.MULTILINE)
+_SOURCE_OPTION = re.compile(r" -src \S+")
 
 
 def netlist_digest(rtlil: str) -> str:
@@ -24,7 +26,8 @@ def netlist_digest(rtlil: str) -> str:
 
 
 def _command_digest(command: str) -> str:
-    return hashlib.sha256(command.encode()).hexdigest()[:8]
+    """Of what the mutant is, not of where the sources are that it is said to come from."""
+    return hashlib.sha256(_SOURCE_OPTION.sub("", command).encode()).hexdigest()[:8]
 
 
 def _read(path: Path) -> dict[str, dict]:
