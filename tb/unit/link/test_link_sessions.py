@@ -1,6 +1,7 @@
 """What opens a session of a link port, and what does not; words that come late change nothing in one."""
 
 import random
+from typing import TypeVar
 from unittest.mock import patch
 
 import cocotb
@@ -13,6 +14,7 @@ from hw.link.egress import DMA, STORES
 from hw.link.port_receiver import PortReceiver
 from hw.link.port_sender import LinkTimers, PortSender
 from hw.link.wire import SESSION_BITS, FlitKind, flit_layout, state_layout
+from tb.drivers.lane_bench import LaneBench
 from tb.drivers.lane_pair import SIDES, LanePair
 from tb.drivers.lossy_wire import LossyWire
 from tb.drivers.payload import pack, unpack
@@ -21,15 +23,33 @@ from tb.unit.link.test_link_epochs import sealed
 from tb.unit.link.test_link_lane import SIZES, bench_of, run
 
 SESSIONS = 1 << SESSION_BITS
+AnyPort = TypeVar("AnyPort", PortReceiver, PortSender)
+
+
+def around(right: AnyPort, wrong: AnyPort) -> tuple[Module, AnyPort]:
+    """A module for a wrong variant: the `right` port behind its own, of which inputs can be driven otherwise."""
+    m = Module()
+    m.submodules.right = right
+    connect(m, flipped(wrong), right)
+    return m, right
+
+
+async def all_opened(bench: LaneBench) -> dict[tuple[str, int], dict[str, int]]:
+    """Out of reset, with every port in a session: the OPEN flit of each, by side and port."""
+    bench.keep_log = True
+    await bench.reset()
+    await bench.all_up()
+    bench.keep_log = False
+    said = {(side, port): unpack(flit_layout(bench.parameters), word) for _, side, port, word in bench.sent_log}
+    assert len(said) == 2 * bench.parameters.links
+    return said
 
 
 class OpensAnySession(PortReceiver):
     """The wrong variant: takes an OPEN of any session for one of the next."""
 
     def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.right = right = PortReceiver(self._parameters)
-        connect(m, flipped(self), right)
+        m, right = around(PortReceiver(self._parameters), self)
         session = self.flit.session
         opens = (self.flit.kind == FlitKind.OPEN) & (session != 0)
         m.d.comb += right.flit.session.eq(Mux(opens, right.message.state.session + 1, session))
@@ -42,12 +62,7 @@ async def late_opens_begin_nothing(dut):
     no session ends."""
     bench = bench_of(dut)
     flit = flit_layout(bench.parameters)
-    bench.keep_log = True
-    await bench.reset()
-    await bench.all_up()
-    bench.keep_log = False
-    said = {(side, port): unpack(flit, word) for _, side, port, word in bench.sent_log}
-    assert len(said) == 2 * bench.parameters.links
+    said = await all_opened(bench)
     for _ in range(8):
         for side in SIDES:
             for _ in range(10):
@@ -98,9 +113,7 @@ class OpensBySession(PortReceiver):
     """The wrong variant: a flit of any kind opens a session."""
 
     def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.right = right = PortReceiver(self._parameters)
-        connect(m, flipped(self), right)
+        m, right = around(PortReceiver(self._parameters), self)
         with m.If(self.message.state.session == 0):
             m.d.comb += right.flit.kind.eq(FlitKind.OPEN)
         return m
@@ -110,9 +123,7 @@ class StaysAtFour(PortSender):
     """The wrong variant: asks for the same session again when the peer is in session 4."""
 
     def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.right = right = PortSender(self._parameters)
-        connect(m, flipped(self), right)
+        m, right = around(PortSender(self._parameters), self)
         with m.If(self.message.state.session == 4):
             m.d.comb += right.message.state.session.eq(0)
         return m
@@ -191,9 +202,7 @@ class HearsAnySession(PortSender):
     """The wrong variant: what a message of another session says counts too."""
 
     def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.right = right = PortSender(self._parameters)
-        connect(m, flipped(self), right)
+        m, right = around(PortSender(self._parameters), self)
         with m.If(self.up & (self.message.state.session != 0)):
             m.d.comb += right.message.state.session.eq(right.flit.session)
         return m
@@ -204,14 +213,10 @@ async def messages_of_other_sessions_say_nothing(dut):
     """In mid-traffic clean messages of other sessions come, with anything in them: nothing is taken for acknowledged,
     sent again or heard because of them."""
     bench = bench_of(dut)
-    flit, state = flit_layout(bench.parameters), state_layout(bench.parameters)
+    state = state_layout(bench.parameters)
     wires = {key: Closed(wire) for key, wire in bench.states.items()}
     bench.states.update(wires)
-    bench.keep_log = True
-    await bench.reset()
-    await bench.all_up()
-    bench.keep_log = False
-    own = {(side, port): unpack(flit, word)["session"] for _, side, port, word in bench.sent_log}
+    own = {key: flit["session"] for key, flit in (await all_opened(bench)).items()}
     for _ in range(8):
         for side in SIDES:
             for _ in range(10):
