@@ -12,8 +12,10 @@ def broadcast(
     name: str, gpus: int, children: Callable[[int], Sequence[int]], pieces: int, root: int, dtype: str
 ) -> Program:
     """The program in which a rank reads each of `pieces` once and sends it to its `children`."""
-    if pieces < 1 or not 0 <= root < gpus:
-        raise ProgramError(f"pieces must be at least 1 and the root a rank, got {pieces} and {root} of {gpus}")
+    if pieces < 1:
+        raise ProgramError(f"pieces must be at least 1, got {pieces}")
+    if not 0 <= root < gpus:
+        raise ProgramError(f"root must be a rank from 0 to {gpus - 1}, got {root}")
 
     def regions(rank: int) -> Iterator[Region]:
         for piece in range(pieces):

@@ -26,8 +26,9 @@ def ring_all_reduce(
     first_touch: bool = True,
 ) -> Program:
     """The program: chunk q * N + c is chunk c of piece q."""
-    if pieces < 1 or splits < 1:
-        raise ProgramError(f"pieces and splits must be at least 1, got {pieces} and {splits}")
+    for choice, count in {"pieces": pieces, "splits": splits}.items():
+        if count < 1:
+            raise ProgramError(f"{choice} must be at least 1, got {count}")
 
     def regions(rank: int) -> Iterator[Region]:
         up = (rank + 1) % gpus

@@ -78,9 +78,9 @@ def collective(
         choices=tuple((choices or {}).items()),
         **{"name": f"{which}-gpus-{gpus}", **fields},
     )
-    joined = topology(wiring, gpus)
+    joined, program = topology(wiring, gpus), program_of(spec)
     try:
-        check_links(program_of(spec), joined)
+        check_links(program, joined)
     except ProgramError as error:
         raise UsageError(f"{error}; the {wiring} serves {', '.join(_served(wiring, gpus))}") from error
     return spec

@@ -12,7 +12,7 @@ def ring(gpus: int, ports: int = 2, direction: int = 1) -> Topology:
     """
     onward, back = 1, -1
     if ports == 1:
-        return Topology("ring", gpus, (End(onward, 0),), (End(back, 0),), (0,))
+        return Topology("ring-one-way", gpus, (End(onward, 0),), (End(back, 0),), (0,))
     if ports == 2:
         ends = End(onward, 1), End(back, 0)
         return Topology("ring", gpus, ends, ends, (0, 1) if direction == onward else (1, 0))

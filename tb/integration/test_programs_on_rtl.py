@@ -396,7 +396,12 @@ def test_calls_that_cannot_be_are_refused(
 def test_what_cannot_be_simulated_is_refused_with_what_can() -> None:
     for name, gpus, wiring, sentence in (
         ("direct-all-gather", 4, "ring", r"has no link there; the ring serves ring-reduce-scatter, .*broadcast-chain$"),
-        ("ring-reduce-scatter-both", 4, "ring-one-way", "the ring-one-way serves ring-reduce-scatter, split-k"),
+        (
+            "ring-reduce-scatter-both",
+            4,
+            "ring-one-way",
+            "the ring-one-way has no link there; the ring-one-way serves ring-reduce-scatter, split-k",
+        ),
         (
             "direct-all-gather",
             4,

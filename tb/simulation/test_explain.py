@@ -78,11 +78,11 @@ def test_all_programs_and_their_ranks_are_explained(capsys: pytest.CaptureFixtur
         (["all-to-all", "--gpus", "1"], "all-to-all needs at least 2 GPUs, and at most 64, got 1"),
         (["all-to-all", "--rank", "4"], "rank must be from 0 to 3, got 4"),
         (["all-to-all", "--pieces", "2"], "--pieces has no effect here: all-to-all has no such choice"),
-        (["ring-all-reduce", "--pieces", "0"], "pieces and splits must be at least 1, got 0 and 1"),
+        (["ring-all-reduce", "--pieces", "0"], "pieces must be at least 1, got 0"),
         (["ring-reduce-scatter", "--direction", "up"], "direction must be one of cw, ccw; got 'up'"),
         (["ring-all-gather-gemm", "--gates", "wide"], "gates must be one of coarse, fine; got 'wide'"),
         (["all-to-all", "--picture", "x.pdf"], "a picture is a file that ends in .svg or .png, not x.pdf"),
-        (["broadcast-tree", "--root", "4"], "the root a rank, got 1 and 4 of 4"),
+        (["broadcast-tree", "--root", "4"], "root must be a rank from 0 to 3, got 4"),
     ],
 )
 def test_what_cannot_be_explained_is_refused(

@@ -148,9 +148,9 @@ def test_numbers_of_gpus_that_a_program_cannot_serve(name: str) -> None:
         ("ring-all-scatter", {}, "collective must be one of ring-reduce-scatter, ring-reduce-scatter-both, direct"),
         ("ring-all-gather", {"op": "max"}, "ring-all-gather has no op, only dtype"),
         ("ring-reduce-scatter", {"direction": 2}, r"direction must be \+1 or -1"),
-        ("ring-all-reduce", {"pieces": 0}, "pieces and splits must be at least 1, got 0 and 1"),
+        ("ring-all-reduce", {"pieces": 0}, "pieces must be at least 1, got 0"),
         ("split-k-reduce-scatter", {"splits": 0}, "splits must be at least 1, got 0"),
-        ("broadcast-chain", {"root": 4}, "the root a rank, got 1 and 4 of 4"),
+        ("broadcast-chain", {"root": 4}, "root must be a rank from 0 to 3, got 4"),
         ("broadcast-tree", {"pieces": 0}, "pieces must be at least 1"),
     ],
 )
@@ -172,7 +172,7 @@ def test_links_that_a_topology_has_not_are_refused() -> None:
         ("ring-reduce-scatter", "ring-one-way", 3, {"direction": -1}),
         ("broadcast-tree", "ring", 4, {}),
     ):
-        sentence = f"{name} sends from rank . to rank ., but the ring has no link there"
+        sentence = f"{name} sends from rank . to rank ., but the {wiring} has no link there"
         with pytest.raises(ProgramError, match=sentence):
             check_links(program(name, gpus, **options), topology(wiring, gpus))
     # Three GPUs on a ring both ways are a full mesh.
