@@ -27,8 +27,8 @@ TILE = (128, ROW)
 BLOCK = 2
 """WF tiles of a DMA block of an all-to-all, of which each goes to one peer: small ones, so that what waits in the
 buffers while the GEMM stores is for all peers alike."""
-ORDER = "columns"
-"""Of the GEMM's tiles: down the columns of an eighth of its rows, so that few panels are in use at a time."""
+ORDER = "rows"
+"""Of the GEMM's tiles: along the rows, so that what lies in one row of DRAM is stored at about the same time."""
 
 
 @dataclass(frozen=True)
