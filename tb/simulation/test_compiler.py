@@ -292,7 +292,7 @@ def test_what_the_hardware_cannot_hold_is_refused(arguments: dict[str, Any], mes
 
 def test_a_link_that_is_not_there_is_refused() -> None:
     config, placements = replace(PAPER, links=1), {"output": Placement(0, Tiling(128, 128))}
-    with pytest.raises(ProgramError, match="sends from rank 0 to rank 2, but the ring has no link there"):
+    with pytest.raises(ProgramError, match="sends from rank 0 to rank 2, but the ring-one-way has no link there"):
         compile_program(ring_reduce_scatter(3, -1), config, ring(3, 1, -1), 0, placements)
     compile_program(ring_reduce_scatter(2, -1), config, ring(2, 1, -1), 0, placements)
 
