@@ -5,15 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from sim.collectives import closed_forms
-from sim.collectives.program import Array, Part, Program, ProgramError, Region, Send, Traffic
+from sim.collectives.program import Array, Part, Program, ProgramError, Region, Send, Traffic, check_counts
 
 
 def broadcast(
     name: str, gpus: int, children: Callable[[int], Sequence[int]], pieces: int, root: int, dtype: str
 ) -> Program:
     """The program in which a rank reads each of `pieces` once and sends it to its `children`."""
-    if pieces < 1:
-        raise ProgramError(f"pieces must be at least 1, got {pieces}")
+    check_counts(pieces=pieces)
     if not 0 <= root < gpus:
         raise ProgramError(f"root must be a rank from 0 to {gpus - 1}, got {root}")
 

@@ -18,6 +18,13 @@ class ProgramError(UsageError):
     """A program that contradicts itself, or that the machine cannot run; one sentence."""
 
 
+def check_counts(**choices: int) -> None:
+    """Raises :class:`ProgramError` unless each of the `choices` of a program is at least 1."""
+    for choice, count in choices.items():
+        if count < 1:
+            raise ProgramError(f"{choice} must be at least 1, got {count}")
+
+
 class Access(Enum):
     """What a write does to memory: replaces it, or is reduced with it."""
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from sim.collectives import closed_forms
-from sim.collectives.program import Access, Array, Kernel, Part, Program, ProgramError, Region, Send, Via
+from sim.collectives.program import Access, Array, Kernel, Part, Program, Region, Send, Via, check_counts
 from sim.golden import reduced
 
 
@@ -26,9 +26,7 @@ def ring_all_reduce(
     first_touch: bool = True,
 ) -> Program:
     """The program: chunk q * N + c is chunk c of piece q."""
-    for choice, count in {"pieces": pieces, "splits": splits}.items():
-        if count < 1:
-            raise ProgramError(f"{choice} must be at least 1, got {count}")
+    check_counts(pieces=pieces, splits=splits)
 
     def regions(rank: int) -> Iterator[Region]:
         up = (rank + 1) % gpus

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from sim.collectives import closed_forms
-from sim.collectives.program import Access, Array, Kernel, Part, Program, ProgramError, Region, Send, Via
+from sim.collectives.program import Access, Array, Kernel, Part, Program, Region, Send, Via, check_counts
 from sim.golden import total
 
 
@@ -19,8 +19,7 @@ def split_k_reduce_scatter(
     gpus: int, splits: int = 2, dtype: str = "fp16", op: str = "add", first_touch: bool = True
 ) -> Program:
     """The program."""
-    if splits < 1:
-        raise ProgramError(f"splits must be at least 1, got {splits}")
+    check_counts(splits=splits)
 
     def regions(rank: int) -> Iterator[Region]:
         for chunk in range(gpus):

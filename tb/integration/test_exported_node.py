@@ -53,8 +53,12 @@ def test_the_exported_node_reduces_bit_for_bit(name: str) -> None:
         texts: dict[str, str] = sources(*arguments)
         return {**texts, "t3_node.sv": ExportedNode.exported}
 
-    in_place = patch.object(gpu, "Recorded", ExportedNode), patch.object(fast_model, "_gpu_sources", with_node)
-    with fast_model.changed_hardware(), in_place[0], in_place[1], quiet():
+    with (
+        fast_model.changed_hardware(),
+        patch.object(gpu, "Recorded", ExportedNode),
+        patch.object(fast_model, "_gpu_sources", with_node),
+        quiet(),
+    ):
         result = run_experiment(shape(gpus=2, shape=(256, 64, 32), tile=(64, 64), preset=name, alone=False))
     assert "module t3_node" in ExportedNode.exported
     assert result["errors"] == []

@@ -295,8 +295,8 @@ def test_both_ways_at_once_take_half_the_time_of_one(options: dict[str, Any]) ->
     interleaved --tile 32 128`, beside the same one way: both links are busy nearly all the time, because remote stores
     of each wait for that one only. Decision 65 says of which tiles that is true."""
     cycles = {}
+    plain = {"policy": "round-robin", "shape": (2048, 256, 0), "tile_order": "interleaved"}
     for name in ("ring-reduce-scatter", "ring-reduce-scatter-both"):
-        plain = {"policy": "round-robin", "shape": (2048, 256, 0), "tile_order": "interleaved"}
         spec = collective(name, 4, **plain | options)
         _, outcome, checked = run(spec)
         assert checked.errors == ()
