@@ -204,8 +204,9 @@ class RequestLane(wiring.Component):
     side; `reads`, `stores`, and by link port `remote`: bursts; `room`: the node has
     room for a remote store of that port, so that it holds up no read behind it. Such a store goes first, those of the
     ports in turns, then reads, for which somebody waits, then stores, for which nobody does; `requests`, `responses`:
-    the node's; `sent_store`: a store was taken, by side; `got_read`, `got_slot`: a read came back; `error`: it was
-    refused; `gathered`: of what came back, see `gathered_checker.sv`; `probe`.
+    the node's; `sent_store`: a store was taken, by side; `sent_remote`: a remote store is on its way there, by port;
+    `got_read`, `got_slot`: a read came back; `error`: it was refused; `gathered`: of what came back, see
+    `gathered_checker.sv`; `probe`.
 
     With `source_sectors` the data of stores is that many sectors of the file +source=<prefix> of the rank, in the order
     of their addresses from `base` on, and reads of a gathered array are compared; without, it is the function of
@@ -234,6 +235,7 @@ class RequestLane(wiring.Component):
             "requests": Out(stream.Signature(messages.compute_request)),
             "responses": In(stream.Signature(messages.compute_response)),
             "sent_store": Out(2),
+            "sent_remote": Out(ports),
             "got_read": Out(1),
             "got_slot": Out(range(MAX_SLOTS)),
             "error": Out(1),
@@ -270,6 +272,7 @@ class RequestLane(wiring.Component):
             *(source[3].eq(advance & may_go[number] & (turn == number)) for number, source in enumerate(sources[2:])),
         ]
         next_in_turn(m, "comb", turn, may_go, before)
+        m.d.comb += self.sent_remote.eq(Cat(source[3] for source in sources[2:]))
         with m.If(advance & use_remote):
             m.d.sync += before.eq(turn)
 

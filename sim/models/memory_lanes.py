@@ -37,8 +37,9 @@ class RequestSocket(wiring.Component):
 class MemoryLanes(wiring.Component):
     """Ports: `rank`; `remote_room` of the node; `kernels` by side; `tasks` by :func:`kinds`; `moved`: sectors that
     came back so far for `slot`; `stores_under_way`: sectors whose store was not yet taken, to which `storing` come;
-    `stored`: taken in this cycle, by side; `error`: a read was refused; `gathered`, by channel;
-    `probes`, and `requests`/`responses` per channel of the node.
+    `remote_under_way`, `storing_to`: the same of the remote stores to each port; `stored`: taken in this cycle, by
+    side; `error`: a read was refused; `gathered`, by channel; `probes`, and `requests`/`responses` per channel of the
+    node.
 
     `base`, `source_sectors`, `ports` as of :class:`RequestLane`. Where `sockets` stand in the place of the lanes,
     `requests`, `responses` and `remote_room` lead nowhere.
@@ -68,6 +69,8 @@ class MemoryLanes(wiring.Component):
                 "moved": Out(16),
                 "storing": In(12),
                 "stores_under_way": Out(20),
+                "storing_to": In(12).array(ports),
+                "remote_under_way": Out(20).array(ports),
                 "stored": Out(6).array(2),
                 "error": Out(1),
                 "gathered": Out(Gathered).array(config.channels),
@@ -127,6 +130,9 @@ class MemoryLanes(wiring.Component):
             sent = [lane.sent_store[side] for lane in lanes]
             m.d.comb += stored.eq(sum(sent[1:], sent[0]))
         m.d.sync += self.stores_under_way.eq(self.stores_under_way + self.storing - (self.stored[0] + self.stored[1]))
+        for port, (under_way, storing) in enumerate(zip(self.remote_under_way, self.storing_to, strict=True)):
+            gone = [lane.sent_remote[port] for lane in lanes]
+            m.d.sync += under_way.eq(under_way + storing - sum(gone[1:], gone[0]))
         return m
 
     def _lane(self, channel: int) -> RequestLane | RequestSocket:

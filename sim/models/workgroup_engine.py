@@ -37,11 +37,14 @@ from sim.models.plan_layout import (
 )
 from sim.models.read_ahead import ReadAhead, ReadTask
 from sim.models.recorded_events import recorded_workgroups
+from sim.models.store_lines import Place, StoreLines
 from sim.models.unit_sharing import UnitSharing
 
 PLAN_LINES = 1 << 14
 STORE_BUFFER_BYTES = 4 << 20
-"""Stores that the whole GPU can have under way: a quarter of its last-level cache, or 128 tiles."""
+"""Stores that the whole GPU can have under way: a quarter of its last-level cache, or 128 tiles. Where remote stores
+leave by several ports those to each have one part of it as large as what is left to the local ones: a port that is slow
+would fill it."""
 
 
 class SlotState(enum.Enum, shape=1):
@@ -55,13 +58,14 @@ Slot = data.StructLayout(
     {
         "state": SlotState,
         "late": unsigned(1),
+        "waits": unsigned(1),
         "workgroup": unsigned(14),
         "following": unsigned(8),
         "deadline": unsigned(32),
     }
 )
 """`workgroup`: number in its kernel; `following`: the step that begins next; `deadline`: when it may begin; `late`: it
-could not."""
+could not; `waits`: it stands in one of the :class:`StoreLines`."""
 
 
 class _Turn:
@@ -117,6 +121,7 @@ class WorkgroupEngine(wiring.Component):
         messages = Messages(config)
         self.recorded = recorded_workgroups()
         """Events for a timeline, no ports: a workgroup begins, one retires, and nothing."""
+        self._store_lines = StoreLines(self._remote_ports) if self._remote_ports > 1 else None
         super().__init__(
             {
                 "rank": In(6),
@@ -163,6 +168,8 @@ class WorkgroupEngine(wiring.Component):
         loading = self._kernels(m, contexts, plan, line, now, arrived)
         done = self._lanes(m, contexts)
         turn = self._turn(m, contexts, loading, done)
+        if self._store_lines:
+            m.submodules.store_lines = self._store_lines
         gated = self._gates(m, contexts, turn.side, turn.running, turn.launched)
         crowded = _crowded(m, contexts, turn.side)
         self._find_workgroup(m, turn, contexts, line, plan)
@@ -250,12 +257,20 @@ class WorkgroupEngine(wiring.Component):
             turn.new.eq(turn.old),
             done.slot.eq(turn.slot),
         ]
+        place = Signal(Place)
+        m.d.comb += [turn.slot.eq(place.slot), turn.side.eq(place.side)]
+        called = Signal()
+        if self._store_lines:
+            m.d.comb += called.eq(self._store_lines.calls)
+            with m.If(called):
+                following = self._store_lines.following
+                m.d.comb += [turn.slot.eq(following.slot), turn.side.eq(following.side)]
         last = Mux(turn.side, turn.slot == MAX_SLOTS - 1, turn.slot == turn.kernel.slots - 1)
-        with m.If(turn.running & ~last):
-            m.d.sync += turn.slot.eq(turn.slot + 1)
-        with m.Elif(~loading):
+        with m.If(~called & turn.running & ~last):
+            m.d.sync += place.slot.eq(place.slot + 1)
+        with m.Elif(~called & ~loading):
             other = second.running & ~(turn.side & first.running)
-            m.d.sync += [turn.side.eq(other), turn.slot.eq(Mux(other, MAX_SLOTS - second.kernel.slots, 0))]
+            m.d.sync += [place.side.eq(other), place.slot.eq(Mux(other, MAX_SLOTS - second.kernel.slots, 0))]
         return turn
 
     def _find_workgroup(
@@ -380,8 +395,29 @@ class WorkgroupEngine(wiring.Component):
         """After its last step the workgroup stores its `tile`, once the cache has room for so many sectors."""
         _, over_now, _ = self.recorded
         _, store_tasks, *remote_tasks = queues
+        goes = Signal()
         capacity = STORE_BUFFER_BYTES * self._config.channels // (SECTOR_BYTES * TOTAL_CHANNELS)
-        with m.If(done.stores_under_way + tile <= capacity):
+        # A tile that is larger than all the room is stored when nothing else is.
+        room = (done.stores_under_way == 0) | (done.stores_under_way + tile <= capacity)
+        if self._store_lines:
+            lines, share = self._store_lines, capacity // (len(remote_tasks) + 1)
+            m.d.comb += [
+                lines.at.slot.eq(turn.slot),
+                lines.at.side.eq(turn.side),
+                lines.over.eq(1),
+                lines.waits.eq(turn.old.waits),
+                lines.remote.eq(turn.workgroup.remote),
+                lines.port.eq(turn.workgroup.port),
+                lines.room.eq(room),
+                lines.room_to_port.eq(
+                    Cat((stores == 0) | (stores + tile <= share) for stores in done.remote_under_way)
+                ),
+                goes.eq(lines.goes),
+                turn.new.waits.eq(lines.joins | (turn.old.waits & ~lines.goes)),
+            ]
+        else:
+            m.d.comb += goes.eq(room)
+        with m.If(goes):
             m.d.comb += [
                 over_now.valid.eq(1),
                 turn.new.state.eq(SlotState.FREE),
@@ -393,6 +429,10 @@ class WorkgroupEngine(wiring.Component):
                 *(
                     queue.i.valid.eq(turn.workgroup.remote & (turn.workgroup.port == port))
                     for port, queue in enumerate(remote_tasks)
+                ),
+                *(
+                    storing.eq(Mux(turn.workgroup.remote & (turn.workgroup.port == port), tile, 0))
+                    for port, storing in enumerate(done.storing_to)
                 ),
                 turn.retire.eq(1),
             ]

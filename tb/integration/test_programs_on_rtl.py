@@ -287,13 +287,14 @@ def test_both_ways_at_once_is_the_sum_of_each(gpus: int) -> None:
         {"tile": (64, 128)},
         {"tile": (32, 64), "dtype": "fp32"},
         {"tile": (128, 128)},
+        {"tile": (128, 128), "shape": (8192, 256, 0)},
     ],
-    ids=["round-robin", "paced", "tall", "fp32", "square"],
+    ids=["round-robin", "paced", "tall", "fp32", "square", "long"],
 )
 def test_both_ways_at_once_take_half_the_time_of_one(options: dict[str, Any]) -> None:
     """`t3rtl run --collective ring-reduce-scatter-both --gpus 4 --shape 2048 256 0 --policy round-robin --tile-order
     interleaved --tile 32 128`, beside the same one way: both links are busy nearly all the time, because remote stores
-    of each wait for that one only. Decision 65 says of which tiles that is true."""
+    of each wait for that one only. Decisions 65 and 190 say where that is not so."""
     cycles = {}
     plain = {"policy": "round-robin", "shape": (2048, 256, 0), "tile_order": "interleaved"}
     for name in ("ring-reduce-scatter", "ring-reduce-scatter-both"):
