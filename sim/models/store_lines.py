@@ -14,12 +14,14 @@ Place = data.StructLayout({"slot": range(MAX_SLOTS), "side": unsigned(1)})
 
 class StoreLines(wiring.Component):
     """A line for local stores and one for those to each of `ports` link ports: who is over first stores first, as the
-    tiles that follow it on the way round are expected, and those that wait for one port hold up no other.
+    tiles that follow it on the way round are expected, and those that wait for one port hold up no other. While no
+    remote store has any of the room nobody joins a line, and whoever is looked at first stores first.
 
     Ports: `at`, the slot that is looked at, whose workgroup is `over` and stores a `tile` of so many sectors, by link
     port `port` if it is `remote`; `waits`: it stands in its line. `room`: there is room for the tile; `room_to_port`:
-    among the stores to each port. `goes`: it stores now; `joins`: it stands in its line from now on; `following`, if
-    `calls`: the slot to be looked at next, as the one in front of it in line went in the cycle before.
+    among the stores to each port; `shared`: remote stores have some of the room. `goes`: it stores now; `joins`: it
+    stands in its line from now on; `following`, if `calls`: the slot to be looked at next, as the one in front of it in
+    line went in the cycle before.
     """
 
     def __init__(self, ports: int):
@@ -33,6 +35,7 @@ class StoreLines(wiring.Component):
                 "port": In(4),
                 "room": In(1),
                 "room_to_port": In(ports),
+                "shared": In(1),
                 "goes": Out(1),
                 "joins": Out(1),
                 "calls": Out(1),
@@ -60,7 +63,7 @@ class StoreLines(wiring.Component):
                 line.o.ready.eq(concerned & self.goes & self.waits),
             ]
             with m.If(concerned):
-                m.d.comb += [self.goes.eq(first & room), self.joins.eq(~self.waits & ~(first & room))]
+                m.d.comb += [self.goes.eq(first & room), self.joins.eq(self.shared & ~self.waits & ~(first & room))]
             m.d.sync += went.eq(line.o.ready)
             with m.If(went & line.o.valid):
                 m.d.comb += [self.calls.eq(1), self.following.eq(line.o.payload)]

@@ -412,6 +412,7 @@ class WorkgroupEngine(wiring.Component):
                 lines.room_to_port.eq(
                     Cat((stores == 0) | (stores + tile <= share) for stores in done.remote_under_way)
                 ),
+                lines.shared.eq(Cat(done.remote_under_way).any()),
                 goes.eq(lines.goes),
                 turn.new.waits.eq(lines.joins | (turn.old.waits & ~lines.goes)),
             ]

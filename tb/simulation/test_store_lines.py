@@ -26,7 +26,9 @@ class _Slots:
 
 
 async def _look(ctx: SimulatorContext, lines: StoreLines, slots: _Slots, slot: int, full: set[int | None]) -> None:
-    """One cycle: `slot` is looked at, stores to `full` have no room."""
+    """One cycle: `slot` is looked at, stores to `full` have no room, of which remote ones mostly have some."""
+    shared = slots.random.random() < 0.8
+    ctx.set(lines.shared, shared)
     over = slot in slots.over
     port = slots.over.get(slot)
     ctx.set(lines.at, {"slot": slot, "side": slot % 2})
@@ -46,7 +48,7 @@ async def _look(ctx: SimulatorContext, lines: StoreLines, slots: _Slots, slot: i
             slots.order[port].pop(0)
     else:
         assert goes == (not slots.order[port] and port not in full)
-        assert joins == (not goes)
+        assert joins == (shared and not goes)
     if joins:
         slots.waits.add(slot)
         slots.order[port].append(slot)
