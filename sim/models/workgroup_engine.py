@@ -42,9 +42,10 @@ from sim.models.unit_sharing import UnitSharing
 
 PLAN_LINES = 1 << 14
 STORE_BUFFER_BYTES = 4 << 20
-"""Stores that the whole GPU can have under way: a quarter of its last-level cache, or 128 tiles. Where remote stores
-leave by several ports those to each have one part of it as large as what is left to the local ones: a port that is slow
-would fill it."""
+"""Stores that the whole GPU can have under way: a quarter of its last-level cache, or 128 tiles."""
+PARTS_OF_STORE_BUFFER = 3
+"""Where remote stores leave by several ports those to each have one part at most: a port that is slow would fill it,
+and of a ring both ways round one part is left to local stores."""
 
 
 class SlotState(enum.Enum, shape=1):
@@ -400,7 +401,7 @@ class WorkgroupEngine(wiring.Component):
         # A tile that is larger than all the room is stored when nothing else is.
         room = (done.stores_under_way == 0) | (done.stores_under_way + tile <= capacity)
         if self._store_lines:
-            lines, share = self._store_lines, capacity // (len(remote_tasks) + 1)
+            lines, share = self._store_lines, capacity // PARTS_OF_STORE_BUFFER
             m.d.comb += [
                 lines.at.slot.eq(turn.slot),
                 lines.at.side.eq(turn.side),
