@@ -17,11 +17,10 @@ class StoreLines(wiring.Component):
     tiles that follow it on the way round are expected, and those that wait for one port hold up no other. While no
     remote store has any of the room nobody joins a line, and whoever is looked at first stores first.
 
-    Ports: `at`, the slot that is looked at, whose workgroup is `over` and stores a `tile` of so many sectors, by link
-    port `port` if it is `remote`; `waits`: it stands in its line. `room`: there is room for the tile; `room_to_port`:
-    among the stores to each port; `shared`: remote stores have some of the room. `goes`: it stores now; `joins`: it
-    stands in its line from now on; `following`, if `calls`: the slot to be looked at next, as the one in front of it in
-    line went in the cycle before.
+    Ports: `at`, the slot that is looked at; `waits`: its workgroup stands in its line. A bit a line, the local one
+    first: `over`, the workgroup is, and stores as that line does; `room`, for what it stores. `shared`: remote stores
+    have some of the room. `goes`: it stores now; `joins`: it stands in its line from now on; `following`, if `calls`:
+    the slot to be looked at next, as the one in front of it in line went in the cycle before.
     """
 
     def __init__(self, ports: int):
@@ -29,12 +28,9 @@ class StoreLines(wiring.Component):
         super().__init__(
             {
                 "at": In(Place),
-                "over": In(1),
                 "waits": In(1),
-                "remote": In(1),
-                "port": In(4),
-                "room": In(1),
-                "room_to_port": In(ports),
+                "over": In(ports + 1),
+                "room": In(ports + 1),
                 "shared": In(1),
                 "goes": Out(1),
                 "joins": Out(1),
@@ -45,25 +41,18 @@ class StoreLines(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        for number in range(self._ports + 1):
+        for number, (over, room) in enumerate(zip(self.over, self.room, strict=True)):
             m.submodules[f"line_{number}"] = line = Queue(Place, MAX_SLOTS)
-            concerned, room, went = (Signal(name=f"{name}_{number}") for name in ("concerned", "room", "went"))
-            first = ~line.o.valid | self.waits & (line.o.payload.slot == self.at.slot)
-            if number == 0:
-                m.d.comb += [concerned.eq(self.over & ~self.remote), room.eq(self.room)]
-            else:
-                port = number - 1
+            went = Signal(name=f"went_{number}")
+            goes = room & (~line.o.valid | self.waits & (line.o.payload.slot == self.at.slot))
+            with m.If(over):
                 m.d.comb += [
-                    concerned.eq(self.over & self.remote & (self.port == port)),
-                    room.eq(self.room & self.room_to_port[port]),
+                    self.goes.eq(goes),
+                    self.joins.eq(self.shared & ~self.waits & ~goes),
+                    line.i.valid.eq(self.joins),
+                    line.o.ready.eq(goes & self.waits),
                 ]
-            m.d.comb += [
-                line.i.payload.eq(self.at),
-                line.i.valid.eq(concerned & self.joins),
-                line.o.ready.eq(concerned & self.goes & self.waits),
-            ]
-            with m.If(concerned):
-                m.d.comb += [self.goes.eq(first & room), self.joins.eq(self.shared & ~self.waits & ~(first & room))]
+            m.d.comb += line.i.payload.eq(self.at)
             m.d.sync += went.eq(line.o.ready)
             with m.If(went & line.o.valid):
                 m.d.comb += [self.calls.eq(1), self.following.eq(line.o.payload)]

@@ -260,16 +260,14 @@ class WorkgroupEngine(wiring.Component):
         ]
         place = Signal(Place)
         m.d.comb += [turn.slot.eq(place.slot), turn.side.eq(place.side)]
-        called = Signal()
-        if self._store_lines:
-            m.d.comb += called.eq(self._store_lines.calls)
-            with m.If(called):
-                following = self._store_lines.following
-                m.d.comb += [turn.slot.eq(following.slot), turn.side.eq(following.side)]
+        lines = self._store_lines
+        calls, following = (lines.calls, lines.following) if lines else (Const(0), place)
+        with m.If(calls):
+            m.d.comb += [turn.slot.eq(following.slot), turn.side.eq(following.side)]
         last = Mux(turn.side, turn.slot == MAX_SLOTS - 1, turn.slot == turn.kernel.slots - 1)
-        with m.If(~called & turn.running & ~last):
+        with m.If(~calls & turn.running & ~last):
             m.d.sync += place.slot.eq(place.slot + 1)
-        with m.Elif(~called & ~loading):
+        with m.Elif(~calls & ~loading):
             other = second.running & ~(turn.side & first.running)
             m.d.sync += [place.side.eq(other), place.slot.eq(Mux(other, MAX_SLOTS - second.kernel.slots, 0))]
         return turn
@@ -395,7 +393,9 @@ class WorkgroupEngine(wiring.Component):
     ) -> None:
         """After its last step the workgroup stores its `tile`, once the cache has room for so many sectors."""
         _, over_now, _ = self.recorded
-        _, store_tasks, *remote_tasks = queues
+        _, *store_tasks = queues
+        ports = range(len(store_tasks) - 1)
+        chosen = [~turn.workgroup.remote, *(turn.workgroup.remote & (turn.workgroup.port == port) for port in ports)]
         goes = Signal()
         capacity = STORE_BUFFER_BYTES * self._config.channels // (SECTOR_BYTES * TOTAL_CHANNELS)
         # A tile that is larger than all the room is stored when nothing else is.
@@ -405,13 +405,10 @@ class WorkgroupEngine(wiring.Component):
             m.d.comb += [
                 lines.at.slot.eq(turn.slot),
                 lines.at.side.eq(turn.side),
-                lines.over.eq(1),
                 lines.waits.eq(turn.old.waits),
-                lines.remote.eq(turn.workgroup.remote),
-                lines.port.eq(turn.workgroup.port),
-                lines.room.eq(room),
-                lines.room_to_port.eq(
-                    Cat((stores == 0) | (stores + tile <= share) for stores in done.remote_under_way)
+                lines.over.eq(Cat(chosen)),
+                lines.room.eq(
+                    Cat(room, *(room & ((way == 0) | (way + tile <= share)) for way in done.remote_under_way))
                 ),
                 lines.shared.eq(Cat(done.remote_under_way).any()),
                 goes.eq(lines.goes),
@@ -427,15 +424,8 @@ class WorkgroupEngine(wiring.Component):
                 task.va.eq(turn.workgroup.store_va),
                 task.count.eq(turn.workgroup.row_sectors),
                 done.storing.eq(tile),
-                store_tasks.i.valid.eq(~turn.workgroup.remote),
-                *(
-                    queue.i.valid.eq(turn.workgroup.remote & (turn.workgroup.port == port))
-                    for port, queue in enumerate(remote_tasks)
-                ),
-                *(
-                    storing.eq(Mux(turn.workgroup.remote & (turn.workgroup.port == port), tile, 0))
-                    for port, storing in enumerate(done.storing_to)
-                ),
+                *(queue.i.valid.eq(its) for queue, its in zip(store_tasks, chosen, strict=True)),
+                *(storing.eq(Mux(its, tile, 0)) for storing, its in zip(done.storing_to, chosen[1:], strict=True)),
                 turn.retire.eq(1),
             ]
 

@@ -32,12 +32,10 @@ async def _look(ctx: SimulatorContext, lines: StoreLines, slots: _Slots, slot: i
     over = slot in slots.over
     port = slots.over.get(slot)
     ctx.set(lines.at, {"slot": slot, "side": slot % 2})
-    ctx.set(lines.over, over)
+    of_line = (None, *range(PORTS))
+    ctx.set(lines.over, over << of_line.index(port))
     ctx.set(lines.waits, slot in slots.waits)
-    ctx.set(lines.remote, port is not None)
-    ctx.set(lines.port, port or 0)
-    ctx.set(lines.room, port is not None or None not in full)
-    ctx.set(lines.room_to_port, sum(1 << number for number in range(PORTS) if number not in full))
+    ctx.set(lines.room, sum(1 << number for number, stored in enumerate(of_line) if stored not in full))
     goes, joins = ctx.get(lines.goes), ctx.get(lines.joins)
     if not over:
         assert not goes and not joins
