@@ -146,13 +146,14 @@ def arbiter_writes(
 def pace_writes(config: Configuration, ports: int = 1) -> list[Write]:
     """Writes that have PACED keep up with `ports` links at full rate in both directions: a sector that arrives, and the
     read of one that leaves, in the time of a sector on the link. Communication may fall behind by an eighth of what the
-    DMA engine's packets bridge, at most by :data:`LONGEST_LAG`."""
+    DMA engine's packets bridge, at most by :data:`LONGEST_LAG`, shared by the channels of a lane: a block is read from
+    them in turn, so that each waits for the lag of those before it."""
     between("ports", ports, 1, config.links)
     sector = SECTOR_BYTES * config.channels / config.link_bytes_per_cycle
-    lag = int(config.dma_packets * INTERLEAVE_SECTORS / config.channels * sector / ports / 8)
+    bridged = int(config.dma_packets * INTERLEAVE_SECTORS * sector / ports / 8)
     return [
         register_write(config, "pace", pace=min(255, max(1, int(sector / 2 / ports)))),
-        register_write(config, "pace_lag", pace_lag=min(LONGEST_LAG, lag)),
+        register_write(config, "pace_lag", pace_lag=min(LONGEST_LAG, bridged) // config.lane_channels),
     ]
 
 

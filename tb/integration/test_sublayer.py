@@ -164,11 +164,12 @@ def test_mca_loses_more_with_four_channels_where_the_link_limits() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", ["t-nlg/op/tp16", "t-nlg/ip/tp16", "t-nlg/fc-2/tp16", "mega-gpt-2/op/tp16"])
-@pytest.mark.parametrize(("bandwidth", "above"), [(75.0, 0.01), (150.0, 0.02)])
-def test_paced_ends_with_the_gemm_or_the_link(workload: str, bandwidth: float, above: float) -> None:
+@pytest.mark.parametrize(("bandwidth", "channels", "above"), [(75.0, 1, 0.01), (150.0, 1, 0.02), (75.0, 4, 0.01)])
+def test_paced_ends_with_the_gemm_or_the_link(workload: str, bandwidth: float, channels: int, above: float) -> None:
     """The link has nothing to send before the first stage of workgroups stores; from then on it is never kept waiting,
     and the GEMM not either where it is the longer of the two."""
-    gemm, paced = (run_experiment(sublayer(workload, name, link_bandwidth=bandwidth)) for name in ("gemm", "t3-paced"))
+    hardware = {"link_bandwidth": bandwidth, "channels": channels}
+    gemm, paced = (run_experiment(sublayer(workload, name, **hardware)) for name in ("gemm", "t3-paced"))
     layer = sublayer_of(sublayer(workload, "gemm"))
     stage = gemm["gemm_cycles"] * MACHINE["compute_units"] / (layer.gpus * layer.workgroups)
     link = stage + paced["rs_wire_cycles"]
@@ -193,10 +194,10 @@ def test_paced_ends_with_the_link_beside_recorded_gemms(trace: str) -> None:
     ("workload", "machine", "gain"),
     [
         ("t-nlg/fc-2/tp8", {"compute_units": 160}, 0.05),
-        ("t-nlg/op/tp16", {"link_bandwidth": 150.0}, 0.03),
+        ("t-nlg/op/tp16", {"link_bandwidth": 150.0}, 0.015),
     ],
 )
-def test_the_detector_is_within_2_percent_of_the_best_threshold_where_30_is_not(
+def test_the_detector_is_within_2_percent_of_the_best_threshold_where_30_costs(
     workload: str, machine: dict[str, float], gain: float
 ) -> None:
     cycles = {
