@@ -146,16 +146,17 @@ def arbiter_writes(
 def pace_writes(config: Configuration, ports: int = 1) -> list[Write]:
     """Writes that have PACED keep up with `ports` links at full rate in both directions: a sector that arrives, and the
     read of one that leaves, in the time of a sector on the link. Communication may fall behind by an eighth of what the
-    DMA engine's packets bridge, at most by :data:`LONGEST_LAG`, shared by the channels of a lane if there are more than
-    ports: those of a port's block are read in turn, and each waits for the lag of those before it."""
+    DMA engine's packets bridge, at most by :data:`LONGEST_LAG`. The channels of a lane share that, the less the more
+    ports there are to a channel: those of one block are read in turn, so that each waits for the lag of those before
+    it, but blocks of several ports are read beside each other."""
     between("ports", ports, 1, config.links)
     sector = SECTOR_BYTES * config.channels / config.link_bytes_per_cycle
-    bridged = int(config.dma_packets * INTERLEAVE_SECTORS * sector / ports / 8)
     channels = config.lane_channels
-    lag = min(LONGEST_LAG, bridged) * min(ports, channels) // channels
+    lag = min(LONGEST_LAG, int(config.dma_packets * INTERLEAVE_SECTORS * sector / ports / 8))
+    shared = min(lag, lag // channels * max(1, ports // channels))
     return [
         register_write(config, "pace", pace=min(255, max(1, int(sector / 2 / ports)))),
-        register_write(config, "pace_lag", pace_lag=lag),
+        register_write(config, "pace_lag", pace_lag=shared),
     ]
 
 

@@ -273,9 +273,10 @@ def test_register_writes():
     assert [value for _, value in pace_writes(PAPER)] == [6, 512]
     assert [value for _, value in pace_writes(PAPER, 2)] == [3, 327]
     assert [value for _, value in pace_writes(preset("tiny"))] == [6, 13]
-    # The four channels of a lane share it; of two ports each has a half of what packets bridge, and two channels.
+    # The four channels of a lane share it, the two of a slice not where seven ports fill each other's waits.
     assert [[value for _, value in pace_writes(preset(name))] for name in ("quad", "gpu")] == [[6, 128]] * 2
-    assert [value for _, value in pace_writes(preset("quad"), 2)] == [3, 163]
+    mesh = preset("paper", channels=2, links=7, dma_packets=512)
+    assert [pace_writes(mesh, ports)[1][1] for ports in (1, 2, 4, 7)] == [256, 256, 512, 512]
     with pytest.raises(DriverError, match="ports must be a whole number from 1 to 2, got 3"):
         pace_writes(PAPER, 3)
     assert [window_write(config, 3 << 27)[1] for config in (PAPER, preset("quad"))] == [1 << 31 | 12, 1 << 31 | 3]
