@@ -17,6 +17,7 @@ SET_BY_OPTION = {
     "splits": "splits",
     "residual": "residual",
     "gates": "fine",
+    "slices": "slices",
     "root": "root",
     "naive": "shifted",
     "copied": "copied",
@@ -36,6 +37,9 @@ Residual = Annotated[bool, typer.Option("--residual", help="A kernel adds a resi
 Gates = Annotated[
     str | None,
     typer.Option(help="Workgroups wait for a chunk, or for their tile row: coarse or fine.", metavar="NAME"),
+]
+Slices = Annotated[
+    int | None, typer.Option(help="Of the depth, in which A arrives; a workgroup begins with the first.", metavar="S")
 ]
 Root = Annotated[int | None, typer.Option(help="The rank that has what is broadcast.", metavar="R")]
 
@@ -57,6 +61,7 @@ def variants(
     splits: Splits = None,
     residual: Residual = False,
     gates: Gates = None,
+    slices: Slices = None,
     root: Root = None,
     naive: Naive = False,
     copied: Copied = False,

@@ -2,12 +2,13 @@
 workgroups that read them.
 
 Each rank's chunk of A lies in its memory, and a doorbell sends it on its way. Workgroups of the GEMM wait for a whole
-chunk of A (coarse gates), or for its tile row that they read (fine gates).
+chunk of A (coarse gates), or for its tile row that they read (fine gates). Where tile rows of A lie in slices of the
+depth, a workgroup begins with the first slice of its own, and goes on as the others arrive.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from sim.collectives.program import Array, Kernel, Part, Program, Region, Send, Traffic
+from sim.collectives.program import Array, Kernel, Part, Program, Region, Send, Traffic, check_counts
 from sim.golden import gather
 
 
@@ -19,9 +20,11 @@ def all_gather_gemm(
     closed_form: Mapping[str, Traffic],
     fine: bool,
     dtype: str,
+    slices: int = 1,
 ) -> Program:
     """The program. `peers`(rank, chunk) get the chunk of A from the rank; `order`(rank): the chunks as the GEMM takes
-    them; `closed_form` is that of every rank."""
+    them; `closed_form` is that of every rank; `slices` of each tile row of A."""
+    check_counts(slices=slices)
 
     def regions(rank: int) -> Iterator[Region]:
         for chunk in range(gpus):
@@ -32,7 +35,7 @@ def all_gather_gemm(
 
     def kernels(rank: int) -> tuple[Kernel, ...]:
         gates = {Part("output", chunk): (Part("a", chunk),) for chunk in order(rank)}
-        return (Kernel("gemm", tuple(gates), gates=gates, fine=fine),)
+        return (Kernel("gemm", tuple(gates), gates=gates, fine=fine, slices=slices),)
 
     return Program(
         name=name,

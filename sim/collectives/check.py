@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 
-from sim.collectives.program import Access, Kernel, Part, Program, ProgramError, Region, Via
+from sim.collectives.program import Access, Does, Kernel, Part, Program, ProgramError, Region, Via
 from sim.topologies.topology import Routes
 
 Regions = dict[int, dict[Part, Region]]
@@ -46,6 +46,11 @@ def check(program: Program) -> None:
 
 
 def _check_kernel(kernel: Kernel, rank: int, regions: dict[Part, Region]) -> None:
+    if kernel.slices > 1 and not (kernel.fine and kernel.does is Does.MULTIPLY and kernel.splits == 1):
+        raise ProgramError(
+            f"kernel {kernel.name} reads {kernel.slices} slices as they arrive, so it must multiply, have fine gates, "
+            "and not split its depth otherwise"
+        )
     for part in kernel.parts:
         if part not in regions:
             raise ProgramError(f"kernel {kernel.name} of rank {rank} stores {part}, which has no region there")

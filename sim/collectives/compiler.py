@@ -46,14 +46,20 @@ _ACCESS = {words.Access.STORE: Access.STORE, words.Access.UPDATE: Access.UPDATE}
 @dataclass(frozen=True)
 class Placement:
     """Where an array lies on every GPU and how it is cut: its chunks one after another from sector `base` on, each with
-    `tiling`."""
+    `tiling` and so many sectors of a `gap` behind it."""
 
     base: int
     tiling: Tiling
+    gap: int = 0
+
+    @property
+    def stride(self) -> int:
+        """Sectors from chunk to chunk."""
+        return self.tiling.sectors + self.gap
 
     def chunk(self, index: int) -> int:
         """First sector of a chunk."""
-        return self.base + index * self.tiling.sectors
+        return self.base + index * self.stride
 
 
 @dataclass(frozen=True)
@@ -330,7 +336,7 @@ def _check_fields(config: Configuration, gpus: int, rank: int, epoch: int) -> No
 def _extents(program: Program, placements: Mapping[str, Placement]) -> Iterator[tuple[int, int]]:
     for array in program.arrays:
         place = placements[array.name]
-        yield place.base, array.chunks * place.tiling.sectors
+        yield place.base, array.chunks * place.stride
 
 
 def _check_overlap(extents: Sequence[tuple[int, int]]) -> None:

@@ -139,11 +139,12 @@ class _System:
             # A row of tiles is stored at a time here, which needs all columns; and all of what is its rows together.
             together = gate in kernel.column_gates.get(part, ()) or len(kernel.gates[part]) > 1
             whole = not kernel.fine or (kernel.does is Does.MULTIPLY and together)
-            wanted = [index for index, tile in enumerate(self.tiles.get(gate.array, ())) if whole or tile.down == down]
+            tiles = enumerate(self.tiles.get(gate.array, ()))
+            wanted = [index for index, tile in tiles if whole or tile.down // kernel.slices == down]
             if not wanted or not all((gate, index) in gpu.complete for index in wanted):
                 return False
-            tiles = [self.tiles[gate.array][index] for index in wanted]
-            awaited.append((gate, gpu.memory[gate][tiles[0].top : tiles[-1].bottom].copy()))
+            first, last = (self.tiles[gate.array][index] for index in (wanted[0], wanted[-1]))
+            awaited.append((gate, gpu.memory[gate][first.top : last.bottom].copy()))
         gpu.waited += awaited
         return True
 

@@ -163,7 +163,9 @@ class Kernel:
 
     A workgroup of a part in `gates` does not begin before those parts are complete on its rank: all of each, or with
     `fine` its tile row of them; where it multiplies, several are the rows of its part one after another. The same holds
-    of `column_gates` for its columns, which are rows of these parts. Workgroups are dispatched in order, and one that
+    of `column_gates` for its columns, which are rows of these parts. In the parts in `gates` each tile row may lie in
+    so many `slices` of its columns, one below the other; with `fine` a workgroup then begins when the first slice is
+    complete, and goes on to each of the others when that is. Workgroups are dispatched in order, and one that
     waits holds up those after it; `order`: the numbers of the tiles of a part, which has so many down and so many
     across, where the program says it.
     `does` says what each reads; `units` compute units it runs on, 0: all that the machine has; `sharing`: whose they
@@ -176,6 +178,7 @@ class Kernel:
     gates: Mapping[Part, tuple[Part, ...]] = field(default_factory=dict)
     column_gates: Mapping[Part, tuple[Part, ...]] = field(default_factory=dict)
     fine: bool = False
+    slices: int = 1
     order: Callable[[int, int], Sequence[int]] | None = None
     does: Does = Does.MULTIPLY
     units: int = 0

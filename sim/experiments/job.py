@@ -143,12 +143,16 @@ def set_up(config: Configuration, nodes: Sequence[NodeProgram]) -> list[list[Wri
     return [[*node.writes, register_write(config, "control", clear_counters=1)] for node in nodes]
 
 
-def laid_out(made: Program, tilings: Mapping[str, Tiling]) -> dict[str, Placement]:
-    """Where the arrays of `made` lie, one after another, their chunks cut as `tilings` says."""
+def laid_out(
+    made: Program, tilings: Mapping[str, Tiling], gaps: Mapping[str, int] | None = None
+) -> dict[str, Placement]:
+    """Where the arrays of `made` lie, one after another, their chunks cut as `tilings` says, with `gaps` of so many
+    sectors behind each."""
     found, base = {}, ARRAY_BASE
     for array in made.arrays:
-        found[array.name] = Placement(base, tilings[array.name])
-        base += array.chunks * tilings[array.name].sectors
+        place = Placement(base, tilings[array.name], (gaps or {}).get(array.name, 0))
+        found[array.name] = place
+        base += array.chunks * place.stride
     return found
 
 

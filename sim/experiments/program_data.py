@@ -75,6 +75,8 @@ def gated_outputs(
         weights = rng.integers(-8, 8, (spec.shape[2], spec.shape[1])).astype(np.float64)
         for part in kernel.parts:
             chunks = _numbers(spec, awaited(program, rank, kernel.gates[part], *data))
+            if kernel.slices > 1:
+                chunks = [_rows_of(chunk, kernel.slices, data[2][part.array].tile_rows) for chunk in chunks]
             if kernel.column_gates:
                 (columns,) = _numbers(spec, awaited(program, rank, kernel.column_gates[part], *data))
                 weights = columns.T
@@ -82,6 +84,12 @@ def gated_outputs(
             made = np.sum(chunks, axis=0) if summed else np.concatenate(chunks) @ weights
             found[number, part] = patterns_of(spec.dtype, made)
     return found
+
+
+def _rows_of(chunk: np.ndarray, slices: int, tile_rows: int) -> np.ndarray:
+    """The rows of a chunk whose tile rows lie in slices of the columns, one below the other."""
+    bands = np.split(chunk, len(chunk) // (slices * tile_rows))
+    return np.vstack([np.hstack(np.split(band, slices)) for band in bands])
 
 
 def _numbers(spec: Spec, chunks: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hw.config import SECTOR_BYTES, Configuration
 from sim.collectives.check import depends_on_order
-from sim.collectives.compiler import NodeProgram, backing_sectors
+from sim.collectives.compiler import NodeProgram, Placement, backing_sectors
 from sim.collectives.program import Array, ProgramError
 from sim.experiments.array_model import STORAGE_SECTORS
 from sim.experiments.job import (
@@ -19,7 +19,6 @@ from sim.experiments.job import (
     compiled,
     fault_writes,
     forced_idle,
-    laid_out,
     sampling_window,
     set_up,
     time_limit,
@@ -56,7 +55,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     config = node_of(spec, program, work.tilings)
     rates = link_rates(spec, config)
     slowest = min((rate for *_, rate in rates), default=0.0)
-    places = laid_out(program, work.tilings)
+    places = {name: Placement(laid.base, laid.tiling, laid.gap) for name, laid in work.laid.items()}
     span = span_of(work.laid, program)
     backing = behind_arrays(span)
     wiring = topology(spec.topology, gpus)
@@ -145,7 +144,7 @@ def _turns(array: Array, laid: Laid) -> Iterator[tuple[int, ...]]:
     for first in range(0, array.chunks, array.piece):
         yield (
             laid.chunk(first),
-            array.together * laid.tiling.sectors,
+            array.together * laid.stride,
             array.piece // array.together,
             laid.numbers[first],
             array.together * numbers,
@@ -171,7 +170,7 @@ def _gathered(work: ProgramWork) -> dict[str, str | int | Path]:
     return {
         "gathered": Path("gathered"),
         "gathered_first": laid.base,
-        "gathered_sectors": sum(work.tilings[part.array].sectors for part in work.compared),
+        "gathered_sectors": sum(work.laid[part.array].stride for part in work.compared),
         "gathered_pitch": tiling.pitch_sectors,
         "gathered_last": tiling.columns * tiling.dtype_bytes - SECTOR_BYTES * (tiling.pitch_sectors - 1),
     }
@@ -189,7 +188,12 @@ def _write(work: ProgramWork, config: Configuration, nodes: Sequence[NodeProgram
         pitch, cuts = work.tilings[work.gathered[0]].pitch_sectors, work.cuts(1)
         for rank in range(work.nodes):
             held = awaited(program, rank, work.compared, work.inputs, work.given, cuts)
-            write_hex(folder / f"gathered{rank}.hex", np.concatenate([to_sectors(piece, pitch) for piece in held]))
+            pieces = [to_sectors(piece, pitch) for piece in held]
+            room = [
+                work.laid[part.array].stride - len(piece) for part, piece in zip(work.compared, pieces, strict=True)
+            ]
+            padded = [np.pad(piece, ((0, gap), (0, 0))) for piece, gap in zip(pieces, room, strict=True)]
+            write_hex(folder / f"gathered{rank}.hex", np.concatenate(padded))
 
 
 def _source(work: ProgramWork, rank: int, span: int) -> np.ndarray:

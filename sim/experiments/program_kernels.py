@@ -28,7 +28,7 @@ def data_sets(program: Program, rank: int) -> dict[tuple[int, int], int]:
 
 def span_of(laid: Mapping[str, Laid], program: Program) -> int:
     """Sectors of all arrays."""
-    return sum(array.chunks * laid[array.name].tiling.sectors for array in program.arrays)
+    return sum(array.chunks * laid[array.name].stride for array in program.arrays)
 
 
 def plans_of(
@@ -93,10 +93,15 @@ def _operands(spec: Spec, config: Configuration) -> Operands:
         machine.cycles(machine.workgroup_us(rows, columns, whole)) - lead,
         lead_cycles=lead,
         step_depth=max(1, STEP_DEPTH // machine.side),
-        row_sectors=(BANK_GROUPS << COLUMN_BITS) * config.channels,
+        row_sectors=row_sectors(config),
         copied_sectors_per_cycle=machine.copy_bytes_per_cycle / SECTOR_BYTES,
         capacity=int(machine.llc_mib * 2**20) * machine.slice_channels // machine.channels,
     )
+
+
+def row_sectors(config: Configuration) -> int:
+    """Sectors that lie in one row of a bank of each group, of all channels."""
+    return (BANK_GROUPS << COLUMN_BITS) * config.channels
 
 
 def input_sectors(spec: Spec) -> int:

@@ -19,7 +19,7 @@ from sim.errors import UsageError
 from sim.experiments.hardware import with_room
 from sim.experiments.job import Held, laid_out, program_of
 from sim.experiments.program_data import alike_inputs, gated_outputs, random_inputs
-from sim.experiments.program_kernels import plans_of
+from sim.experiments.program_kernels import plans_of, row_sectors
 from sim.experiments.spec import Spec
 from sim.experiments.tensors import tensors_of
 from sim.host.address_space import ARRAY_BASE
@@ -99,7 +99,9 @@ class ProgramWork:
 def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
     """How one chunk of each array is cut: M rows in all, N columns; K columns of what a GEMM reads."""
     rows, columns, depth = spec.shape
-    waited = {gate.array for kernel in program.kernels(0) if kernel.does is Does.MULTIPLY for gate in kernel.waited}
+    multiplying = [kernel for kernel in program.kernels(0) if kernel.does is Does.MULTIPLY]
+    waited = {gate.array for kernel in multiplying for gate in kernel.waited}
+    slices = {gate.array: kernel.slices for kernel in multiplying if kernel.slices > 1 for gate in kernel.waited}
     tilings: dict[str, Tiling] = {}
     for array in program.arrays:
         if array.name == INDEPENDENT:
@@ -110,8 +112,30 @@ def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
         if array.name in waited and not depth:
             raise UsageError(f"shape K must be at least 1: {array.name} has K columns")
         high = {Rows.SHARE: rows // array.chunks, Rows.ALL: rows, Rows.COLUMNS: columns}[array.rows]
+        if array.name in slices:
+            tilings[array.name] = _sliced(spec, array.name, high, slices[array.name])
+            continue
         tilings[array.name] = spec.tiling(high, depth if array.name in waited else columns)
     return tilings
+
+
+def _sliced(spec: Spec, name: str, rows: int, slices: int) -> Tiling:
+    """How a chunk of array `name` is cut each of whose tile rows lies in `slices` of the depth."""
+    depth, (tile_rows, _) = spec.shape[2], spec.tile
+    if rows % tile_rows:
+        raise UsageError(f"a chunk of {name} in {slices} slices must have whole tiles of {tile_rows} rows, got {rows}")
+    if depth % slices:
+        raise UsageError(f"shape K must be a multiple of the {slices} slices of {name}, got {depth}")
+    return spec.tiling(slices * rows, depth // slices, (tile_rows, depth // slices))
+
+
+def _gaps(program: Program, config: Configuration, tilings: Mapping[str, Tiling]) -> dict[str, int]:
+    """Whole rows of an array, about a row of every bank group, behind each chunk whose tile rows lie in slices: a GEMM
+    reads all chunks at a time, and finds them in different banks, as hashed addresses have them on a GPU."""
+    kernels = program.kernels(0)
+    sliced = {gate.array for kernel in kernels if kernel.slices > 1 for gate in kernel.waited}
+    pitches = {name: tilings[name].pitch_sectors for name in sliced}
+    return {name: -(-row_sectors(config) // pitch) * pitch for name, pitch in pitches.items()}
 
 
 def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Configuration:
@@ -132,13 +156,14 @@ def program_work(spec: Spec) -> ProgramWork:
         raise UsageError(f"a machine is for programs with one GEMM, {program.name} has {multiplying}")
     tilings = tilings_of(spec, program)
     config = node_of(spec, program, tilings)
-    places = laid_out(program, tilings)
+    places = laid_out(program, tilings, _gaps(program, config, tilings))
     numbers, _ = workgroup_numbers(program, config, places)
     laid = {
         array.name: Laid(
             places[array.name].base,
             tilings[array.name],
             [numbers[Part(array.name, chunk)] for chunk in range(array.chunks)],
+            places[array.name].gap,
         )
         for array in program.arrays
     }

@@ -11,12 +11,13 @@ from sim.models.plan_layout import GATE_LINES, GATES, Wait
 
 LAUNCH_BITS = 16
 WaitingFor = data.StructLayout({"waits": unsigned(1), "gate": range(GATES), "launches": LAUNCH_BITS, "needed": 16})
-"""Whether the workgroup of the first kernel that is to begin next `waits` for a gate, which one, how many launch events
-have counted it up, and how many it needs."""
+"""Whether the workgroup of the first kernel that is to begin next `waits` for a gate, or one that runs does, which one,
+how many launch events have counted it up, and how many it needs."""
 
 
 class LaunchGates(wiring.Component):
-    """Ports: `launches` of the node; `gate` is asked for, `count` of its launch events answers in the same cycle.
+    """Ports: `launches` of the node; gates `gate` and `slice_gate` are asked for, `count` and `slice_count` of their
+    launch events answer in the same cycle.
 
     After reset all counters are set to 0, one a cycle, and no launch is taken before. Which gate the tile with a wg
     number counts up is in the file +gates=<prefix>, one line per number, the same for all GPUs.
@@ -28,7 +29,9 @@ class LaunchGates(wiring.Component):
             {
                 "launches": In(stream.Signature(Messages(config).launch_event)),
                 "gate": In(range(GATES)),
+                "slice_gate": In(range(GATES)),
                 "count": Out(LAUNCH_BITS),
+                "slice_count": Out(LAUNCH_BITS),
             }
         )
 
@@ -51,19 +54,24 @@ class LaunchGates(wiring.Component):
             i_address=self.launches.payload.wg,
             o_data=counted,
         )
-        m.submodules.counts = Instance(
-            "model_memory",
-            p_WIDTH=LAUNCH_BITS,
-            p_DEPTH=GATES,
-            i_clk=ClockSignal(),
-            i_write=sweeping | self.launches.valid,
-            i_write_address=Mux(sweeping, swept[: len(counted)], counted),
-            i_write_data=Mux(sweeping, 0, (before + 1)[:LAUNCH_BITS]),
-            i_read_address_0=counted,
-            i_read_address_1=self.gate,
-            o_read_data_0=before,
-            o_read_data_1=self.count,
-        )
+        unread = Signal(LAUNCH_BITS)
+        for name, asked, answer, other in (
+            ("counts", self.gate, self.count, before),
+            ("slice_counts", self.slice_gate, self.slice_count, unread),
+        ):
+            m.submodules[name] = Instance(
+                "model_memory",
+                p_WIDTH=LAUNCH_BITS,
+                p_DEPTH=GATES,
+                i_clk=ClockSignal(),
+                i_write=sweeping | self.launches.valid,
+                i_write_address=Mux(sweeping, swept[: len(counted)], counted),
+                i_write_data=Mux(sweeping, 0, (before + 1)[:LAUNCH_BITS]),
+                i_read_address_0=counted,
+                i_read_address_1=asked,
+                o_read_data_0=other,
+                o_read_data_1=answer,
+            )
         m.d.comb += self.launches.ready.eq(~sweeping)
         return m
 
@@ -71,7 +79,8 @@ class LaunchGates(wiring.Component):
 class GateWaits(wiring.Component):
     """Which workgroups wait. Ports: `rank`; `launches` of the node; while `looking`, the kernel on `side` is looked at,
     whose workgroup `launched` begins next, and whose waits are the lines from `lines` to before `ends` of its side;
-    `gated`: that workgroup must wait, `advance`: its line is not needed any more; `waiting`, of side 0.
+    `gated`: that workgroup must wait, `advance`: its line is not needed any more; `waiting`, of side 0. `slice_open`:
+    `slice_launches` launch events have counted up `slice_gate`; with `slice_wanted` a workgroup that runs needs that.
 
     File: +waits=<prefix>, one per GPU, see :data:`sim.models.plan_layout.Wait`.
     """
@@ -87,6 +96,10 @@ class GateWaits(wiring.Component):
                 "launched": In(14),
                 "lines": In(13).array(2),
                 "ends": In(13).array(2),
+                "slice_gate": In(range(GATES)),
+                "slice_launches": In(LAUNCH_BITS),
+                "slice_wanted": In(1),
+                "slice_open": Out(1),
                 "gated": Out(1),
                 "advance": Out(1),
                 "waiting": Out(WaitingFor),
@@ -115,11 +128,24 @@ class GateWaits(wiring.Component):
             line.eq(Mux(self.side, self.lines[1], self.lines[0])),
             end.eq(Mux(self.side, self.ends[1], self.ends[0])),
             gates.gate.eq(wait.gate),
+            gates.slice_gate.eq(self.slice_gate),
+            self.slice_open.eq(gates.slice_count >= self.slice_launches),
             open_.eq(gates.count >= wait.launches),
             self.gated.eq((line != end) & (wait.workgroup == self.launched)),
             self.advance.eq(self.looking & self.gated & open_),
         ]
-        with m.If(self.looking & ~self.side):
+        # One slot after another is looked at: what one of them waits for is kept until another finds its slice there.
+        kept = Signal()
+        with m.If(self.slice_wanted & ~self.side):
+            m.d.sync += kept.eq(~self.slice_open)
+            with m.If(~self.slice_open):
+                m.d.sync += [
+                    self.waiting.waits.eq(1),
+                    self.waiting.gate.eq(self.slice_gate),
+                    self.waiting.launches.eq(gates.slice_count),
+                    self.waiting.needed.eq(self.slice_launches),
+                ]
+        with m.Elif(self.looking & ~self.side & ~kept):
             m.d.sync += [
                 self.waiting.waits.eq(self.gated & ~open_),
                 self.waiting.gate.eq(wait.gate),

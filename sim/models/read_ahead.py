@@ -17,6 +17,8 @@ UNLIMITED = (1 << 11) - 1
 Asked = data.StructLayout(
     {
         "steps": unsigned(8),
+        "slice": unsigned(8),
+        "within": unsigned(8),
         "part": unsigned(SECTOR_COUNT.width + 1),
         "moved": unsigned(16),
         "ends": data.ArrayLayout(unsigned(16), 2),
@@ -24,7 +26,8 @@ Asked = data.StructLayout(
         "wait_b": data.ArrayLayout(unsigned(14), 2),
     }
 )
-"""Of a slot: `steps` whose reads were all asked for, `part` sectors of the next one; `moved` sectors in all, of all its
+"""Of a slot: `steps` whose reads were all asked for; of the next one, which is number `within` of `slice`, `part`
+sectors; `moved` sectors in all, of all its
 workgroups; for the last of these steps, and the one before it, how many that were at its end (`ends`), and whose
 fetches it waits for."""
 
@@ -43,8 +46,8 @@ class ReadAhead(wiring.Component):
     """Ports, all of the slot that is looked at: `slot`; `looking`: a workgroup of `kernel` runs there, or with `launch`
     begins, `workgroup`; `following`: the step that begins next, with `begins` in this cycle; `over`: the one before it
     is; `step`, of number `steps`: what is fetched for it; `moved`: sectors that came back; `ready`: there is room for a
-    task. `asks`, `task`: reads; `back`: those of step `following`
-    are back, as many as were asked for up to its end; `wait_a`, `wait_b`: whose fetches it waits for.
+    task; `open`: slice `slice`, to which that step belongs, is there. `asks`, `task`: reads; `back`: those of step
+    `following` are back, as many as were asked for up to its end; `wait_a`, `wait_b`: whose fetches it waits for.
 
     A kernel's `prefetched` steps are asked for while one computes, 0 to 2: with 0 those of a step when it could begin.
     Of a workgroup `reads` sectors are under way at the most (0: no limit).
@@ -64,7 +67,9 @@ class ReadAhead(wiring.Component):
                 "step": In(Step),
                 "moved": In(16),
                 "ready": In(1),
+                "open": In(1),
                 "steps": Out(8),
+                "slice": Out(8),
                 "asks": Out(1),
                 "task": Out(ReadTask),
                 "back": Out(1),
@@ -80,6 +85,7 @@ class ReadAhead(wiring.Component):
         read, write = asked.read_port(domain="comb"), asked.write_port()
         old, new = read.data, Signal(Asked, name="after")
         part = Signal(SECTOR_COUNT.width + 1)
+        within = Signal(8)
         may_ask = Signal()
         m.d.comb += [
             read.addr.eq(self.slot),
@@ -87,13 +93,16 @@ class ReadAhead(wiring.Component):
             write.data.eq(new),
             new.eq(old),
             self.steps.eq(Mux(self.launch, 0, old.steps)),
+            self.slice.eq(Mux(self.launch, 0, old.slice)),
+            within.eq(Mux(self.launch, 0, old.within)),
             part.eq(Mux(self.launch, 0, old.part)),
         ]
 
         # Which step may be asked for now, and how much of it.
         ahead = self.steps < self.following + self.begins + kernel.prefetched
         at_last = self.over & ~self.launch & (self.steps == self.following)
-        m.d.comb += may_ask.eq(self.looking & self.ready & (self.steps < kernel.steps) & (ahead | at_last))
+        in_time = self.open & (ahead | at_last)
+        m.d.comb += may_ask.eq(self.looking & self.ready & (self.steps < kernel.steps) & in_time)
         last = self.steps == kernel.steps - 1
         all_a, all_b = Signal(SECTOR_COUNT), Signal(SECTOR_COUNT)
         left_a, got_b, left_b = Signal(SECTOR_COUNT), Signal(SECTOR_COUNT), Signal(SECTOR_COUNT)
@@ -124,13 +133,16 @@ class ReadAhead(wiring.Component):
         ]
 
         with m.If(self.launch):
-            m.d.comb += [write.en.eq(1), new.steps.eq(0), new.part.eq(0)]
+            m.d.comb += [write.en.eq(1), new.steps.eq(0), new.slice.eq(0), new.within.eq(0), new.part.eq(0)]
         with m.If(may_ask):
             moved = old.moved + now_a + now_b
             m.d.comb += [write.en.eq(1), new.moved.eq(moved)]
             with m.If((now_a == left_a) & (now_b == left_b)):
+                ends_slice = within + 1 == kernel.slice_steps
                 m.d.comb += [
                     new.steps.eq(self.steps + 1),
+                    new.slice.eq(self.slice + ends_slice),
+                    new.within.eq(Mux(ends_slice, 0, within + 1)),
                     new.part.eq(0),
                     new.ends[0].eq(moved),
                     new.ends[1].eq(old.ends[0]),

@@ -10,7 +10,8 @@ ahead (:mod:`sim.workloads.last_level_cache`). Reduce-scatter and all-gather ker
 wait for what arrives over the link and store to the neighbour.
 
 Workgroups begin in the order of the plan. One that has gates waits, and holds up those after it, until launch events
-have opened them (section 7.2). A second kernel may run beside the first, on slots of its own or on some of the first's.
+have opened them (section 7.2); one whose rows of A arrive in slices of the depth reads
+none before it is there. A second kernel may run beside the first, on slots of its own or on some of the first's.
 """
 
 from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, Signal
@@ -171,7 +172,7 @@ class WorkgroupEngine(wiring.Component):
         turn = self._turn(m, contexts, loading, done)
         if self._store_lines:
             m.submodules.store_lines = self._store_lines
-        gated = self._gates(m, contexts, turn.side, turn.running, turn.launched)
+        gates = self._gates(m, contexts, turn.side, turn.running, turn.launched)
         crowded = _crowded(m, contexts, turn.side)
         self._find_workgroup(m, turn, contexts, line, plan)
         ahead, shared_back = self._steps(m, turn)
@@ -196,6 +197,10 @@ class WorkgroupEngine(wiring.Component):
             ahead.begins.eq(begins),
             ahead.over.eq(over),
             ahead.moved.eq(done.moved),
+            gates.slice_gate.eq(turn.workgroup.gate + ahead.slice),
+            gates.slice_launches.eq(turn.workgroup.launches),
+            gates.slice_wanted.eq(ahead.looking & (ahead.steps < turn.kernel.steps) & (turn.kernel.slice_steps != 0)),
+            ahead.open.eq((turn.kernel.slice_steps == 0) | gates.slice_open),
             ahead.ready.eq(read_tasks.i.ready),
             read_tasks.i.valid.eq(ahead.asks),
             units.slot.eq(turn.slot),
@@ -209,7 +214,7 @@ class WorkgroupEngine(wiring.Component):
                 with m.Case(SlotState.FREE):
                     with m.If(
                         (turn.launched != turn.kernel.count)
-                        & ~gated
+                        & ~gates.gated
                         & ~crowded
                         & (arrived >= turn.workgroup.wait)
                         & (now - turn.begun_at >= turn.workgroup.not_before)
@@ -431,8 +436,8 @@ class WorkgroupEngine(wiring.Component):
 
     def _gates(
         self, m: Module, contexts: tuple[KernelContext, KernelContext], side: Signal, running: Signal, launched: Signal
-    ) -> Signal:
-        """Whether the workgroup that is to begin next in the kernel on `side` waits for a gate."""
+    ) -> GateWaits:
+        """Whether the workgroup that is to begin next in the kernel on `side` waits for a gate, and one that runs."""
         m.submodules.gates = gates = GateWaits(self._config)
         connect(m, flipped(self.launches), gates.launches)
         m.d.comb += [
@@ -448,7 +453,7 @@ class WorkgroupEngine(wiring.Component):
                 gates.ends[number].eq(context.kernel.first_wait + context.kernel.waits),
                 context.advance.eq(gates.advance & (side == number)),
             ]
-        return gates.gated
+        return gates
 
     def _lanes(self, m: Module, contexts: tuple[KernelContext, KernelContext]) -> MemoryLanes:
         """The way to memory, joined to the ports and to the kernels."""

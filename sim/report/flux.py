@@ -51,18 +51,30 @@ PUBLISHED = {
     "h800": Published(37, 93, 72, (-165, -82), 20),
 }
 """By machine. That the first mean is below its range is how it is stated."""
-WAYS = {"ag": "ag", "rs-reduce": "rs", "rs-write": "rs"}
-"""All-gather into GEMM; the epilogues "reduce", every store an addition in its owner's memory, and "write", every store
-into a place of its own there, and a local sum. With the operation that each is."""
+WAYS = {"ag": "ag", "ag-slices": "ag", "rs-reduce": "rs", "rs-write": "rs"}
+"""All-gather into GEMM, chunk after chunk, or of all chunks at a time in slices of the depth; the epilogues "reduce",
+every store an addition in its owner's memory, and "write", every store into a place of its own there, and a local sum.
+With the operation that each is."""
+PROGRAMS = {
+    "ag": "ring-all-gather-gemm",
+    "ag-slices": "direct-all-gather-gemm",
+    "rs-reduce": "direct-reduce-scatter",
+    "rs-write": "all-to-all-reduce-scatter",
+}
 TILES = {
     ("ag", 64): (8, 512),
     ("rs", 64): (8, 1024),
     **dict.fromkeys(product(("ag", "rs"), (512,)), (64, 256)),
+    ("ag-slices", 512): (64, 512),
     **dict.fromkeys(product(("rs",), (1024, 2048)), (128, 128)),
 }
 """That are not the machine's, as FLUX chooses them by trial. Of decode sizes, where a chunk has fewer rows than such a
-tile: a chunk's rows, and with 64 rows columns by which all workgroups run at a time and read the weights once. Before a
-reduce-scatter of few rows: half the columns, since the stores of the last workgroups have no GEMM beside them."""
+tile: a chunk's rows, and with 64 rows, or in slices, columns by which all workgroups run at a time and read the weights
+once. Before a reduce-scatter of few rows: half the columns, since the stores of the last workgroups have no GEMM beside
+them."""
+SLICES = {512: 16, 1024: 32, 2048: 16, 4096: 16, 8192: 8}
+"""In which A arrives: the more, the earlier workgroups begin. Not of 64 tokens, of which a workgroup's part of a row of
+A has fewer sectors than there are steps."""
 FEWEST = ROWS[0]
 """Tokens of which even a GEMM alone is best cut as if it were split: more workgroups read its weights."""
 COARSE = ("h800", 4096)
@@ -139,12 +151,13 @@ def overlapped(
     choices: dict[str, Any] = {"shifted": False} if naive else {}
     if operation == "ag":
         choices["fine"] = fine
+    sliced = way == "ag-slices"
+    if sliced:
+        choices["slices"] = SLICES[rows]
     details = [*([] if fine else ["coarse"]), *([order] if order else []), *(["naive"] if naive else [])]
     details += [] if mode == "mirrored" else ["nodes"]
     return collective(
-        {"ag": "ring-all-gather-gemm", "rs-reduce": "direct-reduce-scatter", "rs-write": "all-to-all-reduce-scatter"}[
-            way
-        ],
+        PROGRAMS[way],
         GPUS,
         POLICY,
         wiring=WIRING,
@@ -152,9 +165,9 @@ def overlapped(
         machine=machine,
         shape=_shape(operation, rows),
         mode=mode,
-        tile_order=order or _order(operation, rows),
+        tile_order=order or ("abreast" if sliced else _order(operation, rows)),
         name="/".join(["flux", machine, way, f"m{rows}", *details]),
-        **_tile(operation, rows),
+        **_tile(way if (way, rows) in TILES else operation, rows),
     )
 
 
@@ -172,9 +185,10 @@ def overlapped_points() -> Iterator[Point]:
     """All of them: every way, machine and size on a mirrored node; then chunks as communication tiles; then N nodes, as
     they should run, and in the naive order beside the same order shifted."""
     for machine, way, rows in product(PUBLISHED, WAYS, ROWS):
-        yield Point(way, machine, rows, overlapped(way, machine, rows))
+        if way != "ag-slices" or rows in SLICES:
+            yield Point(way, machine, rows, overlapped(way, machine, rows))
     yield Point("ag", *COARSE, overlapped("ag", *COARSE, fine=False))
-    for way, order in (("ag", ""), ("rs-reduce", ""), ("rs-reduce", "columns")):
+    for way, order in (("ag", ""), ("ag-slices", ""), ("rs-reduce", ""), ("rs-reduce", "columns")):
         yield Point(way, *NAIVE, overlapped(way, *NAIVE, mode="ring", order=order))
     for way, order in (("ag", ""), ("rs-reduce", "columns")):
         yield Point(way, *NAIVE, overlapped(way, *NAIVE, mode="ring", order=order, naive=True))
@@ -211,7 +225,7 @@ def records(outcomes: Mapping[Spec, Outcome]) -> list[dict[str, Any]]:
             continue
         stated = PUBLISHED[point.machine]
         decode = point.rows not in LONG_ROWS
-        recorded = recorded_overlap("gpt3", point.rows) if point.way == "ag" else None
+        recorded = recorded_overlap("gpt3", point.rows) if operation == "ag" else None
         found.append(
             {
                 "point": point.spec.name,

@@ -26,12 +26,14 @@ from sim.workloads.last_level_cache import Fetches, input_fetches
 LARGEST_READ = 255
 """Sectors of an operand that a step can read."""
 FEWEST_STEPS = 4
-TILE_ORDERS = ("rows", "columns", "across", "interleaved", "shifted", "swizzled")
+TILE_ORDERS = ("rows", "columns", "across", "interleaved", "shifted", "swizzled", "abreast")
 """`rows`: chunk after chunk, tiles row by row. `columns`: chunk after chunk, column by column, so that few panels of
 B are in use at a time. `across`: column by column of all chunks at once, so that stores go to all ranks at any time.
 `interleaved`: the first tile of every chunk, then the second of each.
 `shifted`: chunk after chunk, rank r of N beginning r / N of the way through each (FLUX). `swizzled`: chunk after chunk,
-down the columns of bands of :data:`BAND` tile rows, so that few panels of A are in use at a time."""
+down the columns of bands of :data:`BAND` tile rows, so that few panels of A are in use at a time. `abreast`: column by
+column of the first chunk and the first tile row of all others, then back from column to column of their second rows,
+and so on, as chunks arrive that do so at a time."""
 BAND = 2
 SHARING = {
     Sharing.OWN: plan_layout.Sharing.OWN,
@@ -42,16 +44,22 @@ SHARING = {
 
 @dataclass(frozen=True)
 class Laid:
-    """Where an array lies: chunks of `tiling` one after another from sector `base` on, whose tiles are numbered from
-    `numbers[chunk]` on."""
+    """Where an array lies: chunks of `tiling` one after another from sector `base` on, each with so many sectors of a
+    `gap` behind it, whose tiles are numbered from `numbers[chunk]` on."""
 
     base: int
     tiling: Tiling
     numbers: Sequence[int]
+    gap: int = 0
+
+    @property
+    def stride(self) -> int:
+        """Sectors from chunk to chunk."""
+        return self.tiling.sectors + self.gap
 
     def chunk(self, index: int) -> int:
         """First sector of a chunk."""
-        return self.base + index * self.tiling.sectors
+        return self.base + index * self.stride
 
 
 @dataclass(frozen=True)
@@ -142,11 +150,14 @@ def program_kernel(
         b_all = np.zeros_like(a_all)
     largest = int(max(a_all.max(), b_all.max()))
     steps = max(FEWEST_STEPS if operands.depth else 1, -(-2 * largest // LARGEST_READ))
-    fetches = None
     if kernel.does is not Does.MULTIPLY:
         steps = len(_waited(kernel)) or 1
     elif operands.step_depth:
         steps = _steps(depth, operands.step_depth, len(tiles))
+    if kernel.slices > 1:
+        steps = _sliced_steps(kernel, int(a_all[0]), steps)
+    fetches = None
+    if kernel.does is Does.MULTIPLY and operands.step_depth:
         sectors, tile_bytes = (a_all, b_all), tiling.tile_rows * tiling.body_bytes
         fetches = _fetches(program, rank, kernel, tiles, (down, across), sectors, operands, steps, slots, tile_bytes)
     reads_a = _reads(a_all, steps, None if fetches is None else fetches.a)
@@ -170,7 +181,8 @@ def program_kernel(
             "rows": tiling.wf_rows,
             "pitch": tiling.pitch_sectors,
             "wf_stride": tiling.wf_rows * tiling.pitch_sectors,
-            "a_stride": arrays[_waited(kernel)[0].array].tiling.sectors if kernel.does is Does.ADD else 0,
+            "a_stride": arrays[_waited(kernel)[0].array].stride if kernel.does is Does.ADD else 0,
+            "slice_steps": steps // kernel.slices if kernel.slices > 1 else 0,
             "beside": int(number > 0),
             "sharing": SHARING[kernel.sharing].value,
         },
@@ -191,6 +203,7 @@ def program_kernel(
             "port": np.array([ports.get(part, 0) for part, _, _ in tiles]),
             "rows": rows,
             "data": np.array([first_data + split * data_span for _, _, split in tiles]),
+            **_slice_gates(program, kernel, tiles, arrays, block_wfs, early),
         },
         count=len(tiles),
         waits=tuple(_waits(program, kernel, tiles, arrays, block_wfs, early)),
@@ -198,6 +211,34 @@ def program_kernel(
         reads=reads_a + reads_b,
         gathered_reads=(reads_a if kernel.gates else 0) + (reads_b if kernel.column_gates else 0),
     )
+
+
+def _slice_gates(
+    program: Program,
+    kernel: Kernel,
+    tiles: Sequence[tuple[Part, int, int]],
+    arrays: Mapping[str, Laid],
+    block_wfs: int,
+    early: int,
+) -> dict[str, np.ndarray]:
+    """Where A lies in slices, the gate of the first slice of each workgroup's tile row, and the launch events that open
+    it, as many as of the others."""
+    if kernel.slices == 1:
+        return {}
+    gates = gates_of(program, arrays)
+    waited = [next(_awaited(kernel, part, tile, arrays)) for part, tile, _ in tiles]
+    launches = [launches_of(arrays[gate.array].tiling, down, block_wfs) - early for gate, down in waited]
+    return {"gate": np.array([gates[each] for each in waited]), "launches": np.array(launches)}
+
+
+def _sliced_steps(kernel: Kernel, sectors: int, steps: int) -> int:
+    """About `steps` of a workgroup that reads so many sectors of A, as many in each slice and of equal size: no fewer,
+    if there are as many."""
+    whole = sectors // kernel.slices
+    fitting = [each for each in range(1, min(whole, LARGEST_READ // kernel.slices) + 1) if whole % each == 0]
+    if not fitting:
+        raise ProgramError(f"slices must be at most {LARGEST_READ}, the steps of a workgroup, got {kernel.slices}")
+    return kernel.slices * next((each for each in fitting if each * kernel.slices >= steps), fitting[-1])
 
 
 def _step_cycles(kernel: Kernel, operands: Operands, steps: int, sectors: np.ndarray) -> int | np.ndarray:
@@ -329,8 +370,9 @@ def _rows_of_a(
         row = tile // tiling.tiles_across
         if [gate.chunk - waited[0].chunk for gate in waited] != list(range(len(waited))):
             raise ProgramError(f"kernel {kernel.name} reads rows of chunks of {waited[0].array} that are not in a row")
-        places.append(laid.chunk(waited[0].chunk) + row * tiling.tile_rows * laid.tiling.pitch_sectors)
-        sectors.append(count * laid.tiling.pitch_sectors)
+        panel = kernel.slices * laid.tiling.pitch_sectors
+        places.append(laid.chunk(waited[0].chunk) + row * tiling.tile_rows * panel)
+        sectors.append(count * panel)
     return np.array(places), np.array(sectors)
 
 
@@ -358,10 +400,8 @@ def _tiles(
             own = kernel.order(tiling.tiles_down, tiling.tiles_across)
             yield from ((part, tile, split) for split in range(kernel.splits) for tile in own)
         return
-    if order == "across":
-        across = arrays[kernel.parts[0].array].tiling.tiles_across
-        each = ((part, tile) for part in kernel.parts for tile in range(arrays[part.array].tiling.workgroups))
-        in_columns = sorted(each, key=lambda item: item[1] % across)
+    if order in ("across", "abreast"):
+        in_columns = _in_columns(kernel, arrays, abreast=order == "abreast")
         yield from ((part, tile, split) for split in range(kernel.splits) for part, tile in in_columns)
         return
     chunks = [(part, _in_chunk(arrays[part.array].tiling, order, rank, gpus)) for part in kernel.parts]
@@ -372,6 +412,20 @@ def _tiles(
         return
     for part, tiles in chunks:
         yield from ((part, tile, split) for split in splits for tile in tiles)
+
+
+def _in_columns(kernel: Kernel, arrays: Mapping[str, Laid], abreast: bool) -> list[tuple[Part, int]]:
+    """All tiles of a kernel column by column, or `abreast` those of each group."""
+    across = arrays[kernel.parts[0].array].tiling.tiles_across
+
+    def place(item: tuple[Part, int]) -> tuple[int, int]:
+        part, tile = item
+        down, column = divmod(tile, across)
+        group = down if abreast and part != kernel.parts[0] else 0
+        return group, -column if group % 2 else column
+
+    each = ((part, tile) for part in kernel.parts for tile in range(arrays[part.array].tiling.workgroups))
+    return sorted(each, key=place)
 
 
 def _in_chunk(tiling: Tiling, order: str, rank: int, gpus: int) -> list[int]:
@@ -407,7 +461,7 @@ def _waits(
 
 
 def _awaited(kernel: Kernel, part: Part, tile: int, arrays: Mapping[str, Laid]) -> Iterator[tuple[Part, int]]:
-    """Tile rows of parts for which the workgroup of a tile waits."""
+    """Tile rows of parts for which the workgroup of a tile waits before it begins."""
     tiling = arrays[part.array].tiling
     row, column = divmod(tile, tiling.tiles_across)
     sides = (
@@ -430,5 +484,5 @@ def _awaited(kernel: Kernel, part: Part, tile: int, arrays: Mapping[str, Laid]) 
                 first = number * length - index * laid.rows
                 downs = range(max(0, first // laid.tile_rows), min(len(every), -(-(first + length) // laid.tile_rows)))
             else:
-                downs = range(number, number + 1)
+                downs = range(number * kernel.slices, number * kernel.slices + 1)
             yield from ((gate, down) for down in downs)

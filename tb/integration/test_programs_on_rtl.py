@@ -81,6 +81,75 @@ def test_a_gate_that_opens_one_launch_early_is_caught() -> None:
     assert all("that are not what their owners wrote, the first in a[" in error for error in checked.errors)
 
 
+def sliced(dtype: str = "fp16", gpus: int = 3, **options: Any) -> Spec:
+    """Two tile rows to a chunk, each in four slices of the depth that are sent and waited for one after another."""
+    usual: dict[str, Any] = {"wiring": "mesh", "tile_order": "abreast", "choices": {"fine": True, "slices": 4}}
+    return spec_of("direct-all-gather-gemm", gpus, 32, 96, dtype=dtype, **usual | options)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "int32"])
+def test_a_gemm_reads_slices_of_the_depth_as_they_arrive(dtype: str) -> None:
+    """Every read is compared, and counted, and some workgroup begins before the last slice is there."""
+    work, outcome, checked = run(sliced(dtype))
+    assert checked.errors == ()
+    assert checked.mismatches == 0
+    assert all(form["matches"] for form in checked.closed_forms.values()), checked.closed_forms
+    tiling, across = work.tilings["a"], work.tilings["output"].tiles_across
+    assert (tiling.rows, tiling.columns) == (4 * 32, 96 // 4)
+    for status in outcome.ranks:
+        assert sum(seen["reads"] for seen in status["gathered"]) == 3 * tiling.sectors * across
+        assert not status["waiting"]["waits"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stalls": 20},
+        {"wiring": "switch"},
+        pytest.param({"gpus": 8}, marks=pytest.mark.slow),
+    ],
+    ids=["stalls", "switch", "eight"],
+)
+def test_slices_are_right_wherever_they_are_held_up(fields: dict[str, Any]) -> None:
+    _, _, checked = run(sliced(**fields))
+    assert checked.errors == ()
+    assert checked.mismatches == 0
+    assert all(form["matches"] for form in checked.closed_forms.values()), checked.closed_forms
+
+
+def test_a_slice_whose_gate_opens_one_launch_early_is_caught() -> None:
+    _, _, checked = run(sliced(bug=EARLY_GATE))
+    assert checked.mismatches == 0
+    assert checked.errors
+    assert all("that are not what their owners wrote, the first in a[" in error for error in checked.errors)
+
+
+def test_a_slice_that_is_not_waited_for_is_caught() -> None:
+    """A workgroup that goes on when the first slice is there reads what nobody has written."""
+    work, _, _ = run(sliced())
+
+    def rash(plan: KernelPlan) -> KernelPlan:
+        return replace(plan, kernel=plan.kernel | {"slice_steps": 0})
+
+    wrong = replace(work, kernels=tuple(tuple(map(rash, plans)) for plans in work.kernels))
+    _, checked = simulate(sliced(), wrong)
+    assert any("that are not what their owners wrote, the first in a[" in error for error in checked.errors)
+
+
+def test_a_slice_that_never_comes_is_named() -> None:
+    """A workgroup that runs waits for one launch event more of each slice than there are."""
+    work, _, _ = run(sliced())
+    (plan,), *others = work.kernels
+    gates, launches = (np.array(plan.workgroups[name]) for name in ("gate", "launches"))
+    launches[-1] += 1
+    late = replace(plan, workgroups=plan.workgroups | {"launches": launches})
+    outcome, checked = simulate(sliced(), replace(work, kernels=((late,), *others)))
+    assert not outcome.finished
+    part, row = work.gates[int(gates[-1])]
+    sentence = f"kernel gemm of rank 0 waits for the gate of {part}, tile row {row}, which {launches[-1] - 1} of"
+    assert any(error.startswith(sentence) for error in checked.errors), checked.errors
+
+
 def later(plan: KernelPlan) -> KernelPlan:
     """`plan` with a last gate that needs one launch event more than there are."""
     *waits, (workgroup, gate, launches) = plan.waits

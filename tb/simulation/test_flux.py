@@ -39,7 +39,7 @@ def small(name: str, rows: int = 128, columns: int = 512, depth: int = 128, **fi
 
 def test_points_are_gpt_3_on_three_machines() -> None:
     points = needed_points(["flux"])
-    assert len(points) == len(set(points)) == 2 * 2 * 3 * 6 + 3 * 2 + 3 * 3 * 6 + 1 + 5
+    assert len(points) == len(set(points)) == 2 * 2 * 3 * 6 + 3 * 2 + 3 * (3 * 6 + 5) + 1 + 6
     assert {point.machine for point in points} == {"a100-80-pcie", "a100-80", "h800"}
     multiplied = [point for point in points if point.shape[2]]
     assert {point.shape[1:] for point in multiplied} == {(6144 // 8, 12288 // 8), (12288 // 8, 6144 // 8)}
@@ -61,7 +61,14 @@ def test_one_build_of_a_machine_serves_all_its_points() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["direct-reduce-scatter", "all-to-all-reduce-scatter", "ring-all-gather-gemm", "all-to-all"]
+    "name",
+    [
+        "direct-reduce-scatter",
+        "all-to-all-reduce-scatter",
+        "ring-all-gather-gemm",
+        "all-to-all",
+        "direct-all-gather-gemm",
+    ],
 )
 def test_programs_of_the_section_are_alike_on_all_ranks(name: str) -> None:
     check_alike(program(name, 8))
@@ -134,6 +141,39 @@ def test_workgroups_that_run_at_a_time_share_b_though_their_gates_differ() -> No
     assert plan.reads <= 2 * 24 * b + 10 * a
 
 
+def test_a_gemm_in_slices_reads_each_when_its_gate_is_open() -> None:
+    """Two tile rows to a chunk. All workgroups wait for the slices of their own row, each in as many steps."""
+    work = program_work(flux.overlapped("ag-slices", "h800", 2048))
+    (plan,) = work.kernels[0]
+    laid, output, slices = work.laid["a"], work.laid["output"], flux.SLICES[2048]
+    assert (laid.tiling.rows, laid.tiling.columns) == (slices * 2048 // 8 // 8, 12288 // 8 // slices)
+    assert plan.kernel["slice_steps"] * slices == plan.kernel["steps"]
+    panel = slices * laid.tiling.tile_rows * laid.tiling.pitch_sectors
+    assert np.all(plan.workgroups["a_sectors"] * plan.kernel["steps"] == panel)
+    assert np.all(plan.workgroups["a_last"] == plan.workgroups["a_sectors"])
+    for first, store, gate in zip(*(plan.workgroups[name] for name in ("a_va", "store_va", "gate")), strict=True):
+        chunk, row = divmod(int(store) - output.base, output.tiling.sectors)
+        down = row // (output.tiling.tile_rows * output.tiling.pitch_sectors)
+        assert work.gates[int(gate)] == (Part("a", chunk), down * slices)
+        assert first == laid.chunk(chunk) + down * panel
+
+
+def test_tiles_abreast_go_back_and_forth_through_what_arrives_together() -> None:
+    """The own chunk with the first tile row of every other; then, from the last column back, their second rows."""
+    work = program_work(flux.overlapped("ag-slices", "h800", 2048))
+    (plan,) = work.kernels[0]
+    tiling = work.laid["output"].tiling
+    place = plan.workgroups["store_va"] - work.laid["output"].base
+    chunk, place = np.divmod(place, tiling.sectors)
+    down, across = np.divmod(place, tiling.tile_rows * tiling.pitch_sectors)
+    across //= tiling.body_bytes // 32
+    first = 9 * tiling.tiles_across
+    assert set(zip(chunk[:first].tolist(), down[:first].tolist(), strict=True)) == {(0, 1), *((n, 0) for n in range(8))}
+    assert (np.diff(across[:first]) >= 0).all()
+    assert (down[first:] == 1).all()
+    assert (np.diff(across[first:]) <= 0).all()
+
+
 def test_overlap_is_over_the_gemm_alone(outcomes: dict[Spec, Outcome]) -> None:
     records = {record["point"]: record for record in flux.records(outcomes)}
     # By the double a GEMM takes 1,000 cycles a chunk, communication 500, and both at once 8 x 1,010.
@@ -146,7 +186,7 @@ def test_overlap_is_over_the_gemm_alone(outcomes: dict[Spec, Outcome]) -> None:
 
 def test_records_hold_ours_published_and_real(outcomes: dict[Spec, Outcome]) -> None:
     records = {record["point"]: record for record in flux.records(outcomes)}
-    assert len(records) == 3 * 3 * 6 + 6
+    assert len(records) == 3 * (3 * 6 + 5) + 7
     assert records["flux/a100-80/rs-reduce/m1024"]["published"] == {"least": 0.36, "greatest": 0.96, "mean": 0.63}
     assert records["flux/h800/ag/m64"]["published"] == {"least": -1.65, "greatest": -0.82, "mean": None}
     assert records["flux/h800/ag/m2048"]["real"]["overlap_efficiency"] == pytest.approx(0.156, abs=0.001)

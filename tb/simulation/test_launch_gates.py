@@ -48,9 +48,11 @@ async def launch(dut, counts):
 async def counted(dut, counts):
     for gate, count in enumerate(counts):
         await FallingEdge(dut.clk)
-        dut.gate.value = gate
+        other = random.randrange(len(counts))
+        dut.gate.value, dut.slice_gate.value = gate, other
         await ReadOnly()
         assert int(dut.count.value) == count, gate
+        assert int(dut.slice_count.value) == counts[other], other
     await FallingEdge(dut.clk)
 
 

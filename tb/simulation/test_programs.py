@@ -34,6 +34,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("direct-all-reduce", {"copied": True, "units": 4}),
     ("ring-all-gather-gemm", {"fine": True}),
     ("direct-all-gather-gemm", {"fine": True}),
+    ("direct-all-gather-gemm", {"fine": True, "slices": 3}),
     ("direct-reduce-scatter", {"shifted": False}),
     ("ring-all-gather-gemm", {"shifted": False}),
     ("all-to-all", {"copied": True, "units": 4}),
@@ -45,6 +46,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("hosted-gemm", {"spread": True}),
     ("hosted-gemm", {"straight": True}),
 ]
+CUT_ANYHOW = [(name, options) for name, options in VARIANTS if "slices" not in options]
+"""Whose chunks may have any shape; tile rows that lie in slices are whole ones."""
 REDUCING = [name for name, known in PROGRAMS.items() if "op" in known.options]
 
 
@@ -109,7 +112,7 @@ RAGGED = [
 
 
 @pytest.mark.parametrize("gpus", [2, 3, 4, 8])
-@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=titles(VARIANTS))
+@pytest.mark.parametrize(("name", "options"), CUT_ANYHOW, ids=titles(CUT_ANYHOW))
 def test_ragged_shapes_agree_to_the_sector(name: str, options: dict[str, Any], gpus: int) -> None:
     made = program(name, gpus, **options)
     for rows, columns, cut in RAGGED if gpus < 4 else RAGGED[:1]:
@@ -118,7 +121,7 @@ def test_ragged_shapes_agree_to_the_sector(name: str, options: dict[str, Any], g
         agree(made, inputs, interpret(made, inputs, cuts), cuts)
 
 
-@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=titles(VARIANTS))
+@pytest.mark.parametrize(("name", "options"), CUT_ANYHOW, ids=titles(CUT_ANYHOW))
 def test_neither_data_nor_traffic_depends_on_when_anything_arrives(name: str, options: dict[str, Any]) -> None:
     made = program(name, 4, **options)
     cuts = cuts_of(made, 9, 20, tile_rows=4, tile_columns=16, wfs=2)
@@ -290,6 +293,22 @@ def test_workgroups_find_what_the_owner_wrote(name: str, fine: bool) -> None:
             owned = inputs[part.chunk].reshape(9, 20)
             down = 4 * (index % 3)
             np.testing.assert_array_equal(found, owned[down : down + 4] if fine else owned)
+
+
+def test_workgroups_find_their_rows_in_slices_of_the_depth() -> None:
+    """Eight rows of 30 columns, two tile rows, each in three slices of ten columns, one below the other."""
+    made = program("direct-all-gather-gemm", 4, fine=True, slices=3)
+    cut = {"tile_rows": 4, "tile_columns": 16, "wfs": 2}
+    cuts = {"a": Cut(3 * 8, 10, **cut), "output": Cut(8, 50, **cut)}
+    inputs = inputs_of(made, 240)
+    for seed in range(3):
+        outcome = interpret(made, inputs, cuts, np.random.default_rng(seed))
+        agree(made, inputs, outcome, cuts)
+        for rank in range(4):
+            assert len(outcome.waited[rank]) == 4 * 2
+            for index, (part, found) in enumerate(outcome.waited[rank]):
+                first = 12 * (index % 2)
+                np.testing.assert_array_equal(found, inputs[part.chunk].reshape(24, 10)[first : first + 12])
 
 
 def test_a_gate_that_opens_early_is_caught() -> None:

@@ -105,6 +105,8 @@ def twice() -> Program:
         (changed("ring-all-gather-gemm", 2, 1, "a", launch=False),
          r"kernel gemm of rank 2 waits for a\[1\], whose gate can never open: it raises no launch events there"),
         (reordered("ring-all-gather-gemm", [0, 3, 2]), r"has a gate before output\[1\], which it does not store"),
+        (program("direct-all-gather-gemm", 4, slices=2),
+         "kernel gemm reads 2 slices as they arrive, so it must multiply, have fine gates, and not split its depth"),
         (exchanged(), r"the gate a\[0\] before output\[0\] in kernel gemm of rank \d can never open: it waits"),
         (circle(), r"gathered\[0\] of rank \d can never be complete: it waits for itself"),
     ],

@@ -1,5 +1,5 @@
-"""Workgroups ask for every sector of every step once and in order, as far ahead and as many at a time as they may;
-those that share a compute unit compute one after another."""
+"""Workgroups ask for every sector of every step once and in order, as far ahead and as many at a time as they may, and
+for nothing of a slice that is not there; those that share a compute unit compute one after another."""
 
 import random
 from dataclasses import dataclass, field
@@ -97,13 +97,15 @@ class Slots:
         came = random.randint(0, held.asked - held.back)
         held.back += came
         back[slot] = (back[slot] + came) % (1 << 16)
-        over, ready = not launch and random.random() < 0.5, random.random() < 0.8
+        over, ready, there = not launch and random.random() < 0.5, random.random() < 0.8, random.random() < 0.8
         dut.slot.value, dut.launch.value, dut.looking.value = slot, launch, 1
-        dut.over.value, dut.ready.value, dut.begins.value = over, ready, 0
+        dut.over.value, dut.ready.value, dut.open.value, dut.begins.value = over, ready, there, 0
         dut.following.value, dut.moved.value = held.following, back[slot]
         dut.workgroup.value = bits(Workgroup, held.workgroup)
         await ReadOnly()
         number = int(dut.steps.value)
+        if number < self.kernel["steps"] and self.kernel["slice_steps"]:
+            assert int(dut.slice.value) == number // self.kernel["slice_steps"]
         here = held.following < self.kernel["steps"]
         begins = over and here and bool(int(dut.back.value))
         if here and not launch:
@@ -116,7 +118,7 @@ class Slots:
         dut.step.value = bits(Step, held.steps[number]) if number < self.kernel["steps"] else 0
         await ReadOnly()
         if int(dut.asks.value):
-            assert ready
+            assert ready and there
             self.take(held, ReadTask.from_bits(int(dut.task.value)), over, begins)
         held.following += begins
         if held.following == self.kernel["steps"] and held.back == len(held.all):
@@ -144,7 +146,9 @@ async def every_sector_once_and_in_order(dut):
     back = [0] * SLOTS
     for prefetched in range(3):
         for reads in (0, 5, 64):
-            slots = Slots({"steps": random.randrange(4, 9), "prefetched": prefetched, "reads": reads})
+            steps = random.randrange(4, 9)
+            cut = {"slice_steps": random.choice([0, 1, 2, steps])}
+            slots = Slots({"steps": steps, "prefetched": prefetched, "reads": reads} | cut)
             dut.kernel.value = bits(Kernel, slots.kernel)
             most = visits = 0
             while slots.left or any(slots.held):
