@@ -16,15 +16,16 @@ how many launch events have counted it up, and how many it needs."""
 
 
 class LaunchGates(wiring.Component):
-    """Ports: `launches` of the node; gates `gate` and `slice_gate` are asked for, `count` and `slice_count` of their
-    launch events answer in the same cycle.
+    """Ports: `launches` of the node; gates `gate` and, when `sliced`, `slice_gate` are asked for, `count` and
+    `slice_count` of their launch events answer in the same cycle.
 
     After reset all counters are set to 0, one a cycle, and no launch is taken before. Which gate the tile with a wg
     number counts up is in the file +gates=<prefix>, one line per number, the same for all GPUs.
     """
 
-    def __init__(self, config: MessageParameters):
+    def __init__(self, config: MessageParameters, sliced: bool):
         self._config = config
+        self._sliced = sliced
         super().__init__(
             {
                 "launches": In(stream.Signature(Messages(config).launch_event)),
@@ -55,10 +56,9 @@ class LaunchGates(wiring.Component):
             o_data=counted,
         )
         unread = Signal(LAUNCH_BITS)
-        for name, asked, answer, other in (
-            ("counts", self.gate, self.count, before),
-            ("slice_counts", self.slice_gate, self.slice_count, unread),
-        ):
+        copies = [("counts", self.gate, self.count, before)]
+        copies += [("slice_counts", self.slice_gate, self.slice_count, unread)] if self._sliced else []
+        for name, asked, answer, other in copies:
             m.submodules[name] = Instance(
                 "model_memory",
                 p_WIDTH=LAUNCH_BITS,
@@ -85,8 +85,9 @@ class GateWaits(wiring.Component):
     File: +waits=<prefix>, one per GPU, see :data:`sim.models.plan_layout.Wait`.
     """
 
-    def __init__(self, config: MessageParameters):
+    def __init__(self, config: MessageParameters, sliced: bool):
         self._config = config
+        self._sliced = sliced
         super().__init__(
             {
                 "rank": In(6),
@@ -108,7 +109,7 @@ class GateWaits(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.gates = gates = LaunchGates(self._config)
+        m.submodules.gates = gates = LaunchGates(self._config, self._sliced)
         connect(m, flipped(self.launches), gates.launches)
         wait = Signal(Wait)
         line, end = Signal(13), Signal(13)
@@ -136,7 +137,7 @@ class GateWaits(wiring.Component):
         ]
         # One slot after another is looked at: what one of them waits for is kept until another finds its slice there.
         kept = Signal()
-        with m.If(self.slice_wanted & ~self.side):
+        with m.If((self.slice_wanted & ~self.side) if self._sliced else Const(0)):
             m.d.sync += kept.eq(~self.slice_open)
             with m.If(~self.slice_open):
                 m.d.sync += [

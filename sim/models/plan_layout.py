@@ -17,7 +17,7 @@ KERNELS = 3
 MAX_SLOTS = 512
 """Workgroups at a time."""
 MAX_WORKGROUPS = 1 << 14
-PLAN_BITS = 384
+PLAN_BITS = 320
 SECTOR_COUNT = unsigned(11)
 """Sectors that a workgroup reads of an operand in a step, or stores in a row, of all channels together."""
 STEP_LINES = 1 << 18
@@ -53,6 +53,7 @@ Kernel = data.StructLayout(
         "wf_stride": unsigned(24),
         "a_stride": unsigned(24),
         "slice_steps": unsigned(8),
+        "slice_launches": unsigned(16),
         "prefetched": unsigned(2),
         "reads": unsigned(10),
         "units": unsigned(10),
@@ -62,18 +63,18 @@ Kernel = data.StructLayout(
         "waits": unsigned(13),
     }
 )
-"""A kernel: its workgroups are lines `first` to `first + count - 1`, at most `slots` at a time. Each has `steps`
-steps; with `stepped` the step file says what a step fetches and whom it waits for, else it fetches all. `traffic_class`
-is that of its accesses; `active` raises the node's `kernel_active`; with `after_done` it begins when the node's
-collective is done. It ends when all its stores are taken and `arrive` sectors have come over the link in all. Its tiles
-are cut into WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile; the first
-operands of two steps lie `a_stride` apart, one after another if it is 0. Of the depth it reads slices of `slice_steps`
-steps as they arrive (0: all is there when a workgroup begins). `prefetched` steps, 0 to 2, are read ahead of
-the one that computes, `reads` sectors of a workgroup are under way at the most (0: no limit), and the workgroups of so
-many `units`, at most three of each, take turns to compute (0: each has a unit of its own). With `beside` the
-kernels after it do not wait for its end, and run on slots of their own or as their `sharing` says; a second one that
-says so waits for the first. Its workgroups wait for gates as lines `first_wait` to `first_wait + waits - 1` of the file
-of waits say."""
+"""A kernel: its workgroups are lines `first` to `first + count - 1`, at most `slots` at a time. Each has `steps` steps;
+with `stepped` the step file says what a step fetches and whom it waits for, else it fetches all. `traffic_class` is
+that of its accesses; `active` raises the node's `kernel_active`; with `after_done` it begins when the node's collective
+is done. It ends when all its stores are taken and `arrive` sectors have come over the link in all. Its tiles are cut
+into WF tiles of `rows` rows: `pitch` from row to row, `wf_stride` from WF tile to WF tile; the first operands of two
+steps lie `a_stride` apart, one after another if it is 0. Of the depth it reads slices of `slice_steps` steps as they
+arrive, each complete with `slice_launches` launch events (0: all is there when a workgroup begins). `prefetched` steps,
+0 to 2, are read ahead of the one that computes, `reads` sectors of a workgroup are under way at the most (0: no limit),
+and the workgroups of so many `units`, at most three of each, take turns to compute (0: each has a unit of its own).
+With `beside` the kernels after it do not wait for its end, and run on slots of their own or as their `sharing` says; a
+second one that says so waits for the first. Its workgroups wait for gates as lines `first_wait` to `first_wait + waits
+- 1` of the file of waits say."""
 
 Workgroup = data.StructLayout(
     {
@@ -96,7 +97,6 @@ Workgroup = data.StructLayout(
         "rows": unsigned(9),
         "data": unsigned(28),
         "gate": unsigned(10),
-        "launches": unsigned(16),
     }
 )
 """A workgroup: in each step it reads `a_sectors` and `b_sectors` of two operands that lie in order of the steps at
@@ -104,9 +104,9 @@ Workgroup = data.StructLayout(
 `wait` sectors have come over the link in all; its first step begins `lead_cycles` later at the earliest, a step takes
 `step_cycles`. Its tile, at `store_va`, is output tile `wg`, `row_sectors` to a row, of whose last sector `last_bytes`
 are stored; it has `rows` rows in all, which fill its WF tiles one after another. `remote`: the stores leave by link
-port `port`, as it has room. `data`: distance from where a sector is stored to where its data is taken from:
-the splits of a GEMM store other addends to the same place. Of slice s of the depth it reads nothing before `launches`
-launch events have counted up gate number `gate` + s."""
+port `port`, as it has room. `data`: distance from where a sector is stored to where its data is taken from: the splits
+of a GEMM store other addends to the same place. Of slice s of the depth it reads nothing before gate number `gate` + s
+is open."""
 
 Wait = data.StructLayout({"workgroup": unsigned(14), "gate": unsigned(10), "launches": unsigned(16)})
 """Workgroup number `workgroup` of a kernel, and so all after it, does not begin before `launches` launch events have

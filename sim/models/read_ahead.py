@@ -5,7 +5,7 @@ with one step (double buffering) for what is longer than a step; a limit of read
 so many sectors, as the registers or the miss buffers of a compute unit do.
 """
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.hdl import unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
@@ -14,22 +14,24 @@ from amaranth.lib.wiring import In, Out
 from sim.models.plan_layout import MAX_SLOTS, SECTOR_COUNT, Kernel, Step, Workgroup
 
 UNLIMITED = (1 << 11) - 1
-Asked = data.StructLayout(
-    {
-        "steps": unsigned(8),
-        "slice": unsigned(8),
-        "within": unsigned(8),
-        "part": unsigned(SECTOR_COUNT.width + 1),
-        "moved": unsigned(16),
-        "ends": data.ArrayLayout(unsigned(16), 2),
-        "wait_a": data.ArrayLayout(unsigned(14), 2),
-        "wait_b": data.ArrayLayout(unsigned(14), 2),
-    }
-)
-"""Of a slot: `steps` whose reads were all asked for; of the next one, which is number `within` of `slice`, `part`
-sectors; `moved` sectors in all, of all its
-workgroups; for the last of these steps, and the one before it, how many that were at its end (`ends`), and whose
-fetches it waits for."""
+
+
+def asked_layout(sliced: bool) -> data.StructLayout:
+    """Of a slot: `steps` whose reads were all asked for, `part` sectors of the next one; `moved` sectors in all, of all
+    its workgroups; for the last of these steps, and the one before it, how many that were at its end (`ends`), and
+    whose fetches it waits for; `sliced`: the next step is number `within` of `slice`."""
+    return data.StructLayout(
+        {
+            "steps": unsigned(8),
+            "part": unsigned(SECTOR_COUNT.width + 1),
+            "moved": unsigned(16),
+            "ends": data.ArrayLayout(unsigned(16), 2),
+            "wait_a": data.ArrayLayout(unsigned(14), 2),
+            "wait_b": data.ArrayLayout(unsigned(14), 2),
+            **({"slice": unsigned(8), "within": unsigned(8)} if sliced else {}),
+        }
+    )
+
 
 ReadTask = data.StructLayout(
     {
@@ -50,10 +52,11 @@ class ReadAhead(wiring.Component):
     `following` are back, as many as were asked for up to its end; `wait_a`, `wait_b`: whose fetches it waits for.
 
     A kernel's `prefetched` steps are asked for while one computes, 0 to 2: with 0 those of a step when it could begin.
-    Of a workgroup `reads` sectors are under way at the most (0: no limit).
+    Of a workgroup `reads` sectors are under way at the most (0: no limit). `slice` is counted only when `sliced`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sliced: bool) -> None:
+        self._sliced = sliced
         super().__init__(
             {
                 "slot": In(range(MAX_SLOTS)),
@@ -81,11 +84,11 @@ class ReadAhead(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         kernel, workgroup, step = self.kernel, self.workgroup, self.step
-        m.submodules.asked = asked = Memory(shape=Asked, depth=MAX_SLOTS, init=[])
+        asked_of_slot = asked_layout(self._sliced)
+        m.submodules.asked = asked = Memory(shape=asked_of_slot, depth=MAX_SLOTS, init=[])
         read, write = asked.read_port(domain="comb"), asked.write_port()
-        old, new = read.data, Signal(Asked, name="after")
+        old, new = read.data, Signal(asked_of_slot, name="after")
         part = Signal(SECTOR_COUNT.width + 1)
-        within = Signal(8)
         may_ask = Signal()
         m.d.comb += [
             read.addr.eq(self.slot),
@@ -93,8 +96,6 @@ class ReadAhead(wiring.Component):
             write.data.eq(new),
             new.eq(old),
             self.steps.eq(Mux(self.launch, 0, old.steps)),
-            self.slice.eq(Mux(self.launch, 0, old.slice)),
-            within.eq(Mux(self.launch, 0, old.within)),
             part.eq(Mux(self.launch, 0, old.part)),
         ]
 
@@ -133,16 +134,13 @@ class ReadAhead(wiring.Component):
         ]
 
         with m.If(self.launch):
-            m.d.comb += [write.en.eq(1), new.steps.eq(0), new.slice.eq(0), new.within.eq(0), new.part.eq(0)]
+            m.d.comb += [write.en.eq(1), new.steps.eq(0), new.part.eq(0)]
         with m.If(may_ask):
             moved = old.moved + now_a + now_b
             m.d.comb += [write.en.eq(1), new.moved.eq(moved)]
             with m.If((now_a == left_a) & (now_b == left_b)):
-                ends_slice = within + 1 == kernel.slice_steps
                 m.d.comb += [
                     new.steps.eq(self.steps + 1),
-                    new.slice.eq(self.slice + ends_slice),
-                    new.within.eq(Mux(ends_slice, 0, within + 1)),
                     new.part.eq(0),
                     new.ends[0].eq(moved),
                     new.ends[1].eq(old.ends[0]),
@@ -153,6 +151,9 @@ class ReadAhead(wiring.Component):
                 ]
             with m.Else():
                 m.d.comb += new.part.eq(part + now_a + now_b)
+
+        if self._sliced:
+            self._count_slices(m, old, new, may_ask & (now_a == left_a) & (now_b == left_b))
 
         # The step that begins next is the last one that was asked for, or the one before it.
         one_more = Signal()
@@ -165,3 +166,16 @@ class ReadAhead(wiring.Component):
             self.wait_b.eq(Mux(one_more, old.wait_b[1], old.wait_b[0])),
         ]
         return m
+
+    def _count_slices(self, m: Module, old: data.View, new: data.View, asked: Value) -> None:
+        """Of which slice the next step is, and which number it has there; `asked`: all of it is asked for now."""
+        within = Signal(8)
+        ends = within + 1 == self.kernel.slice_steps
+        m.d.comb += [
+            self.slice.eq(Mux(self.launch, 0, old.slice)),
+            within.eq(Mux(self.launch, 0, old.within)),
+        ]
+        with m.If(asked):
+            m.d.comb += [new.slice.eq(self.slice + ends), new.within.eq(Mux(ends, 0, within + 1))]
+        with m.Elif(self.launch):
+            m.d.comb += [new.slice.eq(0), new.within.eq(0)]

@@ -118,6 +118,7 @@ class WorkgroupEngine(wiring.Component):
         self._config = config
         self._base = base
         self._source_sectors = source_sectors
+        self._sliced = source_sectors > 0
         self._remote_ports = remote_ports(config, source_sectors)
         self.sockets = [RequestSocket(config, self._remote_ports) for _ in range(config.channels if lanes_apart else 0)]
         messages = Messages(config)
@@ -197,10 +198,6 @@ class WorkgroupEngine(wiring.Component):
             ahead.begins.eq(begins),
             ahead.over.eq(over),
             ahead.moved.eq(done.moved),
-            gates.slice_gate.eq(turn.workgroup.gate + ahead.slice),
-            gates.slice_launches.eq(turn.workgroup.launches),
-            gates.slice_wanted.eq(ahead.looking & (ahead.steps < turn.kernel.steps) & (turn.kernel.slice_steps != 0)),
-            ahead.open.eq((turn.kernel.slice_steps == 0) | gates.slice_open),
             ahead.ready.eq(read_tasks.i.ready),
             read_tasks.i.valid.eq(ahead.asks),
             units.slot.eq(turn.slot),
@@ -209,6 +206,7 @@ class WorkgroupEngine(wiring.Component):
             units.take.eq(turn.launch | begins),
             units.end.eq(turn.new.deadline),
         ]
+        self._slices(m, turn, ahead, gates)
         with m.If(turn.running):
             with m.Switch(turn.old.state):
                 with m.Case(SlotState.FREE):
@@ -305,7 +303,7 @@ class WorkgroupEngine(wiring.Component):
     def _steps(self, m: Module, turn: _Turn) -> tuple[ReadAhead, Signal]:
         """The step whose reads may be issued now, and what it needs. Returns also whether other workgroups, whose
         fetches the one of this slot shares, have theirs back."""
-        m.submodules.ahead = ahead = ReadAhead()
+        m.submodules.ahead = ahead = ReadAhead(self._sliced)
         step = ahead.step
         step_line = Signal(range(STEP_LINES))
         m.d.comb += step_line.eq(turn.number * turn.kernel.steps + ahead.steps)
@@ -438,7 +436,7 @@ class WorkgroupEngine(wiring.Component):
         self, m: Module, contexts: tuple[KernelContext, KernelContext], side: Signal, running: Signal, launched: Signal
     ) -> GateWaits:
         """Whether the workgroup that is to begin next in the kernel on `side` waits for a gate, and one that runs."""
-        m.submodules.gates = gates = GateWaits(self._config)
+        m.submodules.gates = gates = GateWaits(self._config, self._sliced)
         connect(m, flipped(self.launches), gates.launches)
         m.d.comb += [
             gates.rank.eq(self.rank),
@@ -454,6 +452,19 @@ class WorkgroupEngine(wiring.Component):
                 context.advance.eq(gates.advance & (side == number)),
             ]
         return gates
+
+    def _slices(self, m: Module, turn: _Turn, ahead: ReadAhead, gates: GateWaits) -> None:
+        """Nothing is asked for of a slice whose gate is closed. Kernels without a source have none."""
+        if not self._sliced:
+            m.d.comb += ahead.open.eq(1)
+            return
+        sliced = turn.kernel.slice_steps != 0
+        m.d.comb += [
+            gates.slice_gate.eq(turn.workgroup.gate + ahead.slice),
+            gates.slice_launches.eq(turn.kernel.slice_launches),
+            gates.slice_wanted.eq(ahead.looking & (ahead.steps < turn.kernel.steps) & sliced),
+            ahead.open.eq(~sliced | gates.slice_open),
+        ]
 
     def _lanes(self, m: Module, contexts: tuple[KernelContext, KernelContext]) -> MemoryLanes:
         """The way to memory, joined to the ports and to the kernels."""

@@ -182,7 +182,7 @@ def program_kernel(
             "pitch": tiling.pitch_sectors,
             "wf_stride": tiling.wf_rows * tiling.pitch_sectors,
             "a_stride": arrays[_waited(kernel)[0].array].stride if kernel.does is Does.ADD else 0,
-            "slice_steps": steps // kernel.slices if kernel.slices > 1 else 0,
+            **_slices(kernel, arrays, steps, block_wfs, early),
             "beside": int(number > 0),
             "sharing": SHARING[kernel.sharing].value,
         },
@@ -203,7 +203,7 @@ def program_kernel(
             "port": np.array([ports.get(part, 0) for part, _, _ in tiles]),
             "rows": rows,
             "data": np.array([first_data + split * data_span for _, _, split in tiles]),
-            **_slice_gates(program, kernel, tiles, arrays, block_wfs, early),
+            "gate": _slice_gates(program, kernel, tiles, arrays),
         },
         count=len(tiles),
         waits=tuple(_waits(program, kernel, tiles, arrays, block_wfs, early)),
@@ -213,22 +213,22 @@ def program_kernel(
     )
 
 
-def _slice_gates(
-    program: Program,
-    kernel: Kernel,
-    tiles: Sequence[tuple[Part, int, int]],
-    arrays: Mapping[str, Laid],
-    block_wfs: int,
-    early: int,
-) -> dict[str, np.ndarray]:
-    """Where A lies in slices, the gate of the first slice of each workgroup's tile row, and the launch events that open
-    it, as many as of the others."""
+def _slices(kernel: Kernel, arrays: Mapping[str, Laid], steps: int, block_wfs: int, early: int) -> dict[str, int]:
+    """Where A lies in slices, the steps of each, and the launch events that open its gate: of whole tile rows."""
     if kernel.slices == 1:
         return {}
+    tiling = arrays[kernel.waited[0].array].tiling
+    return {"slice_steps": steps // kernel.slices, "slice_launches": launches_of(tiling, 0, block_wfs) - early}
+
+
+def _slice_gates(
+    program: Program, kernel: Kernel, tiles: Sequence[tuple[Part, int, int]], arrays: Mapping[str, Laid]
+) -> int | np.ndarray:
+    """Where A lies in slices, the gate of the first slice of each workgroup's tile row."""
+    if kernel.slices == 1:
+        return 0
     gates = gates_of(program, arrays)
-    waited = [next(_awaited(kernel, part, tile, arrays)) for part, tile, _ in tiles]
-    launches = [launches_of(arrays[gate.array].tiling, down, block_wfs) - early for gate, down in waited]
-    return {"gate": np.array([gates[each] for each in waited]), "launches": np.array(launches)}
+    return np.array([gates[next(_awaited(kernel, part, tile, arrays))] for part, tile, _ in tiles])
 
 
 def _sliced_steps(kernel: Kernel, sectors: int, steps: int) -> int:

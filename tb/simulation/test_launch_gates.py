@@ -102,7 +102,7 @@ async def tags_name_the_reads_under_way(dut):
 def test_gates_count_from_zero_after_every_reset(tmp_path):
     (tmp_path / "gates.hex").write_text("".join(f"{gate:x}\n" for gate in GATE_OF))
     simulate(
-        LaunchGates(PRESETS["paper"]),
+        LaunchGates(PRESETS["paper"], sliced=True),
         "launch_gates",
         __name__,
         "gates_count_from_zero_after_every_reset",

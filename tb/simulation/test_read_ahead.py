@@ -189,7 +189,7 @@ async def one_at_a_time_on_a_unit(dut):
 
 
 def test_every_sector_once_and_in_order() -> None:
-    simulate(ReadAhead(), "read_ahead", __name__, "every_sector_once_and_in_order")
+    simulate(ReadAhead(sliced=True), "read_ahead", __name__, "every_sector_once_and_in_order")
 
 
 def test_one_at_a_time_on_a_unit() -> None:
