@@ -69,7 +69,7 @@ def _stores(kernel: Kernel) -> str:
     if not kernel.gates:
         return _list(kernel.parts) + splits
     reach = "its tile row" if kernel.fine else "all"
-    reach = f"slice by slice of {kernel.slices} {reach}" if kernel.slices > 1 else reach
+    reach = f"each of {kernel.slices} slices of {reach}" if kernel.slices > 1 else reach
     gates = (
         f"{part} after {reach} of {_list(kernel.awaited(part))}" if kernel.awaited(part) else str(part)
         for part in kernel.parts

@@ -52,6 +52,8 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_a_program_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, "split-k-reduce-scatter", "--gpus", "3", "--splits", "2", "--rank", "1") == BY_HAND
+    sliced = shown(capsys, "direct-all-gather-gemm", "--gpus", "2", "--gates", "fine", "--slices", "4", "--rank", "0")
+    assert "output[0] after each of 4 slices of its tile row of a[0], output[1] after each of 4 slices" in sliced
     text = shown(capsys, "direct-all-gather-gemm", "--gpus", "2", "--gates", "fine", "--rank", "0")
     assert text.endswith("\n" + GATED)
 
