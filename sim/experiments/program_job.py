@@ -8,7 +8,7 @@ import numpy as np
 
 from hw.config import SECTOR_BYTES, Configuration
 from sim.collectives.check import depends_on_order
-from sim.collectives.compiler import NodeProgram, Placement, backing_sectors
+from sim.collectives.compiler import NodeProgram, backing_sectors
 from sim.collectives.program import Array, ProgramError
 from sim.experiments.array_model import STORAGE_SECTORS
 from sim.experiments.job import (
@@ -55,12 +55,11 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     config = node_of(spec, program, work.tilings)
     rates = link_rates(spec, config)
     slowest = min((rate for *_, rate in rates), default=0.0)
-    places = {name: Placement(laid.base, laid.tiling, laid.gap) for name, laid in work.laid.items()}
     span = span_of(work.laid, program)
     backing = behind_arrays(span)
     wiring = topology(spec.topology, gpus)
     inputs = (input_base(config.channels), input_sectors(spec))
-    ranks = compiled(spec, program, config, wiring, places, nodes, inputs, backing)
+    ranks = compiled(spec, program, config, wiring, work.laid, nodes, inputs, backing)
     before = [
         *arbiter_writes(
             config,
@@ -80,7 +79,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     link = int(link / (slowest or config.link_bytes_per_cycle)) * gpus
     compute = max((_cycles(plan) for plans in work.kernels for plan in plans), default=0)
     sources = max(len(data_sets(program, rank)) for rank in range(nodes)) * span
-    written = span + backing_sectors(program, config, places)
+    written = span + backing_sectors(program, config, work.laid)
     least = (MACHINE_STORAGE, MACHINE_SOURCES) if spec.machine else (STORAGE_SECTORS, STORAGE_SECTORS)
     return Job(
         build=Build(

@@ -99,9 +99,7 @@ class ProgramWork:
 def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
     """How one chunk of each array is cut: M rows in all, N columns; K columns of what a GEMM reads."""
     rows, columns, depth = spec.shape
-    multiplying = [kernel for kernel in program.kernels(0) if kernel.does is Does.MULTIPLY]
-    waited = {gate.array for kernel in multiplying for gate in kernel.waited}
-    slices = {gate.array: kernel.slices for kernel in multiplying if kernel.slices > 1 for gate in kernel.waited}
+    slices = _slices_of(program)
     tilings: dict[str, Tiling] = {}
     for array in program.arrays:
         if array.name == INDEPENDENT:
@@ -109,14 +107,20 @@ def tilings_of(spec: Spec, program: Program) -> dict[str, Tiling]:
             continue
         if array.rows is Rows.SHARE and rows % array.chunks:
             raise UsageError(f"shape M must be a multiple of the {array.chunks} chunks of {array.name}, got {rows}")
-        if array.name in waited and not depth:
+        if array.name in slices and not depth:
             raise UsageError(f"shape K must be at least 1: {array.name} has K columns")
         high = {Rows.SHARE: rows // array.chunks, Rows.ALL: rows, Rows.COLUMNS: columns}[array.rows]
-        if array.name in slices:
+        if slices.get(array.name, 1) > 1:
             tilings[array.name] = _sliced(spec, array.name, high, slices[array.name])
             continue
-        tilings[array.name] = spec.tiling(high, depth if array.name in waited else columns)
+        tilings[array.name] = spec.tiling(high, depth if array.name in slices else columns)
     return tilings
+
+
+def _slices_of(program: Program) -> dict[str, int]:
+    """The arrays that a GEMM reads when they are gathered, and in how many slices of the depth their tile rows lie."""
+    kernels = (kernel for kernel in program.kernels(0) if kernel.does is Does.MULTIPLY)
+    return {gate.array: kernel.slices for kernel in kernels for gate in kernel.waited}
 
 
 def _sliced(spec: Spec, name: str, rows: int, slices: int) -> Tiling:
@@ -132,9 +136,7 @@ def _sliced(spec: Spec, name: str, rows: int, slices: int) -> Tiling:
 def _gaps(program: Program, config: Configuration, tilings: Mapping[str, Tiling]) -> dict[str, int]:
     """Whole rows of an array, about a row of every bank group, behind each chunk whose tile rows lie in slices: a GEMM
     reads all chunks at a time, and finds them in different banks, as hashed addresses have them on a GPU."""
-    kernels = program.kernels(0)
-    sliced = {gate.array for kernel in kernels if kernel.slices > 1 for gate in kernel.waited}
-    pitches = {name: tilings[name].pitch_sectors for name in sliced}
+    pitches = {name: tilings[name].pitch_sectors for name, slices in _slices_of(program).items() if slices > 1}
     return {name: -(-row_sectors(config) // pitch) * pitch for name, pitch in pitches.items()}
 
 
@@ -160,12 +162,12 @@ def program_work(spec: Spec) -> ProgramWork:
     numbers, _ = workgroup_numbers(program, config, places)
     laid = {
         array.name: Laid(
-            places[array.name].base,
-            tilings[array.name],
-            [numbers[Part(array.name, chunk)] for chunk in range(array.chunks)],
-            places[array.name].gap,
+            place.base,
+            place.tiling,
+            place.gap,
+            numbers=[numbers[Part(array.name, chunk)] for chunk in range(array.chunks)],
         )
-        for array in program.arrays
+        for array, place in ((array, places[array.name]) for array in program.arrays)
     }
     work = ProgramWork(program, tilings, laid, (), (), (), (), {})
     cuts = work.cuts(spec.dma_block or spec.wfs)

@@ -137,7 +137,7 @@ class GateWaits(wiring.Component):
         ]
         # One slot after another is looked at: what one of them waits for is kept until another finds its slice there.
         kept = Signal()
-        with m.If((self.slice_wanted & ~self.side) if self._sliced else Const(0)):
+        with m.If(self.slice_wanted & ~self.side):
             m.d.sync += kept.eq(~self.slice_open)
             with m.If(~self.slice_open):
                 m.d.sync += [

@@ -15,6 +15,7 @@ import numpy as np
 
 from hw.config import SECTOR_BYTES
 from hw.messages import TrafficClass
+from sim.collectives.compiler import Placement
 from sim.collectives.program import Access, Does, Kernel, Part, Program, ProgramError, Sharing, Via
 from sim.host.tiling import Tiling
 from sim.models import plan_layout
@@ -42,24 +43,11 @@ SHARING = {
 }
 
 
-@dataclass(frozen=True)
-class Laid:
-    """Where an array lies: chunks of `tiling` one after another from sector `base` on, each with so many sectors of a
-    `gap` behind it, whose tiles are numbered from `numbers[chunk]` on."""
+@dataclass(frozen=True, kw_only=True)
+class Laid(Placement):
+    """An array where it lies, whose tiles are numbered from `numbers[chunk]` on."""
 
-    base: int
-    tiling: Tiling
     numbers: Sequence[int]
-    gap: int = 0
-
-    @property
-    def stride(self) -> int:
-        """Sectors from chunk to chunk."""
-        return self.tiling.sectors + self.gap
-
-    def chunk(self, index: int) -> int:
-        """First sector of a chunk."""
-        return self.base + index * self.stride
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def sliced(dtype: str = "fp16", gpus: int = 3, **options: Any) -> Spec:
 
 @pytest.mark.parametrize("dtype", ["fp16", "int32"])
 def test_a_gemm_reads_slices_of_the_depth_as_they_arrive(dtype: str) -> None:
-    """Every read is compared, and counted, and some workgroup begins before the last slice is there."""
+    """Every read is compared, and counted."""
     work, outcome, checked = run(sliced(dtype))
     assert checked.errors == ()
     assert checked.mismatches == 0
@@ -125,7 +125,8 @@ def test_a_slice_whose_gate_opens_one_launch_early_is_caught() -> None:
 
 
 def test_a_slice_that_is_not_waited_for_is_caught() -> None:
-    """A workgroup that goes on when the first slice is there reads what nobody has written."""
+    """A workgroup that goes on when the first slice is there reads what nobody has written: so it does begin before the
+    last one is."""
     work, _, _ = run(sliced())
 
     def rash(plan: KernelPlan) -> KernelPlan:
