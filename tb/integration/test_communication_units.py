@@ -22,6 +22,7 @@ def run(variant: str = "sequential", units: int = 0, rate: float = 0.0) -> Resul
     return result
 
 
+@pytest.mark.wide
 def test_few_units_take_as_long_as_their_rate_says() -> None:
     """A chunk is as many rounds of pieces as it has pieces over the units: each takes the unit's time, and what reading
     and storing it takes besides. Half the units take twice as long."""

@@ -226,7 +226,7 @@ def run(case: str, gpus: int, tiling: str, size: str = "small", kind: type[Node]
     [
         (3, "ragged"),
         pytest.param(2, "corner", marks=pytest.mark.wide),
-        (2, "ragged"),
+        pytest.param(2, "ragged", marks=pytest.mark.wide),
         pytest.param(3, "even", marks=pytest.mark.wide),
         pytest.param(4, "ragged", marks=pytest.mark.wide),
         pytest.param(4, "corner", marks=pytest.mark.wide),

@@ -36,7 +36,7 @@ def run(spec: Spec) -> tuple[ProgramWork, Outcome, Checked]:
     return work, *simulate(spec, work)
 
 
-@pytest.mark.parametrize("gates", ["coarse", "fine"])
+@pytest.mark.parametrize("gates", [pytest.param("coarse", marks=pytest.mark.wide), "fine"])
 def test_every_sector_and_element_is_right(gates: str) -> None:
     work, outcome, checked = run(gathered(gates))
     assert checked.errors == ()

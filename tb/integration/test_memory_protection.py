@@ -270,13 +270,13 @@ def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None
 @pytest.mark.parametrize(
     ("case", "ring", "repeats"),
     [
-        ("single_errors_change_nothing", "small", 4),
+        pytest.param("single_errors_change_nothing", "small", 4, marks=pytest.mark.wide),
         pytest.param("single_errors_change_nothing", "lanes", 3, marks=pytest.mark.wide),
         ("two_errors_end_the_epoch", "small", 4),
-        ("a_poisoned_sector_ends_the_epoch", "small", 9),
+        ("a_poisoned_sector_ends_the_epoch", "small", 6),
         pytest.param("a_poisoned_sector_ends_the_epoch", "lanes", 6, marks=pytest.mark.wide),
         ("a_lost_word_of_a_table_ends_the_epoch", "small", 3),
-        ("a_wrong_copy_ends_the_epoch_that_uses_it", "small", 6),
+        pytest.param("a_wrong_copy_ends_the_epoch_that_uses_it", "small", 6, marks=pytest.mark.wide),
         pytest.param("a_wrong_copy_ends_the_epoch_that_uses_it", "lanes", 6, marks=pytest.mark.wide),
     ],
 )

@@ -45,7 +45,8 @@ def spec(way: str, mode: str = "mirrored") -> Spec:
     )
 
 
-QUICK_AND_WIDE = [*list(WAYS)[:-1], pytest.param(list(WAYS)[-1], marks=pytest.mark.wide)]
+QUICK = ("ag", "rs-reduce")
+QUICK_AND_WIDE = [pytest.param(way, marks=() if way in QUICK else pytest.mark.wide) for way in WAYS]
 
 
 @cache

@@ -105,7 +105,7 @@ def test_a_gemm_reads_slices_of_the_depth_as_they_arrive(dtype: str) -> None:
     "fields",
     [
         {"stalls": 20},
-        {"wiring": "switch"},
+        pytest.param({"wiring": "switch"}, marks=pytest.mark.wide),
         pytest.param({"gpus": 8}, marks=pytest.mark.slow),
     ],
     ids=["stalls", "switch", "eight"],

@@ -106,7 +106,7 @@ def overtaking(bug: str = "") -> tuple[Spec, ArrayWork]:
     return spec, ArrayWork(partials.view(np.uint16), tiling)
 
 
-@pytest.mark.parametrize("bug", ["", "count_at_enqueue"])
+@pytest.mark.parametrize("bug", ["", pytest.param("count_at_enqueue", marks=pytest.mark.wide)])
 def test_count_at_enqueue_fails(bug: str) -> None:
     """Counting an access when it is queued lets a DMA read overtake it; counting at the commit does not."""
     _, checked = outcome_of(*overtaking(bug))

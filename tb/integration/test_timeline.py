@@ -178,6 +178,7 @@ def test_one_node_that_stands_for_all_is_its_own_neighbour(tmp_path: Path) -> No
         assert all(tile.end > block.begin for tile in arrived)
 
 
+@pytest.mark.wide
 def test_a_block_of_several_lanes_lasts_until_its_last_packet_in_any(recorded_lanes) -> None:
     path, result, _ = recorded_lanes
     slices, _ = read_back(path)

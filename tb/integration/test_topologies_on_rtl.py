@@ -34,8 +34,9 @@ REDUCING = (
     *((name, "mesh") for name in ("direct-reduce-scatter", "direct-all-reduce", "split-k-reduce-scatter")),
 )
 """Programs that add up, and what they are tried on."""
-QUICK = {("ring", 3), ("mesh", 3), ("mesh", 4), ("ideal-switch", 3), ("switch", 3)}
+QUICK = {("ring", 3), ("mesh", 3), ("mesh", 4), ("switch", 3)}
 """What is tried in quick tests: GPUs with two and three ports."""
+WIDE = {("ideal-switch", 3)}
 GPUS = (2, 3, 4, 8)
 LARGE = {"ring": (16,), "mesh": (16,)}
 """What is tried with more GPUs, too."""
@@ -49,7 +50,8 @@ def served() -> Iterator[Any]:
             if wiring in HOSTED and name != "hosted-gemm":
                 continue
             for gpus in (*GPUS, *LARGE.get(wiring, ())):
-                marks: Any = [] if (wiring, gpus) in QUICK else pytest.mark.slow
+                marks: Any = pytest.mark.wide if (wiring, gpus) in WIDE else pytest.mark.slow
+                marks = [] if (wiring, gpus) in QUICK else marks
                 yield pytest.param(name, wiring, gpus, marks=marks)
 
 

@@ -199,6 +199,7 @@ def test_every_mutant_is_noticed_or_proven_equivalent():
     assert all(noticed[number] or proven[number] for number in noticed)
 
 
+@pytest.mark.wide
 def test_several_mutants_at_a_time_end_as_one_after_the_other_does(tmp_path):
     mutants = list_mutants(RTLIL, "limiter", ("tb/verification/test_mutation.py",), 12, 1)
     found = []

@@ -366,7 +366,7 @@ class KeepsTheTurn(PacketReader):
         return Const(0)
 
 
-@pytest.mark.parametrize("size", ["paper", "five_ports"])
+@pytest.mark.parametrize("size", [pytest.param("paper", marks=pytest.mark.wide), "five_ports"])
 def test_a_port_that_stands_holds_up_no_other(size):
     case = "a_port_that_stands_holds_up_no_other"
     simulate(design(size), "dma_engine", __name__, case, environment={"SIZE": size})
@@ -397,7 +397,7 @@ def test_routes_of_the_first_send_alone_are_caught():
         simulate(design("paper"), "dma_engine", __name__, "random_blocks", environment=environment)
 
 
-@pytest.mark.parametrize("size", ["paper", "tiny", "two_lanes"])
+@pytest.mark.parametrize("size", [pytest.param("paper", marks=pytest.mark.wide), "tiny", "two_lanes"])
 def test_a_walk_ends_with_its_epoch(size):
     environment = {"SIZE": size}
     simulate(design(size), "dma_engine", __name__, "a_walk_ends_with_its_epoch", environment=environment)

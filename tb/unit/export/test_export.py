@@ -44,6 +44,7 @@ def lint(top: str, source: Path, *control: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
+@pytest.mark.wide
 def test_two_exports_are_byte_identical(exported, tmp_path):
     again = export(TINY, tmp_path)
     assert {path.name for path in again} == {path.name for path in exported.iterdir()}

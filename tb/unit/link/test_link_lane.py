@@ -138,7 +138,7 @@ async def traffic(dut):
         ("two", STORM, 10),
         pytest.param("tiny", STORM, 10, marks=pytest.mark.wide),
         pytest.param("one", STORM, 0, marks=pytest.mark.slow),
-        ("unprotected", CLEAR, 10),
+        pytest.param("unprotected", CLEAR, 10, marks=pytest.mark.wide),
         pytest.param("seven", STORM, 10, marks=pytest.mark.slow),
         pytest.param("fifteen", STORM, 10, marks=pytest.mark.slow),
     ],
@@ -837,6 +837,7 @@ def test_a_port_that_begins_to_ask_is_next():
     run("two", "a_port_that_begins_to_ask_is_next", latency=5)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", ["ports_that_always_ask_have_turns_alike", "a_port_that_begins_to_ask_is_next"])
 def test_a_turn_for_the_first_of_all_is_caught(case):
     with patch.object(egress, "Turns", FirstOfAll), caught("assert"):

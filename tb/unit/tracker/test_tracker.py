@@ -317,7 +317,7 @@ CASES = {
     "most_fetches": {"config": QUAD | MOST_FETCHES, "stalls": 20, "tiles": 400, "spread": 200},
     "merging": {"config": QUAD | {"commit_merge_depth": 2}, "stalls": 20, "tiles": 400, "spread": 200},
 }
-WIDE = {"most_fetches": pytest.mark.wide, "merging": pytest.mark.wide}
+WIDE = dict.fromkeys(("four_banks", "most_fetches", "merging", "small_no_stalls"), pytest.mark.wide)
 
 
 def run(
@@ -333,13 +333,18 @@ def test_every_block_triggers_once(name):
     run("every_block_triggers_once", CASES[name] | OVERFLOWING)
 
 
-@pytest.mark.parametrize("config", [pytest.param(PAPER, marks=pytest.mark.wide), SMALL], ids=["paper", "small"])
+@pytest.mark.wide
+@pytest.mark.parametrize("config", [PAPER, SMALL], ids=["paper", "small"])
 def test_more_tiles_than_the_papers_tracker_holds(config):
     parameters = {"config": config, "stalls": 0, "tiles": 0, "spread": 0, "overflow": True, "epochs": 1}
     run("every_block_triggers_once", parameters)
 
 
-@pytest.mark.parametrize("config", [PAPER, SMALL, SMALL | {"protection": "all"}], ids=["paper", "small", "protected"])
+@pytest.mark.parametrize(
+    "config",
+    [PAPER, pytest.param(SMALL, marks=pytest.mark.wide), SMALL | {"protection": "all"}],
+    ids=["paper", "small", "protected"],
+)
 def test_rate_and_latency(config):
     run("one_access_a_cycle_and_fixed_latency", {"config": config})
 
