@@ -72,6 +72,8 @@ TILES = {
 tile: a chunk's rows, and with 64 rows, or in slices, columns by which all workgroups run at a time and read the weights
 once. Before a reduce-scatter of few rows: half the columns, since the stores of the last workgroups have no GEMM beside
 them."""
+TILES_OF_ONE = {("h800", "rs-reduce", 512): (16, 512)}
+"""The same, of one machine alone."""
 SLICES = {512: 16, 1024: 32, 2048: 16, 4096: 16, 8192: 8}
 """In which A arrives: the more, the earlier workgroups begin. Not of 64 tokens, of which a workgroup's part of a row of
 A has fewer sectors than there are steps."""
@@ -83,26 +85,37 @@ NAIVE = ("h800", 1024)
 
 
 def _tile(operation: str, rows: int) -> dict[str, Any]:
-    """Tile and wavefronts, where they are not the usual ones; a slice has an eighth of the rows."""
-    tile = TILES.get((operation, rows))
+    """Tile and wavefronts, where they are not the usual ones."""
+    return _tiled(TILES.get((operation, rows)))
+
+
+def _tile_beside(way: str, machine: str, rows: int) -> tuple[int, int] | None:
+    """Tile of a GEMM beside its communication, where that is not the machine's."""
+    return TILES_OF_ONE.get((machine, way, rows)) or TILES.get((way, rows)) or TILES.get((WAYS[way], rows))
+
+
+def _tiled(tile: tuple[int, int] | None) -> dict[str, Any]:
+    """A `tile` and its wavefronts; a slice has an eighth of the rows."""
     return {"tile": tile, "wfs": min(8, tile[0] // 8)} if tile else {}
 
 
 def _order(operation: str, rows: int) -> str:
     """In which tiles are taken: from column to column of a chunk that has rows enough, so that few panels are in use at
-    a time; else of all chunks, or where chunks arrive one after another row by row."""
+    a time; else, where chunks arrive one after another, row by row, and before a reduce-scatter of as many chunks as
+    have rows enough between them, or of all."""
     if rows // GPUS >= FEWEST_ROWS:
         return "columns"
-    return "rows" if operation == "ag" else "across"
+    if operation == "ag":
+        return "rows"
+    return "banded" if rows // GPUS >= FEWEST_ROWS // 2 else "across"
 
 
 def _shape(operation: str, rows: int) -> tuple[int, int, int]:
     return (rows, *SHAPES[operation])
 
 
-def alone(operation: str, machine: str, rows: int, narrow: bool = False) -> Spec:
-    """The GEMM that is not split, in the order that reads least; `narrow`: with the tile that it has beside its
-    communication."""
+def alone(operation: str, machine: str, rows: int, tile: tuple[int, int] | None = None) -> Spec:
+    """The GEMM that is not split, in the order that reads least, with the usual tile or the one given."""
     few = rows == FEWEST
     return collective(
         "gemm-alone",
@@ -114,15 +127,18 @@ def alone(operation: str, machine: str, rows: int, narrow: bool = False) -> Spec
         shape=_shape(operation, rows),
         mode="mirrored",
         tile_order="across" if few else "columns",
-        name=f"flux/{machine}/{operation}/m{rows}/gemm{'/narrow' if narrow else ''}",
-        **(_tile(operation, rows) if few or narrow else {}),
+        name="/".join(["flux", machine, operation, f"m{rows}", "gemm", *(["{}x{}".format(*tile)] if tile else [])]),
+        **(_tile(operation, rows) if few else _tiled(tile)),
     )
 
 
 def alones(operation: str, machine: str, rows: int) -> list[Spec]:
-    """The GEMM that is not split with every tile of its size, the fastest of which counts."""
-    narrow = [True] if rows in LONG_ROWS and (operation, rows) in TILES else []
-    return [alone(operation, machine, rows, other) for other in (False, *narrow)]
+    """The GEMM that is not split with every tile that it has beside its communication, and the machine's; the fastest
+    counts."""
+    if rows == FEWEST:
+        return [alone(operation, machine, rows)]
+    tiles = (_tile_beside(way, machine, rows) for way, its in WAYS.items() if its == operation)
+    return [alone(operation, machine, rows, tile) for tile in dict.fromkeys((None, *tiles))]
 
 
 def communication(operation: str, machine: str, rows: int) -> Spec:
@@ -167,7 +183,7 @@ def overlapped(
         mode=mode,
         tile_order=order or ("abreast" if sliced else _order(operation, rows)),
         name="/".join(["flux", machine, way, f"m{rows}", *details]),
-        **_tile(way if (way, rows) in TILES else operation, rows),
+        **_tiled(_tile_beside(way, machine, rows)),
     )
 
 

@@ -10,6 +10,7 @@ leaves only a part of the reads (:mod:`sim.workloads.last_level_cache`); without
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -27,15 +28,17 @@ from sim.workloads.last_level_cache import Fetches, input_fetches
 LARGEST_READ = 255
 """Sectors of an operand that a step can read."""
 FEWEST_STEPS = 4
-TILE_ORDERS = ("rows", "columns", "across", "interleaved", "shifted", "swizzled", "abreast")
+TILE_ORDERS = ("rows", "columns", "across", "interleaved", "shifted", "swizzled", "abreast", "banded")
 """`rows`: chunk after chunk, tiles row by row. `columns`: chunk after chunk, column by column, so that few panels of
 B are in use at a time. `across`: column by column of all chunks at once, so that stores go to all ranks at any time.
 `interleaved`: the first tile of every chunk, then the second of each.
 `shifted`: chunk after chunk, rank r of N beginning r / N of the way through each (FLUX). `swizzled`: chunk after chunk,
 down the columns of bands of :data:`BAND` tile rows, so that few panels of A are in use at a time. `abreast`: column by
 column of the first chunk and the first tile row of all others, then back from column to column of their second rows,
-and so on, as chunks arrive that do so at a time."""
+and so on, as chunks arrive that do so at a time. `banded`: column by column of :data:`HIGH_BAND` tile rows, of as many
+chunks as it takes, then back from column to column of the next, so that few panels of either operand are in use."""
 BAND = 2
+HIGH_BAND = 8
 SHARING = {
     Sharing.OWN: plan_layout.Sharing.OWN,
     Sharing.FOLLOWS: plan_layout.Sharing.FOLLOWS,
@@ -388,8 +391,8 @@ def _tiles(
             own = kernel.order(tiling.tiles_down, tiling.tiles_across)
             yield from ((part, tile, split) for split in range(kernel.splits) for tile in own)
         return
-    if order in ("across", "abreast"):
-        in_columns = _in_columns(kernel, arrays, abreast=order == "abreast")
+    if order in ("across", "abreast", "banded"):
+        in_columns = _in_columns(kernel, arrays, order)
         yield from ((part, tile, split) for split in range(kernel.splits) for part, tile in in_columns)
         return
     chunks = [(part, _in_chunk(arrays[part.array].tiling, order, rank, gpus)) for part in kernel.parts]
@@ -402,14 +405,21 @@ def _tiles(
         yield from ((part, tile, split) for split in splits for tile in tiles)
 
 
-def _in_columns(kernel: Kernel, arrays: Mapping[str, Laid], abreast: bool) -> list[tuple[Part, int]]:
-    """All tiles of a kernel column by column, or `abreast` those of each group."""
+def _in_columns(kernel: Kernel, arrays: Mapping[str, Laid], order: str) -> list[tuple[Part, int]]:
+    """All tiles of a kernel column by column, or `abreast` or `banded` those of each group, back and forth."""
     across = arrays[kernel.parts[0].array].tiling.tiles_across
+    heights = [arrays[part.array].tiling.tiles_down for part in kernel.parts]
+    above = dict(zip(kernel.parts, accumulate(heights, initial=0), strict=False))
+
+    def group_of(part: Part, down: int) -> int:
+        if order == "banded":
+            return (above[part] + down) // HIGH_BAND
+        return down if order == "abreast" and part != kernel.parts[0] else 0
 
     def place(item: tuple[Part, int]) -> tuple[int, int]:
         part, tile = item
         down, column = divmod(tile, across)
-        group = down if abreast and part != kernel.parts[0] else 0
+        group = group_of(part, down)
         return group, -column if group % 2 else column
 
     each = ((part, tile) for part in kernel.parts for tile in range(arrays[part.array].tiling.workgroups))

@@ -39,7 +39,7 @@ def small(name: str, rows: int = 128, columns: int = 512, depth: int = 128, **fi
 
 def test_points_are_gpt_3_on_three_machines() -> None:
     points = needed_points(["flux"])
-    assert len(points) == len(set(points)) == 2 * 2 * 3 * 6 + 3 * 2 + 3 * (3 * 6 + 5) + 1 + 6
+    assert len(points) == len(set(points)) == 2 * 2 * 3 * 6 + 3 * (2 + 3) + 1 + 3 * (3 * 6 + 5) + 1 + 6
     assert {point.machine for point in points} == {"a100-80-pcie", "a100-80", "h800"}
     multiplied = [point for point in points if point.shape[2]]
     assert {point.shape[1:] for point in multiplied} == {(6144 // 8, 12288 // 8), (12288 // 8, 6144 // 8)}
@@ -172,6 +172,26 @@ def test_tiles_abreast_go_back_and_forth_through_what_arrives_together() -> None
     assert (np.diff(across[:first]) >= 0).all()
     assert (down[first:] == 1).all()
     assert (np.diff(across[first:]) <= 0).all()
+
+
+def test_banded_tiles_go_back_and_forth_through_eight_tile_rows() -> None:
+    """Chunks have four tile rows, so that two are stored to at a time, the next rank's and the one behind it first."""
+    work = program_work(flux.overlapped("rs-reduce", "h800", 4096))
+    (plan,) = work.kernels[0]
+    tiling = work.laid["output"].tiling
+    chunk, place = np.divmod(plan.workgroups["store_va"] - work.laid["output"].base, tiling.sectors)
+    across = place % tiling.pitch_sectors
+    band = 8 * tiling.tiles_across
+    for number, first in enumerate(range(0, len(chunk), band)):
+        tiles = slice(first, first + band)
+        assert set(chunk[tiles].tolist()) == {(2 * number + 1) % 8, (2 * number + 2) % 8}
+        assert (np.diff(across[tiles]) * (-1) ** number >= 0).all()
+
+
+def test_a_gemm_alone_has_every_tile_that_it_has_beside_its_communication() -> None:
+    for point in flux.overlapped_points():
+        alone = flux.alones(flux.WAYS[point.way], point.machine, point.rows)
+        assert point.spec.tile in {spec.tile for spec in alone}, point.spec.name
 
 
 def test_overlap_is_over_the_gemm_alone(outcomes: dict[Spec, Outcome]) -> None:
