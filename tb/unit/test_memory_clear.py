@@ -4,6 +4,8 @@ import itertools
 import os
 import random
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import cocotb
 import pytest
@@ -357,8 +359,14 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("size", SIZES)
+def cases() -> Iterator[Any]:
+    """Size and case; the longest case is quick on one size alone."""
+    for size, case in itertools.product(SIZES, CASES):
+        marks: Any = pytest.mark.wide if case == "a_long_range_is_not_cut_short" and size != "paper" else ()
+        yield pytest.param(size, case, marks=marks)
+
+
+@pytest.mark.parametrize(("size", "case"), list(cases()))
 def test_memory_clear(size, case):
     simulate(Asleep(MemoryClear(SIZES[size])), "memory_clear", __name__, case, environment={"SIZE": size})
 

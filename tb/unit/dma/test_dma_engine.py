@@ -372,6 +372,7 @@ def test_a_port_that_stands_holds_up_no_other(size):
     simulate(design(size), "dma_engine", __name__, case, environment={"SIZE": size})
 
 
+@pytest.mark.wide
 def test_waiting_for_a_slot_is_caught():
     case = "a_port_that_stands_holds_up_no_other"
     with caught("a port waits for another"):
@@ -390,6 +391,7 @@ def test_a_block_begins_at_once():
     simulate(design("paper"), "dma_engine", __name__, "a_block_begins_at_once")
 
 
+@pytest.mark.wide
 def test_routes_of_the_first_send_alone_are_caught():
     """A slot that is had for one send is not had for all of a packet."""
     environment = {"SIZE": "paper", "STALL": "0", "LATENCY": "5"}
@@ -410,12 +412,12 @@ def test_a_walk_ends_with_its_epoch(size):
         ("paper", 30, 60),
         ("tiny", 20, 20),
         ("four_channels", 20, 60),
-        ("tiny_four_channels", 0, 9),
-        ("many_packets", 10, 100),
+        pytest.param("tiny_four_channels", 0, 9, marks=pytest.mark.wide),
+        pytest.param("many_packets", 10, 100, marks=pytest.mark.wide),
         ("five_ports", 20, 30),
         ("two_lanes", 20, 60),
         ("two_lanes", 0, 1),
-        ("four_lanes", 10, 20),
+        pytest.param("four_lanes", 10, 20, marks=pytest.mark.wide),
     ],
 )
 def test_random_blocks(size, stall, latency):
@@ -428,7 +430,7 @@ def test_random_blocks(size, stall, latency):
     )
 
 
-@pytest.mark.parametrize("size", ["paper", "four_channels", "two_lanes"])
+@pytest.mark.parametrize("size", ["paper", "four_channels", pytest.param("two_lanes", marks=pytest.mark.wide)])
 def test_a_block_that_leaves_its_range(size):
     case = "a_block_is_left_where_it_leaves_its_range"
     simulate(design(size), "dma_engine", __name__, case, environment={"SIZE": size})
@@ -444,6 +446,7 @@ class TrustsRows(DmaEngine):
         return m
 
 
+@pytest.mark.wide
 def test_an_engine_that_trusts_rows_is_caught():
     case = "a_block_is_left_where_it_leaves_its_range"
     with caught():

@@ -416,6 +416,7 @@ class LateSelect(DirectSelect):
         return m
 
 
+@pytest.mark.wide
 def test_a_table_that_forgets_is_caught():
     with patch("hw.tracker.pipeline.DirectSelect", LateSelect), caught("received_"):
         run("every_block_triggers_once", CASES["small"] | {"config": UNTAGGED}, Tracker)
@@ -430,11 +431,13 @@ class LoudTracker(Tracker):
         return m
 
 
+@pytest.mark.wide
 def test_more_events_than_banks_are_caught():
     with caught("stalls: more than one of a bank in a cycle"):
         run("one_access_a_cycle_and_fixed_latency", {"config": SMALL}, LoudTracker)
 
 
+@pytest.mark.wide
 def test_missing_forwarding_is_caught():
     # The seed decides which of the three a lost write meets first: a wrong count, a wrong address, or a wait in vain.
     symptoms = r"received_|the address of another tile|no commit to the tile"

@@ -147,7 +147,7 @@ class SilentQueue(ReadyQueue):
     [
         SMALL,
         pytest.param(TINY, marks=pytest.mark.wide),
-        QUAD,
+        pytest.param(QUAD, marks=pytest.mark.wide),
         pytest.param(UNTAGGED, marks=pytest.mark.wide),
     ],
     ids=["small", "tiny", "four_banks", "no_tags"],
