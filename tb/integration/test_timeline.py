@@ -161,6 +161,7 @@ def test_blocks_of_a_program_go_where_it_sends_them(name: str, wiring: str, tmp_
             assert Counter(tile.rank for tile in reached) == {send.peer: len(block.causes) for send in peers}
 
 
+@pytest.mark.wide
 def test_one_node_that_stands_for_all_is_its_own_neighbour(tmp_path: Path) -> None:
     """What it sends arrives at it under the number of another chunk: every tile of every block."""
     path, result, _ = record(own((1024, 1184, 512), tp=4, variant="t3-paced"), tmp_path / "run.pftrace")
