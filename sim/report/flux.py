@@ -84,18 +84,13 @@ NAIVE = ("h800", 1024)
 """Where chunks as communication tiles, and the order in which all ranks begin with the same chunk, are tried."""
 
 
-def _tile(operation: str, rows: int) -> dict[str, Any]:
-    """Tile and wavefronts, where they are not the usual ones."""
-    return _tiled(TILES.get((operation, rows)))
-
-
 def _tile_beside(way: str, machine: str, rows: int) -> tuple[int, int] | None:
     """Tile of a GEMM beside its communication, where that is not the machine's."""
     return TILES_OF_ONE.get((machine, way, rows)) or TILES.get((way, rows)) or TILES.get((WAYS[way], rows))
 
 
 def _tiled(tile: tuple[int, int] | None) -> dict[str, Any]:
-    """A `tile` and its wavefronts; a slice has an eighth of the rows."""
+    """A `tile`, if it is not the usual one, and its wavefronts; a slice has an eighth of the rows."""
     return {"tile": tile, "wfs": min(8, tile[0] // 8)} if tile else {}
 
 
@@ -128,7 +123,7 @@ def alone(operation: str, machine: str, rows: int, tile: tuple[int, int] | None 
         mode="mirrored",
         tile_order="across" if few else "columns",
         name="/".join(["flux", machine, operation, f"m{rows}", "gemm", *(["{}x{}".format(*tile)] if tile else [])]),
-        **(_tile(operation, rows) if few else _tiled(tile)),
+        **_tiled(TILES[operation, rows] if few else tile),
     )
 
 
@@ -154,7 +149,7 @@ def communication(operation: str, machine: str, rows: int) -> Spec:
         shape=(rows, HIDDEN, 0),
         mode="mirrored",
         name=f"flux/{machine}/{operation}/m{rows}/communication",
-        **_tile("rs", rows),
+        **_tiled(TILES.get(("rs", rows))),
     )
 
 

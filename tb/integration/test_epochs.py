@@ -251,7 +251,7 @@ CASES = {
     "nothing_is_programmed_in_an_epoch": 5,
     "memory_keeps_nothing_for_the_epoch_after_a_reset": 8,
 }
-"""Rounds of each case; the quick tests do a fifth of them."""
+"""Rounds of each case; the quick tests do a third of them."""
 
 
 def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None:
@@ -262,7 +262,7 @@ def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None
 
 @pytest.mark.parametrize("case", CASES)
 def test_epochs(case):
-    run(node_ring(*RINGS["small"]), "node_ring", "small", case, -(-CASES[case] // 5))
+    run(node_ring(*RINGS["small"]), "node_ring", "small", case, -(-CASES[case] // 3))
 
 
 @pytest.mark.slow

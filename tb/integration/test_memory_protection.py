@@ -273,7 +273,7 @@ def run(design: NodeRing, name: str, ring: str, case: str, repeats: int) -> None
         pytest.param("single_errors_change_nothing", "small", 4, marks=pytest.mark.wide),
         pytest.param("single_errors_change_nothing", "lanes", 3, marks=pytest.mark.wide),
         ("two_errors_end_the_epoch", "small", 4),
-        ("a_poisoned_sector_ends_the_epoch", "small", 6),
+        ("a_poisoned_sector_ends_the_epoch", "small", 9),
         pytest.param("a_poisoned_sector_ends_the_epoch", "lanes", 6, marks=pytest.mark.wide),
         ("a_lost_word_of_a_table_ends_the_epoch", "small", 3),
         pytest.param("a_wrong_copy_ends_the_epoch_that_uses_it", "small", 6, marks=pytest.mark.wide),

@@ -50,8 +50,8 @@ def served() -> Iterator[Any]:
             if wiring in HOSTED and name != "hosted-gemm":
                 continue
             for gpus in (*GPUS, *LARGE.get(wiring, ())):
-                marks: Any = pytest.mark.wide if (wiring, gpus) in WIDE else pytest.mark.slow
-                marks = [] if (wiring, gpus) in QUICK else marks
+                rare = pytest.mark.wide if (wiring, gpus) in WIDE else pytest.mark.slow
+                marks: Any = [] if (wiring, gpus) in QUICK else rare
                 yield pytest.param(name, wiring, gpus, marks=marks)
 
 
