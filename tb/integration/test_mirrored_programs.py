@@ -45,8 +45,7 @@ def spec(way: str, mode: str = "mirrored") -> Spec:
     )
 
 
-QUICK = ("ag", "rs-reduce")
-QUICK_AND_WIDE = [pytest.param(way, marks=() if way in QUICK else pytest.mark.wide) for way in WAYS]
+QUICK_AND_WIDE = [pytest.param(way, marks=() if way == "rs-reduce" else pytest.mark.wide) for way in WAYS]
 
 
 @cache
