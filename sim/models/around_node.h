@@ -31,16 +31,20 @@ public:
         for (const auto& [name, item] : state)
             if (name.rfind(PLACE + "gemm.", 0) == 0 && !loaded.count(&item)) {
                 const auto bytes = item.bytes * item.words;
-                rest.push_back({&item, {item.data, item.data + bytes}});
+                const bool counts = name.find("gates.gates.") != std::string::npos && item.words > 1;
+                (counts ? gate_counts : rest).push_back({&item, {item.data, item.data + bytes}});
             }
     }
 
     // Whether the compute units offer an access that the node has not taken yet.
     bool offers() const { return *offered->data; }
 
-    // Compute units as after reset: whatever they were doing, they go on with nothing.
-    void kill() {
-        for (const auto& [item, bytes] : rest) std::memcpy(item->data, bytes.data(), bytes.size());
+    // Compute units as after reset: whatever they were doing, they go on with nothing. A seeded fault `keeps_counts`: their
+    // gates are as far open as they were.
+    void kill(bool keeps_counts) {
+        for (const auto* items : {&rest, &gate_counts})
+            if (items == &rest || !keeps_counts)
+                for (const auto& [item, bytes] : *items) std::memcpy(item->data, bytes.data(), bytes.size());
         settle(gpu);
     }
 
@@ -118,7 +122,7 @@ private:
     const std::map<std::string, Variable> state;
     const Variable *memory, *plan, *steps, *waits, *gates, *source, *owners, *first, *sectors, *pitch, *last_mask, *wrong;
     const Variable* offered;
-    std::vector<std::pair<const Variable*, std::vector<unsigned char>>> rest;
+    std::vector<std::pair<const Variable*, std::vector<unsigned char>>> rest, gate_counts;
 };
 
 }  // namespace

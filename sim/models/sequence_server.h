@@ -9,7 +9,8 @@
 //
 // Session: `jobs`; phase `before`; `bound`: cycles that a collective may take on a GPU, or an end of it; `epochs`: numbers that
 // there are; `seeded`: a fault of the software, to see that it is found (`Seeded`): that tables are not programmed anew, or
-// that an abort tells nobody. Addresses of registers, and masks of their fields, by name.
+// that an abort tells nobody, or that gates of the compute units are as far open as the collective before left them.
+// Addresses of registers, and masks of their fields, by name.
 // Each sequence gets a line on standard output: NUMBER, and "VERDICT COLLECTIVE GPU DETAIL DRAINED CYCLES ENDS LASTED": what
 // was wrong with which collective on which GPU; the most cycles from an abort until a GPU was drained; all cycles; by
 // collective c or a for each that was completed or aborted; and cycles of each from arming to its end, by commas.
@@ -69,7 +70,7 @@ private:
         bool was_aborted = false, asked = false, gave_up = false;
     };
 
-    enum Seeded : uint64_t { NOTHING, UNREWRITTEN, UNTOLD };
+    enum Seeded : uint64_t { NOTHING, UNREWRITTEN, UNTOLD, UNSHUT };
 
     static constexpr uint64_t SETTLED = 2500, REACHES = 60, LONGEST_PAUSE = 200;
     // Cycles in which compute units whose collective was aborted may come to their end, before they are set back.
@@ -236,7 +237,7 @@ private:
                 if (!asks(gpu)) return;
                 if (!rests(gpu) || (system.all()[gpu]->is(ports::BUSY) && now < driver.until)) return;
                 if (around[gpu]->offers()) return;
-                around[gpu]->kill();
+                around[gpu]->kill(seeded == UNSHUT);
                 driver.until = now + REACHES;
                 enter(driver, Stage::KILLED);
                 return;

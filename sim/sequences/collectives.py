@@ -40,6 +40,8 @@ VARIANTS = 3
 """Of each collective: whole tiles of integers; ragged ones; numbers that are rounded, or other integers where their sum
 would depend on an order."""
 GEMMS = ("ring-all-gather-gemm", "direct-all-gather-gemm", "fetched-gemm", "hosted-gemm")
+SLICES = 2
+"""Of the depth, where a GEMM can begin with the first: its variant of whole tiles."""
 DEPTH = 8
 """Of a GEMM that reads what was gathered, and no other kernel reads anything: one sector to a row."""
 WIDER = {16: {"wg_bits": 10}}
@@ -55,6 +57,7 @@ def variant_spec(name: str, wiring: str, gpus: int, variant: int, settings: Sett
     ragged = variant == 1
     shares = gpus - 1 if name == "hosted-gemm" else gpus
     shape = ((6 if ragged else 8) * shares, 20 if ragged else 16, DEPTH if name in GEMMS else 0)
+    slices = {"fine": True, "slices": SLICES} if variant == 0 and "slices" in PROGRAMS[name].options else {}
 
     def made(dtype: str) -> Spec:
         return collective(
@@ -67,6 +70,8 @@ def variant_spec(name: str, wiring: str, gpus: int, variant: int, settings: Sett
             dtype=dtype,
             seed=variant + 1,
             settings=settings,
+            choices=slices,
+            tile_order="abreast" if slices else None,
             initial="zeroing" if ragged and "first_touch" in PROGRAMS[name].options else "first-touch",
         )
 

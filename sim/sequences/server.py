@@ -25,8 +25,8 @@ of it is left: of the longest collective some times what it takes."""
 TIMEOUT = 1 << 20
 OK = "ok"
 HANGS = ("hang", "hang_after_abort")
-UNREWRITTEN, UNTOLD = "tables are not rewritten", "an abort tells nobody"
-SEEDED = ("", UNREWRITTEN, UNTOLD)
+UNREWRITTEN, UNTOLD, UNSHUT = "tables are not rewritten", "an abort tells nobody", "gates stay open"
+SEEDED = ("", UNREWRITTEN, UNTOLD, UNSHUT)
 """Faults of the software of a sequence, to see that they are found."""
 
 

@@ -35,7 +35,7 @@ from sim.sequences.sequence import (
     pairs,
     parse,
 )
-from sim.sequences.server import OK, UNREWRITTEN, UNTOLD, Found, build, prepared, run_sequences
+from sim.sequences.server import OK, UNREWRITTEN, UNSHUT, UNTOLD, Found, build, prepared, run_sequences
 
 TEXT = "17%60/ring-all-reduce:1@2.431@0.440/~all-to-all:0"
 ONE_ENTRY = tuple(
@@ -208,6 +208,13 @@ def test_tables_that_are_not_rewritten_are_noticed():
 def test_an_abort_that_tells_nobody_is_noticed():
     listed = [parse(f"1/ring-all-reduce:0@{gpu}.{200 + 50 * gpu}/all-to-all:0", known()) for gpu in range(3)]
     assert {found.verdict for found in served_by(known(), listed, UNTOLD)} == {"hang_after_abort"}
+
+
+def test_a_gate_that_the_collective_before_has_opened_is_noticed():
+    """A GEMM in slices, and one that waits for whole tile rows."""
+    listed = [parse(f"1/{name}/{name}", known()) for name in ("direct-all-gather-gemm:0", "ring-all-gather-gemm:0")]
+    assert [found.verdict for found in served_by(known(), listed)] == [OK, OK]
+    assert {found.verdict for found in served_by(known(), listed, UNSHUT)} == {"wrong_reads"}
 
 
 @pytest.mark.slow
