@@ -2,6 +2,7 @@
 #pragma once
 
 #include <random>
+#include <tuple>
 
 #include "model_state.h"
 #include "sequence_job.h"
@@ -32,7 +33,7 @@ public:
             if (name.rfind(PLACE + "gemm.", 0) == 0 && !loaded.count(&item)) {
                 const auto bytes = item.bytes * item.words;
                 const bool counts = name.find("gates.gates.") != std::string::npos && item.words > 1;
-                (counts ? gate_counts : rest).push_back({&item, {item.data, item.data + bytes}});
+                rest.push_back({&item, {item.data, item.data + bytes}, counts});
             }
     }
 
@@ -42,9 +43,8 @@ public:
     // Compute units as after reset: whatever they were doing, they go on with nothing. A seeded fault `keeps_counts`: their
     // gates are as far open as they were.
     void kill(bool keeps_counts) {
-        for (const auto* items : {&rest, &gate_counts})
-            if (items == &rest || !keeps_counts)
-                for (const auto& [item, bytes] : *items) std::memcpy(item->data, bytes.data(), bytes.size());
+        for (const auto& [item, bytes, counts] : rest)
+            if (!(counts && keeps_counts)) std::memcpy(item->data, bytes.data(), bytes.size());
         settle(gpu);
     }
 
@@ -122,7 +122,8 @@ private:
     const std::map<std::string, Variable> state;
     const Variable *memory, *plan, *steps, *waits, *gates, *source, *owners, *first, *sectors, *pitch, *last_mask, *wrong;
     const Variable* offered;
-    std::vector<std::pair<const Variable*, std::vector<unsigned char>>> rest, gate_counts;
+    // State after reset, and whether it is what gates have counted.
+    std::vector<std::tuple<const Variable*, std::vector<unsigned char>, bool>> rest;
 };
 
 }  // namespace

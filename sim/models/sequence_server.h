@@ -8,7 +8,7 @@
 // and compute units that are not at their end are set back, as a driver kills kernels.
 //
 // Session: `jobs`; phase `before`; `bound`: cycles that a collective may take on a GPU, or an end of it; `epochs`: numbers that
-// there are; `seeded`: a fault of the software, to see that it is found (`Seeded`): that tables are not programmed anew, or
+// there are; `seeded`: a fault of the software, to see that it is found (`Seeded`): that tables are not programmed anew,
 // that an abort tells nobody, or that gates of the compute units are as far open as the collective before left them.
 // Addresses of registers, and masks of their fields, by name.
 // Each sequence gets a line on standard output: NUMBER, and "VERDICT COLLECTIVE GPU DETAIL DRAINED CYCLES ENDS LASTED": what

@@ -57,7 +57,7 @@ def variant_spec(name: str, wiring: str, gpus: int, variant: int, settings: Sett
     ragged = variant == 1
     shares = gpus - 1 if name == "hosted-gemm" else gpus
     shape = ((6 if ragged else 8) * shares, 20 if ragged else 16, DEPTH if name in GEMMS else 0)
-    slices = {"fine": True, "slices": SLICES} if variant == 0 and "slices" in PROGRAMS[name].options else {}
+    choices = {"fine": True, "slices": SLICES} if variant == 0 and "slices" in PROGRAMS[name].options else {}
 
     def made(dtype: str) -> Spec:
         return collective(
@@ -70,8 +70,8 @@ def variant_spec(name: str, wiring: str, gpus: int, variant: int, settings: Sett
             dtype=dtype,
             seed=variant + 1,
             settings=settings,
-            choices=slices,
-            tile_order="abreast" if slices else None,
+            choices=choices,
+            tile_order="abreast" if choices else None,
             initial="zeroing" if ragged and "first_touch" in PROGRAMS[name].options else "first-touch",
         )
 
