@@ -53,6 +53,7 @@ from sim.faults.campaign import Finished
 from sim.faults.injections import Injection, Sent, Space
 from sim.faults.outcomes import Facts
 from sim.faults.places import KINDS, Variable
+from sim.sequences.collectives import Collectives
 from sim.sequences.server import Found
 from tb.drivers.point_double import analytic
 from tb.drivers.result_double import result_of
@@ -558,6 +559,8 @@ def _plain(item: Any) -> Any:
         return item.version
     if isinstance(item, dict):
         return {name: _plain(value) for name, value in item.items()}
+    if isinstance(item, Collectives):
+        return item.wiring, item.gpus, [ready.spec for ready in item.ready]
     if hasattr(item, "address"):
         return item.address.tolist(), item.access.tolist()
     return item
