@@ -289,7 +289,7 @@ def _swept(
 
 def pallas_over_alone(evaluation: Evaluation) -> Figure | None:
     """JAX's collective matmul: time over D GEMMs alone, published, of NCCL and cuBLAS, and ours with either gates."""
-    records = {(record["gpus"], record["gates"]): record for record in evaluation.systems()["pallas"]}
+    records = {(record["gpus"], record["gates"]): record for record in evaluation.systems["pallas"]}
     devices = sorted({gpus for gpus, _ in records})
     if not devices:
         return None
@@ -316,7 +316,7 @@ def pallas_over_alone(evaluation: Evaluation) -> Figure | None:
 
 def flux_overlap(evaluation: Evaluation) -> Figure | None:
     """FLUX: E_overlap by tokens, machine by machine, and the range that its authors state."""
-    records = [record for record in evaluation.systems()["flux"] if record["plain"]]
+    records = [record for record in evaluation.systems["flux"] if record["plain"]]
     if not records:
         return None
     drawing, axes = figure(3.6, 1, len(flux.PUBLISHED), sharey=True)
@@ -342,7 +342,7 @@ def flux_overlap(evaluation: Evaluation) -> Figure | None:
 
 def conccl_percent(evaluation: Evaluation) -> Figure | None:
     """ConCCL: percent of the ideal speedup by pair, and the means that its authors state."""
-    records = [record for record in evaluation.systems()["conccl"] if "strategy" in record]
+    records = [record for record in evaluation.systems["conccl"] if "strategy" in record]
     if not records:
         return None
     found = {
@@ -366,7 +366,7 @@ def conccl_percent(evaluation: Evaluation) -> Figure | None:
 
 def uncut_scaling(evaluation: Evaluation) -> Figure | None:
     """Uncut-GEMMs: speedup over one GPU, published and ours, data on the GPUs and, where it was run, on the host."""
-    records = {record["point"]: record for record in evaluation.systems()["uncut"]}
+    records = {record["point"]: record for record in evaluation.systems["uncut"]}
     points = {
         "": [uncut.spread(gpus) for gpus in uncut.PUBLISHED],
         ", data on the host": [uncut.hosted(gpus) for gpus in uncut.PUBLISHED],

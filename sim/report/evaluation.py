@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hw.config import TOTAL_CHANNELS
@@ -147,8 +148,10 @@ class Evaluation:
             if spec.trace and outcome.result is not None
         ]
 
+    @cached_property
     def systems(self) -> dict[str, list[dict[str, Any]]]:
-        """By published system a record of each point: ours, what its authors state, what real GPUs do."""
+        """By published system a record of each point: ours, what its authors state, what real GPUs do. Every chart
+        asks for them, and it takes seconds to find them."""
         return {name: system.records(self.outcomes) for name, system in SYSTEMS.items()}
 
     def closed_forms(self) -> list[dict[str, Any]]:
@@ -201,7 +204,7 @@ class Evaluation:
                 layer for machine in MACHINES for layer in self.layers(machine, (*MAIN_LAYERS, *LARGE_LAYERS))
             ],
             "recorded": self.recorded(),
-            "systems": self.systems(),
+            "systems": self.systems,
             "agreement": self.agreements(),
             "closed_forms": self.closed_forms(),
             "seconds": self.cost(),

@@ -19,7 +19,7 @@ LABELS = {"t3": "T3", "t3-mca": "T3-MCA", "t3-paced": "T3-paced", metrics.IDEAL:
 def fused_all_reduce(evaluation: Evaluation) -> Figure | None:
     """Speedup over GEMM, reduce-scatter and all-gather in turn: of T3 and then its all-gather, and of one all-reduce in
     Q pieces."""
-    records = {record["point"]: record for record in evaluation.systems()["t3"]}
+    records = {record["point"]: record for record in evaluation.systems["t3"]}
     layers = [
         layer
         for layer in all_reduce.LAYERS
@@ -47,7 +47,7 @@ def fused_all_reduce(evaluation: Evaluation) -> Figure | None:
 def policies_by_tolerance(evaluation: Evaluation) -> Figure | None:
     """Speedups of the policies on T-NLG FC-2 by how its GEMM reads; the paper's geomeans as lines."""
     readings = {tolerance.point(DRAWN, reading): reading.name for reading in tolerance.READINGS}
-    records = [record for record in evaluation.systems()["t3"] if record["point"] in readings]
+    records = [record for record in evaluation.systems["t3"] if record["point"] in readings]
     if not records:
         return None
     drawing, (axis,) = figure(4.2)
@@ -67,7 +67,7 @@ def policies_by_tolerance(evaluation: Evaluation) -> Figure | None:
 
 def whole_models(evaluation: Evaluation) -> Figure | None:
     """Greatest and mean speedup of training and of prompts, the paper's and ours."""
-    records = {record["point"]: record for record in evaluation.systems()["t3"]}
+    records = {record["point"]: record for record in evaluation.systems["t3"]}
     places = [f"{phase} {what}" for phase in end_to_end.PHASES for what in ("maximum", "geomean")]
     found = [records.get(f"t3/end-to-end/{place.replace(' ', '/')}") for place in places]
     there = [record for record in found if record is not None]
@@ -89,7 +89,7 @@ def whole_models(evaluation: Evaluation) -> Figure | None:
 
 def shared_units(evaluation: Evaluation) -> Figure | None:
     """By how much an all-reduce and a GEMM are longer on their shares of the compute units, the paper's beside ours."""
-    records = {record["point"]: record for record in evaluation.systems()["t3"]}
+    records = {record["point"]: record for record in evaluation.systems["t3"]}
     found = [
         [records.get(contention.place(rate, share) + "/geomean") for share in contention.SHARES]
         for rate in contention.RATES
@@ -118,7 +118,7 @@ def shared_units(evaluation: Evaluation) -> Figure | None:
 
 def small_all_reduces(evaluation: Evaluation) -> Figure | None:
     """Microseconds of all-reduces by their bytes: in the memory, by kernels, over links alone, and as recorded."""
-    records = {record["point"]: record for record in evaluation.systems()["t3"]}
+    records = {record["point"]: record for record in evaluation.systems["t3"]}
     found = [(message, records.get(f"t3/decode/{name}")) for name, message in decode.MESSAGES.items()]
     there = sorted(((message.bytes, message, record) for message, record in found if record is not None), key=_bytes)
     if not there:

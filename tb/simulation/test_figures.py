@@ -198,24 +198,31 @@ def test_traffic_is_scaled_from_the_slice_to_the_gpu() -> None:
     assert drawn["AG reads"] == [0, 0]
 
 
-def test_page_holds_every_figure_and_stands_alone(complete: Evaluation, tmp_path: Path) -> None:
-    write_report(tmp_path, complete, Run("0123", len(complete.outcomes), 12.0))
-    page = (tmp_path / "index.html").read_text()
+@pytest.fixture(scope="module")
+def whole_report(complete: Evaluation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a report on all points."""
+    folder = tmp_path_factory.mktemp("whole")
+    write_report(folder, complete, Run("0123", len(complete.outcomes), 12.0))
+    return folder
+
+
+def test_page_holds_every_figure_and_stands_alone(whole_report: Path) -> None:
+    page = (whole_report / "index.html").read_text()
     assert [figure["name"] for figure in read_figures()] == list(CHARTS)
     for name in CHARTS:
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (whole_report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert f'id="{name}"' in page
     assert page.count('src="data:image/png;base64,') == len(CHARTS)
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
     assert "none failed" in page
     assert "No chart" not in page
-    summary = json.loads((tmp_path / "summary.json").read_text())
+    summary = json.loads((whole_report / "summary.json").read_text())
     assert summary["headline"]["paper"]["speedup_geomean"]["t3"] > 1
     layer = next(item for item in summary["sub_layers"] if item["workload"] == FIG_17_LAYER)
     for key in ("cycles", "speedup", "percent_of_ideal", "overlap_efficiency", "dram_sectors", "tp"):
         assert layer[key]
     assert len(summary["sub_layers"]) == 16 + 12 + 16 + 16
-    tables = (tmp_path / "results.md").read_text().splitlines()
+    tables = (whole_report / "results.md").read_text().splitlines()
     cells = [line.count("|") for line in tables if line.startswith("| t-nlg/fc-2/tp8 |")]
     assert len(cells) == 3
     assert len(set(cells)) == 1
@@ -240,11 +247,10 @@ def test_page_gives_the_reason_where_ours_differs_or_asks_for_it(
     assert "No experiment has shown the reason yet." in (tmp_path / "index.html").read_text()
 
 
-def test_some_sub_layers_are_not_compared_with_the_papers_sixteen(complete: Evaluation, tmp_path: Path) -> None:
+def test_some_sub_layers_are_not_compared_with_the_papers_sixteen(whole_report: Path, tmp_path: Path) -> None:
     evaluation = evaluated(point_double.analytic, needed_points(["layers"], only=["t-nlg/*/tp8"]))
-    for found, folder in ((evaluation, "some"), (complete, "all")):
-        write_report(tmp_path / folder, found, Run("0123", len(found.outcomes), 0.0))
-    some, whole = ((tmp_path / folder / "index.html").read_text() for folder in ("some", "all"))
+    write_report(tmp_path, evaluation, Run("0123", len(evaluation.outcomes), 0.0))
+    some, whole = ((folder / "index.html").read_text() for folder in (tmp_path, whole_report))
     assert "4 of 16 sub-layers: means over them are not compared" in some
     assert "paper: 20 %, at most 39 %" in whole
     assert "paper: 20 %, at most 39 %" not in some
