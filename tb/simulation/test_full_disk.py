@@ -79,8 +79,8 @@ BENCHES = (["vectors", "v.txt"], ["dram-trace", "t.trace"])
 
 
 @cache
-def build_of_benches() -> Path:
-    """A folder in which the simulators of `vectors` and of a channel are built."""
+def files_of_benches() -> Path:
+    """A folder with a file for each of `vectors` and a channel, whose simulators are built where there is room."""
     folder = Path(mkdtemp())
     register(rmtree, folder)
     (folder / "v.txt").write_text("".join(f"{a:x} 0 {a:x} 0\n" for a in range(4096)))
@@ -94,15 +94,14 @@ def build_of_benches() -> Path:
 def bench_on_a_disk(size: str, folder: Path, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     """The command with `arguments`, a file of `folder` last; what it writes while it runs goes to a disk of `size`."""
     command, file = arguments
-    paths = {"T3_BUILD": str(folder / "build"), "TMPDIR": str(folder / "disk")}
     more = ["--out", str(folder / "results.json")] if command == "dram-trace" else []
-    return on_a_disk(size, folder / "disk", [command, str(folder / file), *more], **paths)
+    return on_a_disk(size, folder / "disk", [command, str(folder / file), *more], TMPDIR=str(folder / "disk"))
 
 
 @pytest.mark.parametrize("size", ["4k", "16k", "40k", "64k"])
 @pytest.mark.parametrize("arguments", BENCHES, ids=" ".join)
 def test_full_while_a_bench_runs_is_one_sentence(arguments: list[str], size: str) -> None:
-    folder = build_of_benches()
+    folder = files_of_benches()
     done = bench_on_a_disk(size, folder, arguments)
     assert done.returncode == 3, done.stdout + done.stderr
     said = done.stderr.splitlines()

@@ -325,15 +325,16 @@ def test_what_is_built_runs_without_a_compiler_and_nothing_else_does(tmp_path: P
         (tmp_path / name).write_text(content)
 
     def t3rtl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        own = os.environ | {"T3_BUILD": str(tmp_path / "build"), "PYTHONPATH": str(ROOT)} | environment
+        own = os.environ | {"PYTHONPATH": str(ROOT)} | environment
         command = [sys.executable, "-m", "sim.cli.main", *arguments]
         return subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
 
     assert t3rtl("vectors", "v.txt").returncode == 0
     warm = t3rtl("vectors", "v.txt", "--dtype", "bf16", PATH="/nonexistent")
     assert (warm.returncode, warm.stderr) == (0, "")
+    (tmp_path / "build").mkdir()
     before = {path.name for path in tmp_path.iterdir()}
-    other = t3rtl("dram-trace", "t.trace", PATH="/nonexistent")
+    other = t3rtl("dram-trace", "t.trace", PATH="/nonexistent", T3_BUILD=str(tmp_path / "build"))
     assert other.returncode == MACHINE
     *said, last = other.stderr.splitlines()
     assert last == "t3rtl: g++ and make not found on PATH, needed to build the simulator: install g++ make"
