@@ -73,4 +73,4 @@ BLOCKS = {
 
 QUICK = ("coalescer", "stream_arbiter", "arbiter")
 """Blocks of the quick sample."""
-QUICK_MUTANTS = 8
+QUICK_MUTANTS = 5
