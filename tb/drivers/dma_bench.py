@@ -40,7 +40,12 @@ class DmaBench:
 
     def __init__(self, dut, config: Configuration, stall: float, latency: int):
         self.dut, self.config, self.messages = dut, config, Messages(config)
-        self.closing = closing_layout(config)
+        self.closing, self.freed = closing_layout(config), freed_layout(config)
+        self.attributes, self.routes, self.arrival = (
+            packet_layout(config),
+            routes_layout(config),
+            arrival_layout(config),
+        )
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.latency = latency
         self.late: int | None = None
@@ -124,8 +129,8 @@ class DmaBench:
                 self.block_cycles.append(self.cycle)
             closed = unpack(self.closing, int(self.dut.closed.value))
             if closed["valid"]:
-                attributes = unpack(packet_layout(self.config), closed["packet"])
-                announced = unpack(routes_layout(self.config), int(self.dut.announced.value))
+                attributes = unpack(self.attributes, closed["packet"])
+                announced = unpack(self.routes, int(self.dut.announced.value))
                 routes = packet_routes(attributes["first"], attributes["count"], self.ports)
                 assert announced == routes, "a slot was had for other sends"
                 self.open.append(SlotPacket((closed["bank"], closed["slot"]), attributes))
@@ -143,9 +148,8 @@ class DmaBench:
 
     def _arrivals(self):
         """Sectors that come to their places; of the slot that is being filled, too."""
-        layout = arrival_layout(self.config)
         for channel in range(self.config.lane_channels):
-            arrival = unpack(layout, int(getattr(self.dut, f"arrivals__{channel}").value))
+            arrival = unpack(self.arrival, int(getattr(self.dut, f"arrivals__{channel}").value))
             if arrival["valid"]:
                 place = (channel, arrival["slot"], arrival["index"])
                 assert place not in self.arrived, f"two sectors for {place}"
@@ -161,7 +165,7 @@ class DmaBench:
                 packet.sectors = [self.arrived.pop(place) for place in places]
                 self.open.pop(0)
                 bank, slot = packet.slot
-                freed = pack(freed_layout(self.config), valid=1, bank=bank, slot=slot)
+                freed = pack(self.freed, valid=1, bank=bank, slot=slot)
                 sent = packet.attributes["mark"]
         self.dut.freed.value = freed
         self.dut.block_sent.value = int(sent)

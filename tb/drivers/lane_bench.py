@@ -256,7 +256,7 @@ class LaneBench(LaneTables):
         size = LinkEvents.size
         for port in range(self.parameters.links):
             bits = happened >> port * size & (1 << size) - 1
-            for name, value in unpack(LinkEvents, bits).items():
+            for name, value in unpack(LinkEvents, bits).items() if bits else ():
                 self.events[f"{side}{port}.{name}"] += value
                 self.events[name] += value
             heard = int(self.signal(side, "heard").value) >> 8 * port & 0xFF
@@ -377,6 +377,7 @@ class LaneBench(LaneTables):
     async def _land(self, side: str) -> None:
         """Bring sectors to the slots, at most one a cycle and bank."""
         layout = arrival_layout(self.parameters)
+        size = layout.size
         while True:
             await RisingEdge(self.dut.clk)
             for bank, waiting in enumerate(self.landing[side]):
@@ -386,7 +387,7 @@ class LaneBench(LaneTables):
                     item = random.choice(due)
                     waiting.remove(item)
                     bits = pack(layout, valid=1, index=item[1], slot=item[2], data=item[3])
-                self._set(side, "arrivals", bank, layout.size, bits)
+                self._set(side, "arrivals", bank, size, bits)
 
     def undelivered(self, side: str) -> list[tuple[int, int]]:
         """(packet, send) of `side` that have not arrived whole."""

@@ -1,19 +1,64 @@
 """Payloads between Python and the ports of a design: structs packed into the bits of one signal."""
 
 import random
-from typing import Any
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from typing import Any, NamedTuple
 
+from amaranth.hdl import Const, ShapeCastable
 from amaranth.lib import data
+
+
+class _Place(NamedTuple):
+    """Where a field of a struct is: its lowest bit, a one for each of its bits, what it is cast to if not a number."""
+
+    offset: int
+    mask: int
+    shape: Any
+
+
+@cache
+def _places(layout: data.StructLayout) -> Mapping[str, _Place]:
+    """Benches pack and unpack in every cycle: shapes are looked up once."""
+    return {
+        name: _Place(
+            field.offset, (1 << field.width) - 1, field.shape if isinstance(field.shape, ShapeCastable) else None
+        )
+        for name, field in data.Layout.cast(layout)
+    }
+
+
+@cache
+def _constant(shape: Any, value: int | Enum) -> int:
+    return Const.cast(Const(value, shape)).value
 
 
 def pack(layout: data.StructLayout, **values: Any) -> int:
     """Bits of a struct with these fields, the others 0. KeyError for a field that it does not have."""
-    return layout.const(values).as_value().value
+    places = _places(layout)
+    bits = 0
+    for name, value in values.items():
+        offset, mask, shape = places[name]
+        if shape is None:
+            number = int(value)
+        elif isinstance(value, int | Enum):
+            number = _constant(shape, value)
+        else:
+            number = Const.cast(Const(value, shape)).value
+        bits |= (number & mask) << offset
+    return bits
 
 
 def unpack(layout: data.StructLayout, bits: int) -> dict[str, int]:
     """Every field of a struct's `bits`."""
-    return {name: bits >> field.offset & (1 << field.width) - 1 for name, field in layout}
+    return {name: bits >> offset & mask for name, (offset, mask, _) in _places(layout).items()}
+
+
+def field(layout: data.StructLayout, bits: int, name: str) -> int:
+    """One field of a struct's `bits`."""
+    offset, mask, _ = _places(layout)[name]
+    return bits >> offset & mask
 
 
 def no_write(bus: data.StructLayout) -> int:

@@ -17,7 +17,7 @@ from hw.tracker.count_stage import GENERATION_BITS
 from hw.tracker.events import TrackerEvents
 from hw.tracker.tracker import TOTAL_BITS
 from tb.drivers.clear import cleared
-from tb.drivers.payload import pack, unpack
+from tb.drivers.payload import field, pack, unpack
 from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.drivers.table_writes import table_write
 from tb.functional_coverage.collection import observe
@@ -26,12 +26,6 @@ from tb.golden.secded import encode
 from tb.golden.tracker import TiledRange
 
 _THRESHOLDS = (Word.THRESHOLD_BODY, Word.THRESHOLD_RIGHT, Word.THRESHOLD_BOTTOM, Word.THRESHOLD_CORNER)
-
-
-def field(layout: data.StructLayout, value: int, name: str) -> int:
-    """One field of a struct's bits."""
-    item = layout[name]
-    return value >> item.offset & (1 << item.width) - 1
 
 
 def next_epoch(epoch: int) -> int:

@@ -7,9 +7,10 @@ from hw.config import Configuration
 from hw.messages import Fault, Messages
 from hw.range_table import Blocks, Control, Grouping, Ragged, RangeWrite, Word, Workgroups
 from hw.tracker.tile_geometry import MAX_WFS
+from tb.drivers.payload import unpack
 from tb.functional_coverage import plan
 from tb.functional_coverage.collection import cycles
-from tb.functional_coverage.monitors import Handshake, fields, how, port
+from tb.functional_coverage.monitors import Handshake, how, port
 from tb.functional_coverage.plan import TILES, band
 
 
@@ -25,13 +26,13 @@ class Ring:
     @property
     def kind(self) -> str:
         """Bin of the axis `range`."""
-        control = fields(Control, self.words[Word.CONTROL])
+        control = unpack(Control, self.words[Word.CONTROL])
         return "not valid" if not control["valid"] else "tracked" if control["tracked"] else "not tracked"
 
     @property
     def asked(self) -> str:
         """Bin of the axis `workgroups`."""
-        of_range = fields(Workgroups, self.words[Word.WORKGROUPS])
+        of_range = unpack(Workgroups, self.words[Word.WORKGROUPS])
         start, total = self.first - of_range["base"], of_range["count"]
         if start < 0:
             return "before the range"
@@ -45,21 +46,21 @@ class Ring:
 
     def tiles(self, wg: int) -> int:
         """WF tiles of workgroup `wg`."""
-        bottom = wg - fields(Workgroups, self.words[Word.WORKGROUPS])["base"] >= self._bottom
-        wfs = fields(Blocks, self.words[Word.BLOCKS])["bottom_wfs"] if bottom else 0
-        return wfs or fields(Grouping, self.words[Word.GROUPING])["wfs"]
+        bottom = wg - unpack(Workgroups, self.words[Word.WORKGROUPS])["base"] >= self._bottom
+        wfs = unpack(Blocks, self.words[Word.BLOCKS])["bottom_wfs"] if bottom else 0
+        return wfs or unpack(Grouping, self.words[Word.GROUPING])["wfs"]
 
     def edge(self, wg: int, wf: int) -> str:
         """Bin of the axis `edge`: which of the thresholds is this tile's."""
-        of_range = fields(Workgroups, self.words[Word.WORKGROUPS])
+        of_range = unpack(Workgroups, self.words[Word.WORKGROUPS])
         number = wg - of_range["base"]
         right = (number + 1) % (of_range["count"] - self._bottom) == 0
-        ragged = number >= self._bottom and wf == fields(Blocks, self.words[Word.BLOCKS])["bottom_full"]
+        ragged = number >= self._bottom and wf == unpack(Blocks, self.words[Word.BLOCKS])["bottom_full"]
         return ("body", "right", "bottom", "corner")[right + 2 * ragged]
 
     @property
     def _bottom(self) -> int:
-        return fields(Ragged, self.words[Word.RAGGED])["bottom"]
+        return unpack(Ragged, self.words[Word.RAGGED])["bottom"]
 
     @property
     def is_tiled(self) -> bool:
@@ -81,7 +82,7 @@ async def watch_doorbell(dut: Any, config: Configuration) -> None:
     taken = 0
     async for _ in cycles(dut):
         record = faults.taken()
-        if rung and record is not None and fields(messages.fault_record, record)["fault"] == Fault.BUSY.value:
+        if rung and record is not None and unpack(messages.fault_record, record)["fault"] == Fault.BUSY.value:
             rung.walking = True
         if rung and complete:
             armed = port(dut, "armed")
@@ -95,7 +96,7 @@ async def watch_doorbell(dut: Any, config: Configuration) -> None:
             rung, complete = None, False
         payload = commits.taken()
         if walked and payload is not None:
-            commit = fields(messages.commit, payload)
+            commit = unpack(messages.commit, payload)
             taken += 1
             tiles = band(TILES, walked.tiles(commit["wg"]))
             plan.DOORBELL_TILE.sample(walked.edge(commit["wg"], commit["wf"]), tiles, how(commits))
@@ -105,7 +106,7 @@ async def watch_doorbell(dut: Any, config: Configuration) -> None:
             plan.DOORBELL_END.sample("completed" if all_taken else ended, "1" if walked.count == 1 else "several")
             walked = None
         on_tile = payload is not None
-        write = fields(RangeWrite, port(dut, "entry"))
+        write = unpack(RangeWrite, port(dut, "entry"))
         if write["valid"]:
             word = Word(write["word"])
             if word is Word.CONTROL:

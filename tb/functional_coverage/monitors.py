@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from amaranth.lib import data
-
 from hw.config import Configuration
 from hw.dma.events import DmaEvents
 from hw.link.events import LinkEvents
@@ -25,6 +23,7 @@ from hw.registers.map import SEND_BASE, WINDOW_BASE, register_map
 from hw.send_table import SendWord
 from hw.tracker.events import TrackerEvents
 from hw.tracker.trigger_table import completion
+from tb.drivers.payload import unpack
 from tb.functional_coverage import plan
 from tb.functional_coverage.collection import cycles
 from tb.functional_coverage.plan import BANDS, BLOCK_SIZES, LENGTHS, band
@@ -39,11 +38,6 @@ OUTCOMES = {
     "stall": "stalls",
 }
 """Bins of the Tracker's outcomes by the field of its events."""
-
-
-def fields(layout: data.StructLayout, bits: int) -> dict[str, int]:
-    """Every field of a packed payload."""
-    return {name: bits >> field.offset & (1 << field.width) - 1 for name, field in layout}
 
 
 def port(dut: Any, name: str) -> int:
@@ -82,7 +76,7 @@ class RangeWords:
         """Note the write of this cycle. To be called once a cycle."""
         bits = port(self.dut, "ranges")
         if bits & 1:
-            write = fields(RangeWrite, bits)
+            write = unpack(RangeWrite, bits)
             self.words[write["index"], Word(write["word"])] = write["data"]
 
     def word(self, index: int, word: Word) -> int:
@@ -105,9 +99,9 @@ async def watch_address_map(dut: Any, config: Configuration) -> None:
         payload = requests.taken()
         if payload is None:
             continue
-        request = fields(layout, payload)
+        request = unpack(layout, payload)
         for index in range(config.ranges):
-            control = fields(Control, table.word(index, Word.CONTROL))
+            control = unpack(Control, table.word(index, Word.CONTROL))
             base = (table.word(index, Word.BASE_LOW) | table.word(index, Word.BASE_HIGH) << 32) & widest
             limit = (table.word(index, Word.LIMIT_LOW) | table.word(index, Word.LIMIT_HIGH) << 32) & widest
             if not control["valid"] or not base - 1 <= request["va"] <= limit:
@@ -126,7 +120,7 @@ async def watch_controller(dut: Any, config: Configuration) -> None:
             payload = stream.taken()
             if payload is None:
                 continue
-            request = fields(layout, payload)
+            request = unpack(layout, payload)
             access = Access(request["access"]).name
             plan.CONTROLLER.sample(name, access, how(stream))
             if name != "spill" and request["tracked"] and access != "READ":
@@ -144,7 +138,7 @@ async def watch_arbiter(dut: Any) -> None:
             served = "compute"
         else:
             continue
-        policy = Policy(fields(ArbiterControl, port(dut, "control"))["policy"]).name
+        policy = Policy(unpack(ArbiterControl, port(dut, "control"))["policy"]).name
         limit = Threshold(port(dut, "threshold")).name
         kernel = "active" if port(dut, "kernel_active") else "ended"
         plan.ARBITER.sample(policy, limit, band(BANDS, port(dut, "occupancy")), served, kernel)
@@ -155,7 +149,7 @@ async def watch_bank_group(dut: Any, config: Configuration) -> None:
     layout = Messages(config).column_command
     before: dict[str, int] | None = None
     async for _ in cycles(dut):
-        now = fields(layout, port(dut, "column"))
+        now = unpack(layout, port(dut, "column"))
         if not now["valid"]:
             continue
         now["row"] = port(dut, "row")
@@ -175,19 +169,19 @@ async def watch_tracker(dut: Any, config: Configuration) -> None:
         table.follow()
         epoch = port(dut, "epoch")
         epochs.add(epoch)
-        controls = [fields(Control, word) for (_, name), word in table.words.items() if name is Word.CONTROL]
+        controls = [unpack(Control, word) for (_, name), word in table.words.items() if name is Word.CONTROL]
         acts = {name for control in controls for name in _actions(control)}
         events = port(dut, "events")
         for outcome, name in OUTCOMES.items() if events and acts else ():
-            if fields(TrackerEvents, events)[name]:
+            if unpack(TrackerEvents, events)[name]:
                 kind = "both" if len(acts) == 2 else "DMA only" if "dma" in acts else "event only"
                 plan.TRACKER.sample(outcome, kind, "first" if len(epochs) == 1 else "later")
         for stream in commits:
             payload = stream.taken()
             if payload is None:
                 continue
-            commit = fields(layout, payload)
-            control = fields(Control, table.word(commit["range"], Word.CONTROL))
+            commit = unpack(layout, payload)
+            control = unpack(Control, table.word(commit["range"], Word.CONTROL))
             launch = "launch" if control["launch"] else "no launch"
             current = "current" if commit["epoch"] == epoch else "other"
             plan.TRACKER_COMMIT.sample(Mapping(control["mapping"]).name, launch, current)
@@ -208,7 +202,7 @@ async def watch_trigger_table(dut: Any, config: Configuration) -> None:
             done.clear()
         if not port(dut, "complete"):
             continue
-        place = fields(layout["place"].shape, fields(layout, port(dut, "completion"))["place"])
+        place = unpack(layout["place"].shape, unpack(layout, port(dut, "completion"))["place"])
         before = done.get(place["index"], 0)
         after = done[place["index"]] = before | 1 << place["position"]
         state = (
@@ -230,7 +224,7 @@ async def watch_spill(dut: Any, config: Configuration, name: str = "requests") -
     async for _ in cycles(dut):
         payload = requests.taken()
         if payload is not None:
-            kind = "write" if fields(layout, payload)["write"] else "fetch"
+            kind = "write" if unpack(layout, payload)["write"] else "fetch"
             plan.SPILL.sample(kind, how(requests))
 
 
@@ -241,14 +235,14 @@ async def watch_dma(dut: Any, config: Configuration) -> None:
     waited = False
     async for _ in cycles(dut):
         table.follow()
-        waited |= bool(fields(DmaEvents, port(dut, "events"))["waiting"])
+        waited |= bool(unpack(DmaEvents, port(dut, "events"))["waiting"])
         payload = blocks.taken()
         if payload is None:
             continue
         if current:
             plan.DMA.sample(*current, "waited for" if waited else "always free")
-        block = fields(layout, payload)
-        size = fields(Grouping, table.word(block["range"], Word.GROUPING))["block_wfs"]
+        block = unpack(layout, payload)
+        size = unpack(Grouping, table.word(block["range"], Word.GROUPING))["block_wfs"]
         ragged = ("whole", "bottom", "right", "corner")[block["bottom"] + 2 * block["right"]]
         # 0 acts as 1.
         current, waited = (band(BLOCK_SIZES, max(size, 1)), ragged), False
@@ -260,7 +254,7 @@ async def watch_packetizer(dut: Any, config: Configuration) -> None:
     async for _ in cycles(dut):
         if not port(dut, "slots__close"):
             continue
-        packet = fields(layout, port(dut, "slots__packet"))
+        packet = unpack(layout, port(dut, "slots__packet"))
         last = "whole sector" if packet["mask"] == FULL_MASK else "part"
         sends = "one" if packet["count"] <= 1 else "several"
         plan.PACKETIZER.sample(band(LENGTHS, packet["length"] + 1), last, sends)
@@ -275,7 +269,7 @@ async def watch_lane_pair(dut: Any, parameters: LinkParameters) -> None:
             seen = {
                 name
                 for place in range(parameters.links)
-                for name, value in fields(LinkEvents, events >> place * LinkEvents.size).items()
+                for name, value in unpack(LinkEvents, events >> place * LinkEvents.size).items()
                 if value
             }
             states = {"no grant": "no_grant", "no credit": "no_credit", "busy": "sent_flits"}
@@ -285,7 +279,7 @@ async def watch_lane_pair(dut: Any, parameters: LinkParameters) -> None:
             closes = port(dut, f"{side}_close")
             for number, source in enumerate(("dma", "store")):
                 if closes >> number & 1:
-                    packet = fields(layout, port(dut, f"{side}_packets") >> number * layout.size)
+                    packet = unpack(layout, port(dut, f"{side}_packets") >> number * layout.size)
                     sends = "one" if packet["count"] <= 1 else "several"
                     plan.LINK_PACKET.sample(direction, source, band(LENGTHS, packet["length"] + 1), sends)
 

@@ -338,12 +338,13 @@ async def a_neighbour_floods(dut):
 
     async def flood() -> None:
         said = {"session": 0, "expected": 0}
+        states = state_layout(bench.parameters)
         begun = False
         while not stop:
             await RisingEdge(dut.clk)
             heard = int(dut.b_rx_messages.value) & (1 << message.size) - 1
             if heard & 1:
-                said = unpack(state_layout(bench.parameters), heard >> message["state"].offset)
+                said = unpack(states, heard >> message["state"].offset)
             word = random.getrandbits(flit.size)
             if random.random() < 0.8:
                 kind = FlitKind.DATA if begun else FlitKind.HEADER

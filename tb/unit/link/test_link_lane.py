@@ -258,15 +258,16 @@ async def sources_take_turns(dut):
     await bench.all_up()
     bench.keep_log = True
     both = 0
+    of_flits, of_headers = flit_layout(bench.parameters), header_layout(bench.parameters)
     for _ in range(40):
         bench.sent_log.clear()
         await ClockCycles(dut.clk, random.randint(1, 4))
         sends = list(range(bench.parameters.sends))
         source_of = {bench.packet("a", source, sends, length=1).number: source for source in (DMA, STORES)}
         await bench.finish()
-        flits = [unpack(flit_layout(bench.parameters), word) for *_, word in bench.sent_log]
+        flits = [unpack(of_flits, word) for *_, word in bench.sent_log]
         headers = [flit["data"] for flit in flits if flit["kind"] == FlitKind.HEADER.value]
-        numbers = [unpack(header_layout(bench.parameters), header)["wg"] % (1 << IDS) for header in headers]
+        numbers = [unpack(of_headers, header)["wg"] % (1 << IDS) for header in headers]
         order = [source_of[number] for number in numbers]
         begun = max(order.index(DMA), order.index(STORES))
         over = len(order) - max(order[::-1].index(DMA), order[::-1].index(STORES))

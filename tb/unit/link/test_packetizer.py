@@ -94,24 +94,26 @@ class PacketizerBench:
         asked: dict[str, int] | None = None
         room, slot = False, 0
         sectors: dict[int, int] = {}
+        arrivals, packets = arrival_layout(self.config), packet_layout(self.config)
+        upcoming = routes_layout(self.config)
         while True:
             stands = asked is None or any(asked["ports"] >> port & 1 for port in self.standing)
             room = not stands and (room or not self.slot_stall())
             self.dut.slots__room.value = int(room)
             self.dut.slots__slot.value = slot
             await ReadOnly()
-            arrival = unpack(arrival_layout(self.config), int(self.dut.arrival.value))
+            arrival = unpack(arrivals, int(self.dut.arrival.value))
             if arrival["valid"]:
                 assert room and arrival["slot"] == slot and arrival["index"] == len(sectors)
                 sectors[arrival["index"]] = arrival["data"]
             if int(self.dut.slots__close.value):
-                packet = unpack(packet_layout(self.config), int(self.dut.slots__packet.value))
+                packet = unpack(packets, int(self.dut.slots__packet.value))
                 routes = packet_routes(packet["first"], packet["count"], self.port_of)
                 assert room and asked == routes, "a slot was had for other sends"
                 self._closed(packet, sectors)
                 sectors, room = {}, False
                 slot = random.randrange(self.config.store_packets)
-            before, asked = asked, unpack(routes_layout(self.config), int(self.dut.slots__upcoming.value))
+            before, asked = asked, unpack(upcoming, int(self.dut.slots__upcoming.value))
             if asked != before:
                 assert not sectors, "other sends are asked for while a packet is open"
                 room = False

@@ -19,6 +19,7 @@ from sim.models import FOLDER as MODELS
 from sim.models.clock_gates import ClockGated
 from sim.models.seeded_bugs import FaultyBankGroup
 from tb.drivers.column_commands import Command, random_commands
+from tb.drivers.payload import field
 from tb.drivers.turned_memory import turned_memory
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_bank_group
@@ -49,11 +50,6 @@ class UpsetAddresses(BankGroupUnit):
             m = super().elaborate(platform)
         m.d.sync += turned.eq(turned.rotate_left(1))
         return m
-
-
-def field(layout, value: int, name: str) -> int:
-    part = layout[name]
-    return value >> part.offset & (1 << part.width) - 1
 
 
 Content = dict[int, tuple[int, int]]

@@ -1,7 +1,7 @@
 """The coalescer loses no byte, keeps runs together and costs no cycle."""
 
 import random
-from functools import cache
+from functools import cache, partial
 
 import cocotb
 import pytest
@@ -12,6 +12,7 @@ from cocotb.triggers import ReadOnly, RisingEdge
 from hw.config import preset
 from hw.messages import Messages
 from hw.tracker.coalescer import Coalescer
+from tb.drivers import payload
 from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.runner import caught, simulate
 
@@ -19,14 +20,7 @@ coalescer = cache(Coalescer)
 
 CONFIG = preset("paper", count_bits=8)
 LAYOUT = Messages(CONFIG).commit
-
-
-def pack(**values) -> int:
-    return LAYOUT.const(values).as_value().value
-
-
-def unpack(value: int) -> dict[str, int]:
-    return {name: value >> LAYOUT[name].offset & (1 << LAYOUT[name].width) - 1 for name in LAYOUT.members}
+pack, unpack = partial(payload.pack, LAYOUT), partial(payload.unpack, LAYOUT)
 
 
 async def start(dut, source_stalls: int, sink_stalls: int) -> tuple[StreamSource, StreamSink]:

@@ -16,6 +16,7 @@ from hw.config import Configuration, preset
 from hw.geometry import CHANNEL_SECTOR_BITS
 from hw.messages import Access, Fault, Messages, Source, TrafficClass
 from hw.tracker.spill import SpillPort
+from tb.drivers.payload import field, pack
 from tb.drivers.stream import StreamSink, StreamSource, stalls
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_spill
@@ -28,11 +29,6 @@ CONFIGS = {  # by number of channels, and with a far side
 }
 VA_BITS = 43
 INDICES = [0, 1, 2, 3, 14, 15, 16, 17, 250, 251, 4096, 4097, (1 << 19) - 2, (1 << 19) - 1]
-
-
-def field(layout, value: int, name: str) -> int:
-    item = layout[name]
-    return value >> item.offset & (1 << item.width) - 1
 
 
 class Channel:
@@ -75,7 +71,7 @@ class Channel:
             value = 0
             if self.due and self.due[0][0] <= cycle:
                 _, tag, data = self.due.pop(0)
-                value = returned.const({"valid": 1, "source": Source.SPILL, "id": tag, "data": data}).as_value().value
+                value = pack(returned, valid=1, source=Source.SPILL, id=tag, data=data)
             elif random.random() < 0.6:
                 # Another's, or none at all.
                 valid = random.randrange(2)
@@ -85,7 +81,7 @@ class Channel:
                     "id": random.getrandbits(8),
                     "data": random.getrandbits(256),
                 }
-                value = returned.const(rubbish).as_value().value
+                value = pack(returned, **rubbish)
             self.port.value = value
 
 
@@ -123,7 +119,7 @@ class FarSide:
             if self.due and random.random() < 0.3:
                 tag, record = self.due.pop(random.randrange(len(self.due)))
                 answer = {"valid": 1, "tag": tag, "record": self.layouts.spill_record.from_bits(record)}
-                value = self.layouts.spill_response.const(answer).as_value().value
+                value = pack(self.layouts.spill_response, **answer)
             self.dut.far__response.value = value
 
 
@@ -195,7 +191,7 @@ async def last_write_is_fetched(dut):
             outstanding[tag] = golden.get(index, 0)
             values = {"write": 0, "index": index, "tag": tag}
             sent += 1
-        await requests.send(layouts.spill_request.const(values).as_value().value)
+        await requests.send(pack(layouts.spill_request, **values))
     for _ in range(200):
         await RisingEdge(dut.clk)
     assert not outstanding
@@ -272,7 +268,7 @@ async def nothing_is_reached_beyond_the_table(dut):
                 channels[(va >> 3) % config.channels].expected.append(va)
                 sectors[va] = 0
             values = {"write": write, "index": index, "tag": number}
-            await requests.send(layouts.spill_request.const(values).as_value().value)
+            await requests.send(pack(layouts.spill_request, **values))
             await ClockCycles(dut.clk, 4 if inside and write else 60)
             assert (number in answers) != bool(write)
             assert answers.pop(number, 0) == 0

@@ -22,8 +22,9 @@ from hw.tracker.events import TrackerEvents
 from hw.tracker.storage import CounterStorage
 from hw.tracker.tracker import Tracker
 from tb.drivers.clear import cleared
+from tb.drivers.payload import field
 from tb.drivers.property import holds_for_all
-from tb.drivers.tracker_bench import TrackerBench, field, next_epoch
+from tb.drivers.tracker_bench import TrackerBench, next_epoch
 from tb.drivers.tracker_stimulus import interleave, many_tiles, random_ranges
 from tb.golden.tracker import GoldenTracker, TiledRange
 from tb.runner import caught, simulate

@@ -12,8 +12,9 @@ from cocotb.triggers import RisingEdge
 
 from hw.tracker.count_stage import CountStage
 from hw.tracker.tracker import Tracker
+from tb.drivers.payload import field
 from tb.drivers.stream import never
-from tb.drivers.tracker_bench import TrackerBench, field
+from tb.drivers.tracker_bench import TrackerBench
 from tb.runner import caught
 from tb.unit.tracker.test_tracker import SMALL, TINY, begin, plain, run
 

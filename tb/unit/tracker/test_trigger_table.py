@@ -19,6 +19,7 @@ from hw.tracker.trigger_table import TriggerTable, completion
 from sim.models import FOLDER as MODELS
 from sim.models.seeded_bugs import FaultyTrigger
 from tb.drivers.clear import cleared
+from tb.drivers.payload import field, pack
 from tb.drivers.stream import StreamSink, stalls, until_offered
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_trigger_table
@@ -33,11 +34,6 @@ CARRIED = ("range", "wg", "va", "right")
 
 
 trigger_table = cache(TriggerTable)
-
-
-def field(layout, value: int, name: str) -> int:
-    item = layout[name]
-    return value >> item.offset & (1 << item.width) - 1
 
 
 class Bench:
@@ -89,7 +85,7 @@ class Bench:
                 dut.lookup_index.value = random.randrange(BLOCKS) if looked_up is None else looked_up["place"]["index"]
                 dut.complete.value = int(previous is not None)
                 anything = random.getrandbits(LAYOUT.size)
-                dut.completion.value = anything if previous is None else LAYOUT.const(previous).as_value().value
+                dut.completion.value = anything if previous is None else pack(LAYOUT, **previous)
                 await ReadOnly()
                 if previous is not None:
                     seen.append(int(dut.done.value))
@@ -192,7 +188,7 @@ async def doubled_completions_are_reported(dut):
     dut.lookup.value = 0
     await RisingEdge(dut.clk)
     dut.complete.value = 1
-    dut.completion.value = LAYOUT.const({"place": {**place, "position": 0}, "va": 5}).as_value().value
+    dut.completion.value = pack(LAYOUT, place={**place, "position": 0}, va=5)
     for cycle in range(10):
         await ReadOnly()
         if int(dut.blocks__valid.value):
