@@ -150,8 +150,8 @@ class Evaluation:
 
     @cached_property
     def systems(self) -> dict[str, list[dict[str, Any]]]:
-        """By published system a record of each point: ours, what its authors state, what real GPUs do. Every chart
-        asks for them, and it takes seconds to find them."""
+        """By published system a record of each point: ours, what its authors state, what real GPUs do. Found once,
+        since many charts ask for them."""
         return {name: system.records(self.outcomes) for name, system in SYSTEMS.items()}
 
     def closed_forms(self) -> list[dict[str, Any]]:

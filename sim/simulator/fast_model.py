@@ -154,7 +154,7 @@ def build_system(
 
     `source_sectors`, `seeded_bugs`, `plans`, `shared` as for :class:`sim.models.gpu.Gpu`. With `waves` it can write
     them, and is slower. `optimize` is the C++ compiler's option: -O2 takes twice as long as -O1 and gains a tenth of
-    speed, which only kernels of full size make up for. `tell` hears of a build, and how long it will take. With
+    speed, which only long runs make up for. `tell` hears of a build, and how long it will take. With
     `faults` it serves campaigns of them (`sim/models/fault_server.h`): all state can be seen, no clock is gated, so
     that a block in which a bit flips cannot sleep over it, and no assertion of a design ends a run. With `switch_gpus`
     there is a switch for so many GPUs, or somewhat more. When it is `profiled`, a run leaves a histogram of where its

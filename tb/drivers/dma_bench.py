@@ -41,11 +41,8 @@ class DmaBench:
     def __init__(self, dut, config: Configuration, stall: float, latency: int):
         self.dut, self.config, self.messages = dut, config, Messages(config)
         self.closing, self.freed = closing_layout(config), freed_layout(config)
-        self.attributes, self.routes, self.arrival = (
-            packet_layout(config),
-            routes_layout(config),
-            arrival_layout(config),
-        )
+        self.attributes, self.routes = packet_layout(config), routes_layout(config)
+        self.arrival = arrival_layout(config)
         cocotb.start_soon(Clock(dut.clk, 1, unit="ns").start())
         self.latency = latency
         self.late: int | None = None

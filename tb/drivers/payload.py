@@ -11,27 +11,29 @@ from amaranth.lib import data
 
 
 class _Place(NamedTuple):
-    """Where a field of a struct is: its lowest bit, a one for each of its bits, what it is cast to if not a number."""
+    """Where a field of a struct is: its lowest bit, a one for each of its bits; its shape, and whether that is a plain
+    number's."""
 
     offset: int
     mask: int
     shape: Any
+    plain: bool
 
 
 @cache
 def _places(layout: data.StructLayout) -> Mapping[str, _Place]:
     """Benches pack and unpack in every cycle: shapes are looked up once."""
     return {
-        name: _Place(
-            field.offset, (1 << field.width) - 1, field.shape if isinstance(field.shape, ShapeCastable) else None
-        )
+        name: _Place(field.offset, (1 << field.width) - 1, field.shape, not isinstance(field.shape, ShapeCastable))
         for name, field in data.Layout.cast(layout)
     }
 
 
-@cache
-def _constant(shape: Any, value: int | Enum) -> int:
+def _constant(shape: Any, value: Any) -> int:
     return Const.cast(Const(value, shape)).value
+
+
+_of_enumeration = cache(_constant)
 
 
 def pack(layout: data.StructLayout, **values: Any) -> int:
@@ -39,25 +41,23 @@ def pack(layout: data.StructLayout, **values: Any) -> int:
     places = _places(layout)
     bits = 0
     for name, value in values.items():
-        offset, mask, shape = places[name]
-        if shape is None:
-            number = int(value)
-        elif isinstance(value, int | Enum):
-            number = _constant(shape, value)
+        offset, mask, shape, plain = places[name]
+        if isinstance(value, Enum):
+            number = _of_enumeration(shape, value)
         else:
-            number = Const.cast(Const(value, shape)).value
+            number = value if plain and isinstance(value, int) else _constant(shape, value)
         bits |= (number & mask) << offset
     return bits
 
 
 def unpack(layout: data.StructLayout, bits: int) -> dict[str, int]:
     """Every field of a struct's `bits`."""
-    return {name: bits >> offset & mask for name, (offset, mask, _) in _places(layout).items()}
+    return {name: bits >> offset & mask for name, (offset, mask, *_) in _places(layout).items()}
 
 
 def field(layout: data.StructLayout, bits: int, name: str) -> int:
     """One field of a struct's `bits`."""
-    offset, mask, _ = _places(layout)[name]
+    offset, mask, *_ = _places(layout)[name]
     return bits >> offset & mask
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from hw.messages import AluOperation, DataType
 from hw.near_bank.alu import AluOperand
+from tb.drivers.payload import unpack
 from tb.functional_coverage.plan import ALU, ALU_CONTROL, FLOAT_CLASSES, INTEGER_CLASSES
 
 _EXPONENT_BITS = {"fp16": 5, "bf16": 8, "fp32": 8}
@@ -34,7 +35,7 @@ def sample_operations(operands: list[int], old: np.ndarray, new: np.ndarray) -> 
     """Sample every operation: `old` and `new` are bytes, one row of 32 per operation."""
     words = np.array(operands, np.uint64)
     for word in np.unique(words).tolist():
-        operand = {name: word >> field.offset & (1 << field.width) - 1 for name, field in AluOperand}
+        operand = unpack(AluOperand, word)
         dtype = DataType(operand["dtype"]).name.lower()
         operation = AluOperation(operand["operation"]).name.lower()
         whole = "whole sector" if operand["mask"] == _FULL_MASK else "part"

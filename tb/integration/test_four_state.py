@@ -31,6 +31,7 @@ from sim.host.address_space import ARRAY_BASE
 from sim.host.register_writes import arbiter_writes, arm_writes, register_write
 from sim.host.tiling import Tiling
 from sim.topologies.ring import ring
+from tb.drivers.payload import pack
 
 pytestmark = pytest.mark.skipif(
     shutil.which("iverilog") is None, reason="iverilog is not installed (Debian: apt-get install iverilog)"
@@ -88,7 +89,7 @@ def stores(config: Configuration, rank: int, chunks: np.ndarray) -> list[int]:
                             "mask": 0xFFFFFFFF,
                             "data": words[place],
                         }
-                        answer.append(layout.const(request).as_value().value)
+                        answer.append(pack(layout, **request))
     return answer
 
 

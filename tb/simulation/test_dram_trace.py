@@ -16,6 +16,7 @@ from sim.benches.trace_file import CHANNEL_BYTES, KINDS, Trace, generate, read_t
 from sim.cli import main as cli
 from sim.errors import SimulationError, UsageError
 from sim.models.timing_checker import Rule
+from tb.drivers.payload import pack
 
 REFERENCE = {"sequential-read": 1_116_034, "sequential-write": 1_114_267, "random-read": 4_485_933}
 """Cycles an independent cycle-accurate simulator takes for a million requests (1 GiB, open page, all-bank refresh)."""
@@ -129,7 +130,7 @@ def test_policies_differ_where_compute_takes_most_of_the_bandwidth(intensity):
 def test_the_result_is_that_of_checker_and_counts(tmp_path, figure, passed):
     for columns, reads in ((3, 3), (2, 3), (3, 2)):
         counts = {"cycles": 50, "compute_columns": columns, "compute_cycles": 40, "reads_returned": reads}
-        word = TraceFigures.const(counts | figure).as_value().value
+        word = pack(TraceFigures, **(counts | figure))
         simulator = tmp_path / f"simulator{columns}{reads}"
         simulator.write_text(f"#!/bin/sh\necho figures {word:x}\n")
         simulator.chmod(0o755)

@@ -17,6 +17,7 @@ from hw.near_bank.bank_group import check_timing
 from sim.models import FOLDER as MODELS
 from sim.models.hbm import Hbm, check_storage
 from tb.drivers.column_commands import Command, random_commands
+from tb.drivers.payload import pack
 from tb.golden.sector_store import SectorStore, hashed_sector
 from tb.runner import SimulationError, simulate
 
@@ -44,7 +45,7 @@ def pack_column(messages: Messages, command: Command) -> int:
         "first_touch": int(command.first_touch),
         "epoch": command.epoch,
     }
-    return int(layout.const(fields).as_value().value)
+    return pack(layout, **fields)
 
 
 class Bench:
@@ -73,7 +74,7 @@ class Bench:
         bank, row = bank_of(address), address >> 10
         if self.rows.get(bank) != row:
             fields = {"valid": 1, "command": RowCommand.ACT, "bank": bank, "row": row}
-            self.dut.row.value = int(self.messages.row_command.const(fields).as_value().value)
+            self.dut.row.value = pack(self.messages.row_command, **fields)
             await RisingEdge(self.dut.clk)
             self.dut.row.value = 0
             self.rows[bank] = row

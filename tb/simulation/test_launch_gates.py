@@ -12,6 +12,7 @@ from sim.models import FOLDER as MODELS
 from sim.models.launch_gates import LaunchGates
 from sim.models.plan_layout import GATES
 from sim.models.read_tags import ReadTags
+from tb.drivers.payload import pack
 from tb.runner import simulate
 
 TILES = 300
@@ -35,7 +36,7 @@ async def launch(dut, counts):
         await FallingEdge(dut.clk)
         if not int(dut.launches__valid.value):
             number = random.randrange(TILES)
-            dut.launches__payload.value = LAUNCH.const({"wg": number}).as_value().value
+            dut.launches__payload.value = pack(LAUNCH, wg=number)
             dut.launches__valid.value = random.random() < 0.7
         await ReadOnly()
         if int(dut.launches__valid.value) and int(dut.launches__ready.value):

@@ -11,6 +11,7 @@ from hw.config import Timing, preset
 from hw.messages import ColumnCommand, Messages, RowCommand
 from sim.errors import SimulationError
 from sim.models.timing_checker import POSTPONED, Rule, TimingChecker
+from tb.drivers.payload import pack
 from tb.runner import simulate
 
 TIMING = Timing(rc=60, faw=30, ccd_s=2, ccd_l=4, ccdwl=8, rfc=100, refi=1000)
@@ -70,12 +71,12 @@ def drive(dut, command):
     """Put `command` on its bus for this cycle."""
     name, _, bank = command.partition(" ")
     if name in ("RD", "WR", "UPDATE", "COLUMN3"):
-        value = MESSAGES.column_command.const({"valid": 1, "bank": int(bank or 0)}).as_value().value
+        value = pack(MESSAGES.column_command, valid=1, bank=int(bank or 0))
         code = 3 if name == "COLUMN3" else ColumnCommand[name].value
         dut.column.value = value | code << MESSAGES.column_command["command"].offset
         return
     everything = name == "PREA"
-    value = MESSAGES.row_command.const({"valid": 1, "all": everything, "bank": int(bank or 0)}).as_value().value
+    value = pack(MESSAGES.row_command, valid=1, all=everything, bank=int(bank or 0))
     code = 3 if name == "ROW3" else RowCommand["PRE" if everything else name].value
     dut.row.value = value | code << MESSAGES.row_command["command"].offset
 

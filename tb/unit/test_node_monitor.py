@@ -13,6 +13,7 @@ from hw.config import preset
 from hw.node_monitor import CollectiveState, TriggerLatency
 from hw.range_table import RangeWrite, Word
 from tb.drivers.clock import start
+from tb.drivers.payload import pack
 from tb.runner import caught, simulate
 
 RANGES = preset("paper").ranges
@@ -26,8 +27,7 @@ FOUR_LANES = preset("quad", lanes=4)
 
 async def program(dut, index, word, value):
     """Write one word of a range."""
-    fields = {"valid": 1, "index": index, "word": word.value, "data": value}
-    dut.ranges.value = RangeWrite.const(fields).as_value().value
+    dut.ranges.value = pack(RangeWrite, valid=1, index=index, word=word.value, data=value)
     await RisingEdge(dut.clk)
     dut.ranges.value = 0
 

@@ -14,6 +14,7 @@ from hw.memory_controller.arbiter import Arbiter
 from hw.memory_controller.intensity import IntensityDetector
 from hw.messages import ArbiterControl, Policy, Threshold
 from tb.drivers.clock import pass_cycles
+from tb.drivers.payload import pack
 from tb.functional_coverage.collection import observe
 from tb.functional_coverage.monitors import watch_arbiter
 from tb.runner import caught, simulate
@@ -32,7 +33,7 @@ LIMIT = {"OCCUPANCY_5": 5, "OCCUPANCY_10": 10, "OCCUPANCY_30": 30, "NONE": 1000}
 
 def control(**values):
     """Packed ArbiterControl. Whether the DRAM is refreshed is nothing to the arbiter."""
-    return ArbiterControl.const({"refresh": random.getrandbits(1), **values}).as_value().value
+    return pack(ArbiterControl, **({"refresh": random.getrandbits(1)} | values))
 
 
 class Golden:

@@ -58,35 +58,24 @@ SLOW_DRAM = Timing(
 """Parameters whose rules the HBM2 set implies by others (RC, FAW, CCD_S) matter here."""
 
 
-def unpack(layout, value, name):
-    """Integer value of one field of a packed payload."""
-    field = layout[name]
-    return value >> field.offset & (1 << field.width) - 1
-
-
 def control(policy="MCA", threshold=Threshold.OCCUPANCY_5, starvation=200, refresh=1):
     """Packed ArbiterControl."""
-    return (
-        ArbiterControl.const(
-            {
-                "policy": Policy[policy],
-                "threshold": threshold,
-                "starvation_limit": starvation,
-                "refresh": refresh,
-                "window": 100,
-                "boundary_10": 80,
-                "boundary_30": 50,
-                "boundary_none": 20,
-            }
-        )
-        .as_value()
-        .value
+    return payload.pack(
+        ArbiterControl,
+        policy=Policy[policy],
+        threshold=threshold,
+        starvation_limit=starvation,
+        refresh=refresh,
+        window=100,
+        boundary_10=80,
+        boundary_30=50,
+        boundary_none=20,
     )
 
 
 def request(**fields):
     """Packed memory_request."""
-    return MESSAGES.memory_request.const({"mask": ALL_BYTES, **fields}).as_value().value
+    return payload.pack(MESSAGES.memory_request, **({"mask": ALL_BYTES} | fields))
 
 
 async def start(dut):
@@ -232,13 +221,13 @@ async def memory_keeps_data_order_and_commits(dut):
         returned = int(dut.returns.value)
         if returned & 1:
             layout = MESSAGES.read_return
-            stream = of_source[unpack(layout, returned, "source")]
-            stream.returned(unpack(layout, returned, "id"), unpack(layout, returned, "data"))
+            stream = of_source[payload.field(layout, returned, "source")]
+            stream.returned(payload.field(layout, returned, "id"), payload.field(layout, returned, "data"))
         while responses.received:
             response = payload.unpack(MESSAGES.compute_response, responses.received.popleft())
             assert not response["error"]
             compute.returned(response["id"], response["data"])
-        idle = unpack(ControllerEvents, int(dut.events.value), "idle")
+        idle = payload.field(ControllerEvents, int(dut.events.value), "idle")
         idle_for = idle_for + 1 if idle and all(task.done() for task in tasks) else 0
         if idle_for > 20:
             break
