@@ -6,12 +6,18 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
+from unittest.mock import patch
 
 import cocotb
 import pytest
+from amaranth import Mux
+from amaranth.hdl import Value
 from cocotb.triggers import ClockCycles, ReadOnly, RisingEdge
 
+from hw.link import send_routes
 from hw.link.egress import DMA, STORES
+from hw.link.parameters import LinkParameters
+from hw.link.send_routes import existing_sends
 from hw.link.wire import packet_layout
 from tb.drivers.lane_bench import LaneBench, Packet
 from tb.drivers.lane_pair import SIDES, LanePair
@@ -247,9 +253,48 @@ async def every_free_buffer_is_used(dut):
         await bench.finish()
 
 
-@pytest.mark.parametrize("case", ["slots_are_given_out_by_the_rule", "every_free_buffer_is_used"])
+@cocotb.test()
+async def a_slot_waits_for_the_sends_of_its_packet_only(dut):
+    """One send goes through one port, all others through the other: of every packet up to that send, and from behind it
+    on, of all sends but that one, of one less, or of any number of them, the slot is free again when these are over. It
+    would never be if it waited for a port that none of them goes through."""
+    bench = bench_of(dut)
+    await bench.reset(retry=1 << 20, dead=1 << 22)
+    await bench.all_up()
+    every = bench.parameters.sends
+    for alone in range(every):
+        port = random.randrange(2)
+        await bench.program([port if number == alone else 1 - port for number in range(every)])
+        for side, source in product(SIDES, (DMA, STORES)):
+            for count in (every - 1, every - 2, random.randrange(1, every - 2)):
+                first = alone - count if random.getrandbits(1) or count == every - 1 else alone + 1
+                bench.packet(side, source, [(first + n) % every for n in range(count)], length=1)
+        await bench.finish(limit=5000)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "slots_are_given_out_by_the_rule",
+        "every_free_buffer_is_used",
+        "a_slot_waits_for_the_sends_of_its_packet_only",
+    ],
+)
 def test_slots_and_buffers(case):
     run("two", case, latency=4, module=__name__)
+
+
+@pytest.mark.wide
+def test_a_slot_that_waits_for_one_send_more_is_caught():
+    """14 sends are taken for 15."""
+
+    def one_more(parameters: LinkParameters, count: Value) -> Value:
+        known = existing_sends(parameters, count)
+        return Mux(known == 14, 15, known)
+
+    lanes = LanePair(SIZES["two"])
+    with patch.object(send_routes, "existing_sends", one_more), caught("AssertionError"):
+        run("two", "a_slot_waits_for_the_sends_of_its_packet_only", latency=4, component=lanes, module=__name__)
 
 
 def test_slots_given_out_by_another_rule_are_caught():
