@@ -159,6 +159,7 @@ _PROGRAM_RUNS = (
     _program("direct-all-gather-gemm", 3, 20, 40, 40, choices=FINE, dtype="int32"),
     _program("all-to-all", 3, 20, dtype="fp32"),
     _program("all-to-all-dma", 3, 20),
+    _program("direct-all-gather", 3, 20, depth=32, independent=True, label="-conccl"),
     _program("all-to-all-dma", 2, 20, depth=32, independent=True, label="-conccl"),
     _program("direct-all-gather-gemm", 3, 20, 40, 40, choices=FINE, dtype="int32", wiring="switch", label="-switch"),
 )
