@@ -109,7 +109,9 @@ async def poisoned_sectors_are_not_written(dut):
         parity = odd(data) ^ odd(mask) ^ wrong
         upset = access != Access.READ and not wrong and random.random() < 0.05
         if upset:
-            # Nothing else is on its way to the store.
+            # Nothing else is on its way to the store. The edge is awaited in any case: what was sent last was taken in
+            # the phase in which signals are read only.
+            await RisingEdge(dut.clk)
             while written.given:
                 await RisingEdge(dut.clk)
             turns = {"memory": ProtectedMemory.SECTORS.value, "first": random.randrange(128)}
