@@ -134,10 +134,11 @@ def _sliced(spec: Spec, name: str, rows: int, slices: int) -> Tiling:
 
 
 def _gaps(program: Program, config: Configuration, tilings: Mapping[str, Tiling]) -> dict[str, int]:
-    """Whole rows of an array, about a row of every bank group, behind each chunk whose tile rows lie in slices: a GEMM
-    reads all chunks at a time, and finds them in different banks, as hashed addresses have them on a GPU."""
+    """Whole rows of an array, about half a row of every bank group, behind each chunk whose tile rows lie in slices: a
+    GEMM reads all chunks at a time, and finds them in different banks, as hashed addresses have them on a GPU."""
+    half = row_sectors(config) // 2
     pitches = {name: tilings[name].pitch_sectors for name, slices in _slices_of(program).items() if slices > 1}
-    return {name: -(-row_sectors(config) // pitch) * pitch for name, pitch in pitches.items()}
+    return {name: -(-half // pitch) * pitch for name, pitch in pitches.items()}
 
 
 def node_of(spec: Spec, program: Program, tilings: Mapping[str, Tiling]) -> Configuration:
