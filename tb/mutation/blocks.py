@@ -63,7 +63,10 @@ BLOCKS = {
     "memory_clear": Block(paths_of("memory_clear"), ("tb/unit/test_memory_clear.py",)),
     "link_lane": Block(
         paths_of("link_lane"),
-        tuple(f"tb/unit/link/test_link_{name}.py" for name in ("lane", "epochs", "sessions", "times", "slots")),
+        tuple(
+            f"tb/unit/link/test_link_{name}.py"
+            for name in ("lane", "epochs", "sessions", "times", "slots", "long_times")
+        ),
     ),
     "register_file": Block(
         paths_of("register_file"),
