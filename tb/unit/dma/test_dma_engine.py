@@ -205,6 +205,28 @@ async def a_walk_ends_with_its_epoch(dut):
 
 
 @cocotb.test()
+async def a_full_engine_ends_with_its_epoch(dut):
+    """Disarmed when every place for blocks is taken and one more is offered, the engine lets go of those, takes no
+    other, and is idle though one is offered all the while."""
+    config = SIZES[os.environ["SIZE"]]
+    bench = DmaBench(dut, config, 0, 12)
+    await bench.reset()
+    await bench.program(0, LARGE)
+    for _ in range(config.dma_blocks + 8):
+        bench.block(0, random.getrandbits(16), 0, random.getrandbits(40), 0, 0)
+    await ClockCycles(dut.clk, config.dma_blocks + 40)
+    dut.armed.value = 0
+    await RisingEdge(dut.clk)
+    offered = len(bench.blocks.queue)
+    assert offered > 1, "the engine takes all"
+    while not int(dut.idle.value):
+        await RisingEdge(dut.clk)
+        assert bench.cycle < 1000 + 300 * config.dma_packets, "an engine whose epoch is over is never idle"
+    await ClockCycles(dut.clk, 40)
+    assert int(dut.idle.value) and int(dut.blocks__valid.value) and len(bench.blocks.queue) == offered
+
+
+@cocotb.test()
 async def reset_ends_any_walk(dut):
     """Blocks of geometries as large as the words can say, or invalid, are left by a reset; the next one is right."""
     config = SIZES[os.environ["SIZE"]]
@@ -403,6 +425,33 @@ def test_routes_of_the_first_send_alone_are_caught():
 def test_a_walk_ends_with_its_epoch(size):
     environment = {"SIZE": size}
     simulate(design(size), "dma_engine", __name__, "a_walk_ends_with_its_epoch", environment=environment)
+
+
+class TakesWhatIsOffered(DmaEngine):
+    """A wrong engine, which keeps what is offered while it is not armed."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        m.d.comb += m.submodules.offered.i.valid.eq(self.blocks.valid)
+        return m
+
+
+@pytest.mark.parametrize("size", ["paper", "tiny"])
+def test_a_full_engine_ends_with_its_epoch(size):
+    simulate(design(size), "dma_engine", __name__, "a_full_engine_ends_with_its_epoch", environment={"SIZE": size})
+
+
+@pytest.mark.wide
+def test_an_engine_that_takes_what_is_offered_is_caught():
+    environment = {"SIZE": "tiny"}
+    with caught("never idle"):
+        simulate(
+            design("tiny", TakesWhatIsOffered),
+            "dma_engine",
+            __name__,
+            "a_full_engine_ends_with_its_epoch",
+            environment=environment,
+        )
 
 
 @pytest.mark.parametrize(
