@@ -35,6 +35,7 @@ from sim.report.plan import (
     needed_points,
 )
 from sim.report.style import KINDS
+from sim.report.systems import SYSTEMS
 from sim.report.timelines import bandwidth
 from tb.drivers import point_double
 
@@ -245,6 +246,17 @@ def test_page_gives_the_reason_where_ours_differs_or_asks_for_it(
     monkeypatch.setattr(sim.report.page, "read_figures", lambda: figures)
     write_report(tmp_path, evaluation, Run("0123", len(evaluation.outcomes), 0.0))
     assert "No experiment has shown the reason yet." in (tmp_path / "index.html").read_text()
+
+
+def test_recorded_results_say_what_the_page_says() -> None:
+    """What was found, and what a system's section is about, in the results that are kept and in those that are made."""
+    recorded = (ROOT / "sim" / "report" / "RESULTS.md").read_text()
+    notes = [note for figure in read_figures() for note in figure.get("found", [])]
+    missing = [note["text"] for note in notes if f"{note['text']} Shown by `{note['command']}`." not in recorded]
+    assert not missing and notes
+    systems = [figure for figure in read_figures() if figure["name"].split("-")[0] in SYSTEMS]
+    assert {figure["name"].split("-")[0] for figure in systems} == set(SYSTEMS)
+    assert not [figure["text"] for figure in systems if figure["text"] not in recorded]
 
 
 def test_some_sub_layers_are_not_compared_with_the_papers_sixteen(whole_report: Path, tmp_path: Path) -> None:
