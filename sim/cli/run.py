@@ -146,6 +146,13 @@ def collective(
     tile_order: Annotated[
         str, typer.Option(help=f"In which order a GEMM takes its tiles: {', '.join(TILE_ORDERS)}.", metavar="NAME")
     ] = TILE_ORDERS[0],
+    trace: Annotated[
+        str,
+        typer.Option(
+            help="A recorded GEMM, whose workgroups begin and compute as they did, with --machine.",
+            metavar="FILE.npz:KEY",
+        ),
+    ] = "",
     mode: options.Mode = "ring",
     *,
     outputs: Outputs,
@@ -162,7 +169,7 @@ def collective(
     fields["gemm_shape"] = fields["gemm_shape"] or ()
     fields["host_bandwidth"] = tuple(host_bandwidth or ())
     fields["tile"] = tile if not machine or said_on_command_line(context, "tile") else None
-    own: dict[str, Any] = {"shape": shape, "machine": machine, "tile_order": tile_order, "mode": mode}
+    own: dict[str, Any] = {"shape": shape, "machine": machine, "tile_order": tile_order, "trace": trace, "mode": mode}
     _run(catalogue.collective(name, gpus, wiring=wiring, choices=said, **own, **fields), outputs)
 
 

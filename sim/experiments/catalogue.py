@@ -69,6 +69,8 @@ def collective(
     if fields.get("machine"):
         sides = {"shape": fields.get("shape", Spec.shape), "gemm_shape": fields.get("gemm_shape", ())}
         fields |= _slice(fields["machine"], sides, fields.get("tile"))
+    if fields.get("trace"):
+        trace_file(fields["trace"])
     spec = Spec(
         collective=which,
         topology=wiring,

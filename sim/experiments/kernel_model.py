@@ -146,8 +146,8 @@ def _gemm(spec: Spec, layer: SubLayer, rank: int, slots: int) -> KernelPlan:
     tolerance = Tolerance(spec.gpu.prefetch, spec.gpu.reads_under_way, spec.gpu.workgroups_per_unit)
     gemm = partial(gemm_kernel, layer, program, rank, overlapped=overlapped, tolerance=tolerance)
     if spec.trace:
-        trace = load_trace(spec.trace, layer)
-        return gemm(trace.slots, trace.times(layer), order=trace.dispatch(layer))
+        trace = load_trace(spec.trace, layer.gpus * layer.workgroups)
+        return gemm(trace.slots, trace.times(layer.steps), order=trace.dispatch(layer))
     rows = Dispatch.along_rows(layer) if spec.tile_order == "rows" else None
     return gemm(slots, gemm_times(layer, slots), order=rows)
 

@@ -155,7 +155,7 @@ def _cycles(plan: KernelPlan) -> int:
     turns = -(-plan.count // plan.kernel["slots"])
     longest = int(np.max(plan.workgroups["lead_cycles"]))
     longest += plan.kernel["steps"] * int(np.max(plan.workgroups["step_cycles"]))
-    return int(np.max(plan.workgroups.get("not_before", 0))) + turns * longest + 4 * plan.reads
+    return int(np.max(plan.workgroups["not_before"])) + turns * longest + 4 * plan.reads
 
 
 def _gathered(work: ProgramWork) -> dict[str, str | int | Path]:

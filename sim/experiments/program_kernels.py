@@ -4,19 +4,24 @@ compute."""
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from hw.config import BANK_GROUPS, COLUMN_BITS, SECTOR_BYTES, TOTAL_CHANNELS, Configuration
 from sim.collectives.independent_gemm import NAME as INDEPENDENT
-from sim.collectives.program import Kernel, Program
+from sim.collectives.program import Does, Kernel, Program
+from sim.errors import UsageError
 from sim.experiments.array_model import INPUT_SECTORS, arming_cycles
 from sim.experiments.hardware import EARLY_GATE
 from sim.experiments.spec import Spec
 from sim.experiments.spec_values import ELEMENT_BYTES
 from sim.host.address_space import input_base
+from sim.models.plan_layout import Workgroup
 from sim.topologies.known import topology
 from sim.workloads.calibration import COMPUTE_UNITS, gemm_cycles
 from sim.workloads.kernel_plans import KernelPlan
 from sim.workloads.machines import machine as known_machine
 from sim.workloads.program_plans import Laid, Operands, program_kernel
+from sim.workloads.recorded_trace import RecordedTrace, load_trace
 from sim.workloads.sublayer import STEP_DEPTH
 
 
@@ -40,31 +45,46 @@ def plans_of(
     units = known_machine(spec.machine).compute_units if spec.machine else COMPUTE_UNITS
     if spec.sharing == "partitioned":
         units -= sum(kernel.units for kernel in program.kernels(rank))
-    plans = (
-        program_kernel(
-            program,
-            rank,
-            number,
-            laid,
-            operands,
-            topology(spec.topology, spec.gpus),
-            slots=kernel.units or units,
-            order=_order(spec, kernel),
-            block_wfs=spec.dma_block or spec.wfs,
-            data_span=span,
-            first_data=sets[number, 0] * span,
-            early=int(spec.bug == EARLY_GATE),
+    plans = []
+    for number, kernel in enumerate(program.kernels(rank)):
+        recorded = _recorded(spec, kernel, laid)
+        plans.append(
+            program_kernel(
+                program,
+                rank,
+                number,
+                laid,
+                operands,
+                topology(spec.topology, spec.gpus),
+                slots=recorded.slots if recorded else kernel.units or units,
+                order=_order(spec, kernel),
+                block_wfs=spec.dma_block or spec.wfs,
+                data_span=span,
+                first_data=sets[number, 0] * span,
+                early=int(spec.bug == EARLY_GATE),
+                recorded=recorded,
+            )
         )
-        for number, kernel in enumerate(program.kernels(rank))
-    )
     late = spec.late_cycles and rank == spec.late_rank
     return tuple(_launched_when_armed(plan, spec, config) for plan in plans) if late else tuple(plans)
 
 
+def _recorded(spec: Spec, kernel: Kernel, laid: Mapping[str, Laid]) -> RecordedTrace | None:
+    """The trace by which `kernel` runs, in cycles: that of `spec`, if it is the GEMM."""
+    if not spec.trace or kernel.does is not Does.MULTIPLY:
+        return None
+    workgroups = kernel.splits * sum(laid[part.array].tiling.workgroups for part in kernel.parts)
+    return load_trace(spec.trace, workgroups).on(known_machine(spec.machine))
+
+
 def _launched_when_armed(plan: KernelPlan, spec: Spec, config: Configuration) -> KernelPlan:
     """`plan` on a rank that is armed late: a host launches a kernel whose stores are counted when the GPU is armed."""
-    armed = spec.late_cycles + arming_cycles(config)
-    return replace(plan, workgroups={**plan.workgroups, "not_before": armed})
+    begin = plan.workgroups["not_before"] + spec.late_cycles + arming_cycles(config)
+    if np.max(begin) >= 1 << Workgroup["not_before"].width:
+        raise UsageError(
+            f"late-cycles and the trace must be below {1 << Workgroup['not_before'].width} cycles together"
+        )
+    return replace(plan, workgroups={**plan.workgroups, "not_before": begin})
 
 
 def _order(spec: Spec, kernel: Kernel) -> str:

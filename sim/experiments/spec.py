@@ -64,7 +64,7 @@ class Spec:
     square slice is simulated: shape and tile are the slice's, every side shorter by `Machine.side`, the link, the time
     of a workgroup and what the last-level cache leaves of the reads are the machine's. `host_bandwidth` of the
     topologies HOSTED: GB/s of each link from the host, and to it if that is another; without it the machine's,
-    or that of all links.
+    or that of all links. `trace`, FILE.npz:KEY of the recorded GEMM of a machine.
 
     Of full-size kernels (None otherwise): `link_bandwidth`, GB/s per direction of the whole GPU; `compute_units`;
     `channels`, the slice S of its 32; `tracker_ways` of 256 sets; `tile_order` (a trace has its own); `trace`,

@@ -125,6 +125,8 @@ def _check_program(spec: "Spec") -> None:
     _choice("tile-order", spec.tile_order, PROGRAM_ORDERS)
     if spec.machine:
         _check_machine(spec)
+    if spec.trace:
+        _check_trace(spec)
     _check_independent(spec)
     _check_stores(spec, (EARLY_GATE,))
     if spec.mirrored and spec.inputs:
@@ -172,6 +174,15 @@ def _check_machine(spec: "Spec") -> None:
         raise UsageError(f"channels is no setting with machine {spec.machine}: its slice has its own")
 
 
+def _check_trace(spec: "Spec") -> None:
+    if not spec.machine:
+        raise UsageError("trace needs a machine here: say, in whose cycles its times are")
+    if spec.tile_order != PROGRAM_ORDERS[0]:
+        raise UsageError(f"tile-order is the trace's own with a trace, got {spec.tile_order!r}")
+    if spec.sharing == "partitioned":
+        raise UsageError("sharing must not be partitioned with a trace, whose workgroups ran on all compute units")
+
+
 def _check_independent(spec: "Spec") -> None:
     _choice("sharing", spec.sharing, tuple(SHARING))
     if not spec.independent:
@@ -200,7 +211,8 @@ def _check_stores(spec: "Spec", bugs: tuple[str, ...]) -> None:
         object.__setattr__(spec, "preset", "paper")
     _choice("preset", spec.preset, tuple(PRESETS))
     for name in (*MACHINE, "trace"):
-        if getattr(spec, name) not in (None, "") and (name, spec.compute) != ("tile_order", PROGRAM):
+        of_programs = spec.compute == PROGRAM and name in ("tile_order", "trace")
+        if getattr(spec, name) not in (None, "") and not of_programs:
             raise UsageError(
                 f"{name.replace('_', '-')} is of full-size kernels only, not of compute model {spec.compute}"
             )

@@ -9,7 +9,7 @@ leaves only a part of the reads (:mod:`sim.workloads.last_level_cache`); without
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -22,8 +22,9 @@ from sim.host.tiling import Tiling
 from sim.models import plan_layout
 from sim.models.plan_layout import GATES, STEP_LINES
 from sim.topologies.topology import Routes
-from sim.workloads.kernel_plans import KernelPlan, step_lines
+from sim.workloads.kernel_plans import GemmTimes, KernelPlan, step_lines
 from sim.workloads.last_level_cache import Fetches, input_fetches
+from sim.workloads.recorded_trace import RecordedTrace
 
 LARGEST_READ = 255
 """Sectors of an operand that a step can read."""
@@ -111,12 +112,18 @@ def program_kernel(
     data_span: int,
     first_data: int,
     early: int = 0,
+    recorded: RecordedTrace | None = None,
 ) -> KernelPlan:
     """Kernel `number` of `rank`. Its data is taken from `first_data`, each split `data_span` sectors after the one
-    before. `early`: gates open so many launch events before they should, the seeded fault."""
+    before. `early`: gates open so many launch events before they should, the seeded fault. `recorded`, in cycles: when
+    and in which order its workgroups begin, and how long each computes."""
     kernel = program.kernels(rank)[number]
     ports = _ports(program, rank, topology)
-    tiles = list(_tiles(kernel, arrays, order, rank, program.gpus))
+    if recorded is None:
+        tiles = list(_tiles(kernel, arrays, order, rank, program.gpus))
+    else:
+        numbered = list(_tiles(replace(kernel, order=None), arrays, "rows", rank, program.gpus))
+        tiles = [numbered[place] for place in recorded.number.tolist()]
     tilings = [arrays[part.array].tiling for part, _, _ in tiles]
     # Compute units that another kernel takes are counted from all that there are, not from those that this one fills.
     shared = any(other.sharing is not Sharing.OWN for other in program.kernels(rank))
@@ -161,6 +168,11 @@ def program_kernel(
             a_va = a_va + row * _apart(int(a_all.max()), operands.row_sectors)
     if not kernel.column_gates:
         b_va = operands.inputs + across * b_stride
+    if recorded is None:
+        lead = operands.lead_cycles if kernel.does is Does.MULTIPLY else 0
+        times = GemmTimes(_step_cycles(kernel, operands, steps, rows * row_sectors), lead)
+    else:
+        times = recorded.times(steps)
     return KernelPlan(
         kernel={
             "slots": slots if shared else min(slots, len(tiles)),
@@ -181,8 +193,9 @@ def program_kernel(
             "a_va": a_va,
             "b_va": b_va,
             "store_va": place,
-            "lead_cycles": operands.lead_cycles if kernel.does is Does.MULTIPLY else 0,
-            "step_cycles": _step_cycles(kernel, operands, steps, rows * row_sectors),
+            "not_before": times.not_before,
+            "lead_cycles": times.lead_cycles,
+            "step_cycles": times.step_cycles,
             "wg": np.array([arrays[part.array].numbers[part.chunk] + tile for part, tile, _ in tiles]),
             "a_sectors": a_all // steps,
             "a_last": a_all - a_all // steps * (steps - 1),

@@ -185,7 +185,7 @@ def test_paced_ends_with_the_link_beside_recorded_gemms(trace: str) -> None:
     spec = sublayer(f"h200/{trace}", "t3-paced")
     assert spec.trace
     result = run_experiment(spec)
-    first = int(load_trace(spec.trace, sublayer_of(spec)).store.min())
+    first = int(load_trace(spec.trace, sublayer_of(spec).gpus * sublayer_of(spec).workgroups).store.min())
     assert result["rs_cycles"] <= 1.03 * (first + result["rs_wire_cycles"])
 
 

@@ -171,6 +171,10 @@ CASES: dict[str, tuple[list[str], dict[str, list[str]]]] = {
         ["run", "collective", "ring-all-gather-gemm", "--shape", "1024", "1024", "1024"],
         {"--machine": ["h100"]},
     ),
+    "run collective, as recorded": (
+        ["run", "collective", "ring-all-gather-gemm", "--shape", "1024", "1024", "1024", "--machine", "h100"],
+        {"--trace": ["trace.npz"], "--machine": ["a100-80"]},
+    ),
     "run collective, in slices": (
         ["run", "collective", "direct-all-gather-gemm", "--topology", "mesh", "--gpus", "3", "--gates", "fine"],
         {"--slices": ["2"]},
