@@ -367,9 +367,10 @@ def conccl_percent(evaluation: Evaluation) -> Figure | None:
 def uncut_scaling(evaluation: Evaluation) -> Figure | None:
     """Uncut-GEMMs: speedup over one GPU, published and ours, data on the GPUs and, where it was run, on the host."""
     records = {record["point"]: record for record in evaluation.systems["uncut"]}
+    counts = list(uncut.PUBLISHED[uncut.SIDE])
     points = {
-        "": [uncut.spread(gpus) for gpus in uncut.PUBLISHED],
-        ", data on the host": [uncut.hosted(gpus) for gpus in uncut.PUBLISHED],
+        "": [uncut.spread(gpus) for gpus in counts],
+        ", data on the host": [uncut.hosted(gpus) for gpus in counts],
     }
     found = {place: [records.get(point.name) for point in of_place] for place, of_place in points.items()}
     series = {
@@ -381,9 +382,9 @@ def uncut_scaling(evaluation: Evaluation) -> Figure | None:
     if not series:
         return None
     drawing, (axis,) = figure(3.6)
-    positions = list(range(len(uncut.PUBLISHED)))
+    positions = list(range(len(counts)))
     grouped_bars(axis, positions, series, (GREY, BLUE, PALE, SKY)[: len(series)])
-    axis.set_xticks(positions, [f"{gpus} GPUs" for gpus in uncut.PUBLISHED])
+    axis.set_xticks(positions, [f"{gpus} GPUs" for gpus in counts])
     axis.set_ylabel("speedup over one GPU")
     legend_above(axis, 2)
     return drawing

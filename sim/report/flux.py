@@ -14,6 +14,7 @@ from sim.experiments.catalogue import collective
 from sim.experiments.outcomes import Outcome
 from sim.experiments.spec import Spec
 from sim.report import metrics
+from sim.workloads.machines import machine as known_machine
 from sim.workloads.machines import recorded_overlap
 
 GPUS = 8
@@ -77,11 +78,14 @@ TILES_OF_ONE = {("h800", "rs-reduce", 512): (16, 512)}
 SLICES = {512: 16, 1024: 32, 2048: 16, 4096: 16, 8192: 8}
 """In which A arrives: the more, the earlier workgroups begin. Not of 64 tokens, of which a workgroup's part of a row of
 A has fewer sectors than there are steps."""
+LATENCIES_NS = (250, 1000, 2000)
+"""Of a link, beside the 500 ns that are used everywhere, at :data:`NAIVE`."""
 FEWEST = ROWS[0]
 """Tokens of which even a GEMM alone is best cut as if it were split: more workgroups read its weights."""
 COARSE = ("h800", 4096)
 NAIVE = ("h800", 1024)
-"""Where chunks as communication tiles, and the order in which all ranks begin with the same chunk, are tried."""
+"""Where chunks as communication tiles, and the order in which all ranks begin with the same chunk and other latencies,
+are tried."""
 
 
 def _tile_beside(way: str, machine: str, rows: int) -> tuple[int, int] | None:
@@ -154,10 +158,18 @@ def communication(operation: str, machine: str, rows: int) -> Spec:
 
 
 def overlapped(
-    way: str, machine: str, rows: int, mode: str = "mirrored", fine: bool = True, order: str = "", naive: bool = False
+    way: str,
+    machine: str,
+    rows: int,
+    mode: str = "mirrored",
+    fine: bool = True,
+    order: str = "",
+    naive: bool = False,
+    latency_ns: int = 0,
 ) -> Spec:
     """GEMM and communication at once: `way` of :data:`WAYS`. `fine`: communication tiles of a tile row, not of a chunk;
-    `order` of tiles, if it is not the best; `naive`: all ranks begin with the same chunk."""
+    `order` of tiles, if it is not the best; `naive`: all ranks begin with the same chunk; `latency_ns` of a link, if it
+    is not the usual one."""
     operation = WAYS[way]
     choices: dict[str, Any] = {"shifted": False} if naive else {}
     if operation == "ag":
@@ -167,6 +179,7 @@ def overlapped(
         choices["slices"] = SLICES[rows]
     details = [*([] if fine else ["coarse"]), *([order] if order else []), *(["naive"] if naive else [])]
     details += [] if mode == "mirrored" else ["nodes"]
+    details += [f"latency-{latency_ns}"] if latency_ns else []
     return collective(
         PROGRAMS[way],
         GPUS,
@@ -177,6 +190,7 @@ def overlapped(
         shape=_shape(operation, rows),
         mode=mode,
         tile_order=order or ("abreast" if sliced else _order(operation, rows)),
+        settings=(("link_latency", known_machine(machine).cycles(latency_ns / 1000)),) if latency_ns else (),
         name="/".join(["flux", machine, way, f"m{rows}", *details]),
         **_tiled(_tile_beside(way, machine, rows)),
     )
@@ -194,7 +208,8 @@ class Point:
 
 def overlapped_points() -> Iterator[Point]:
     """All of them: every way, machine and size on a mirrored node; then chunks as communication tiles; then N nodes, as
-    they should run, and in the naive order beside the same order shifted."""
+    they should run, and in the naive order beside the same order shifted; then other latencies of links, beside a pair
+    in turn with the usual one."""
     for machine, way, rows in product(PUBLISHED, WAYS, ROWS):
         if way != "ag-slices" or rows in SLICES:
             yield Point(way, machine, rows, overlapped(way, machine, rows))
@@ -203,6 +218,8 @@ def overlapped_points() -> Iterator[Point]:
         yield Point(way, *NAIVE, overlapped(way, *NAIVE, mode="ring", order=order))
     for way, order in (("ag", ""), ("rs-reduce", "columns")):
         yield Point(way, *NAIVE, overlapped(way, *NAIVE, mode="ring", order=order, naive=True))
+    for way, latency_ns in product(("ag-slices", "rs-reduce"), LATENCIES_NS):
+        yield Point(way, *NAIVE, overlapped(way, *NAIVE, latency_ns=latency_ns))
 
 
 def points() -> list[Spec]:

@@ -1,9 +1,9 @@
 """Uncut-GEMMs beside this hardware: C = A B + C in FP32 over 1 to 8 A100, whose memories or a host hold the matrices.
 
 Source of what is published: Anastasiadis et al., "Uncut-GEMMs: Communication-aware matrix multiplication on multi-GPU
-nodes" (PARALiA 3, 2024): strong scaling of 8K x 8K x 8K with the data on the GPUs and on the host, and the time of a
-batched fetch, in which k ranks get a tile in p pieces one from the other: t (1 + (k - 1) / p), where one transfer takes
-t.
+nodes" (PARALiA 3, 2024): strong scaling of 8K x 8K x 8K and larger with the data on the GPUs and on the host, and the
+time of a batched fetch, in which k ranks get a tile in p pieces one from the other: t (1 + (k - 1) / p), where one
+transfer takes t.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,18 @@ SIDE, DEPTH = 8192, 1024
 """Rows and columns of C; an eighth of the depth, which leaves what is fetched in proportion to what is computed."""
 TILES = {1: (128, 128), 2: (128, 128), 4: (128, 64), 8: (64, 64)}
 """By GPUs: that which fills the last round of workgroups best, as a planner chooses it; the first is the machine's."""
-PUBLISHED = {2: 1.9, 4: 3.5, 8: 5.8}
-"""Speedup over one GPU, 8K, data on the devices."""
-ON_HOST = {1: 1.0, 2: 1.7, 4: 3.0, 8: 3.6}
+PUBLISHED = {
+    SIDE: {2: 1.9, 4: 3.5, 8: 5.8},
+    16384: {2: 2.0, 4: 4.0, 8: 7.4},
+    32768: {2: 2.0, 4: 3.9, 8: 7.8},
+}
+"""Speedup over one GPU, data on the devices, by the side of the matrices. Of a larger one C has that many columns and
+fewer rows, as many elements in all: how much of A is fetched for a row of C does not depend on the rows."""
+ON_HOST = {SIDE: {2: 1.7, 4: 3.0, 8: 3.6}, 16384: {2: 2.0, 4: 3.5, 8: 5.3}}
 """The same, data on the host."""
-WHOLE_DEPTH, HOST_DEPTH = 8192, 1024
-"""Of what is published, and an eighth of it, in which the rates of the host's links keep all in proportion. With less
-the host's one channel, which takes an update of C in 3.9 cycles, is what eight GPUs wait for."""
+HOST_DEPTH = 1024
+"""An eighth of 8K, in which the rates of the host's links keep all in proportion. With less the host's one channel,
+which takes an update of C in 3.9 cycles, is what eight GPUs wait for."""
 HOST_TILES = {1: (128, 128), 2: (64, 64), 4: (32, 64), 8: (32, 64)}
 """As :data:`TILES`, of the data on the host: the more GPUs, the smaller, as workgroups begin when all of their rows and
 columns are there."""
@@ -45,7 +50,12 @@ def _rows(tile: tuple[int, int]) -> int:
     return min(8, tile[0] // machine(MACHINE).side)
 
 
-def alone() -> Spec:
+def _of_side(side: int) -> list[str]:
+    """What names of larger matrices say."""
+    return [] if side == SIDE else [f"{side // 1024}k"]
+
+
+def alone(side: int = SIDE) -> Spec:
     """All of it on one GPU."""
     return collective(
         "gemm-alone",
@@ -54,11 +64,11 @@ def alone() -> Spec:
         wiring=WIRING,
         choices={"chunks": 8},
         machine=MACHINE,
-        shape=(SIDE, SIDE, DEPTH),
+        shape=(SIDE * SIDE // side, side, DEPTH),
         dtype="fp32",
         mode="mirrored",
         tile_order="columns",
-        name="uncut/gpus-1",
+        name="/".join(["uncut", *_of_side(side), "gpus-1"]),
     )
 
 
@@ -67,15 +77,16 @@ def spread(
     tile: tuple[int, int] | None = None,
     fine: bool = True,
     mode: str = "mirrored",
-    shape: tuple[int, int] = (SIDE, SIDE),
+    side: int = SIDE,
+    shape: tuple[int, int] | None = None,
 ) -> Spec:
     """C over `gpus` GPUs, each with its columns, which has its rows of A and fetches the others; `tile`, if it is not
-    the best."""
-    rows, columns = shape
+    the best; `shape`, if it is not that of matrices of such a `side`."""
+    rows, columns = shape or (SIDE * SIDE // side, side)
     chosen = tile or TILES[gpus]
     details = [f"tile-{'x'.join(map(str, tile))}"] if tile else []
     details += [] if fine else ["coarse"]
-    details += ["x".join(map(str, shape))] if shape != (SIDE, SIDE) else []
+    details += ["x".join(map(str, shape))] if shape else []
     details += [] if mode == "mirrored" else ["nodes"]
     return collective(
         "fetched-gemm",
@@ -90,13 +101,14 @@ def spread(
         wfs=_rows(chosen),
         mode=mode,
         tile_order="columns",
-        name="/".join(["uncut", f"gpus-{gpus}", *details]),
+        name="/".join(["uncut", *_of_side(side), f"gpus-{gpus}", *details]),
     )
 
 
-def hosted(gpus: int, straight: bool = False, tile: tuple[int, int] | None = None) -> Spec:
+def hosted(gpus: int, straight: bool = False, tile: tuple[int, int] | None = None, side: int = SIDE) -> Spec:
     """C over `gpus` GPUs and a host, on which all matrices lie; `straight`: all GPUs get all of A from there; `tile`,
-    if it is not the best."""
+    if it is not the best. Of a larger `side` C is that of :data:`SIDE`, and the rates of the host's links make up for
+    it."""
     chosen = tile or HOST_TILES[gpus]
     details = [f"tile-{'x'.join(map(str, tile))}"] if tile else []
     details += ["straight"] if straight else []
@@ -107,21 +119,22 @@ def hosted(gpus: int, straight: bool = False, tile: tuple[int, int] | None = Non
         wiring="hosted-mesh",
         choices={"straight": straight} if straight else {"spread": True},
         machine=MACHINE,
-        host_bandwidth=host_bandwidth(),
+        host_bandwidth=host_bandwidth(side),
         shape=(SIDE, SIDE // gpus, HOST_DEPTH),
         dtype="fp32",
         tile=chosen,
         wfs=_rows(chosen),
-        name="/".join(["uncut", "host", f"gpus-{gpus}", *details]),
+        name="/".join(["uncut", "host", *_of_side(side), f"gpus-{gpus}", *details]),
     )
 
 
-def host_bandwidth() -> tuple[float, float]:
-    """GB/s of a link from the host and to it, so that A and B, which have an eighth of their bytes, and C, which has
-    all of them, take as much of the time of the GEMM as with the whole depth."""
+def host_bandwidth(side: int = SIDE) -> tuple[float, float]:
+    """GB/s of a link from the host and to it, so that A and B, which have fewer bytes, and C take as much of the time
+    of the GEMM as of whole matrices of that `side`."""
     here = machine(MACHINE)
-    shorter = (WHOLE_DEPTH + here.gemm.fixed_depth) / (HOST_DEPTH + here.gemm.fixed_depth)
-    share = WHOLE_DEPTH / HOST_DEPTH
+    shorter = (side + here.gemm.fixed_depth) / (HOST_DEPTH + here.gemm.fixed_depth)
+    # C is that of SIDE, so A and B have HOST_DEPTH elements where theirs would have SIDE, and C has all of its own.
+    share = SIDE / HOST_DEPTH
     return here.host_gb_per_s * shorter / share, here.host_gb_per_s * shorter
 
 
@@ -157,10 +170,12 @@ def bound(spec: Spec) -> float:
     return max(compute + max(waits), back)
 
 
-def on_host() -> list[Spec]:
-    """Those whose data lies on the host: as planned, with larger tiles, and the simpler way."""
-    planned = [hosted(gpus) for gpus in ON_HOST]
-    return [*planned, hosted(8, tile=TILES[8]), *(hosted(gpus, straight=True) for gpus in ON_HOST if gpus > 1)]
+def on_host() -> list[tuple[Spec, int]]:
+    """Those whose data lies on the host, and the sides of the matrices: as planned, of every side; with larger tiles;
+    and the simpler way."""
+    planned = [(hosted(gpus, side=side), side) for side, stated in ON_HOST.items() for gpus in (1, *stated)]
+    others = [hosted(8, tile=TILES[8]), *(hosted(gpus, straight=True) for gpus in ON_HOST[SIDE])]
+    return [*planned, *((spec, SIDE) for spec in others)]
 
 
 def chain(destinations: int, pieces: int) -> Spec:
@@ -179,14 +194,13 @@ def chain(destinations: int, pieces: int) -> Spec:
     )
 
 
-def scaled() -> list[Spec]:
-    """Those that are compared with one GPU: as planned, with the machine's tile, and with gates of whole chunks."""
-    plain = [gpus for gpus in PUBLISHED if TILES[gpus] != TILES[1]]
-    return [
-        *(spread(gpus) for gpus in PUBLISHED),
-        *(spread(gpus, TILES[1]) for gpus in plain),
-        spread(8, fine=False),
-    ]
+def scaled() -> list[tuple[Spec, int]]:
+    """Those that are compared with one GPU, and the sides of the matrices: as planned, of every side; with the
+    machine's tile; and with gates of whole chunks."""
+    plain = [gpus for gpus in PUBLISHED[SIDE] if TILES[gpus] != TILES[1]]
+    others = [*(spread(gpus, TILES[1]) for gpus in plain), spread(8, fine=False)]
+    planned = [(spread(gpus, side=side), side) for side, stated in PUBLISHED.items() for gpus in stated]
+    return [*planned, *((spec, SIDE) for spec in others)]
 
 
 def nodes() -> tuple[Spec, Spec]:
@@ -196,7 +210,9 @@ def nodes() -> tuple[Spec, Spec]:
 
 def points() -> list[Spec]:
     """All that the section needs."""
-    return [*(chain(*pair) for pair in CHAINS), *nodes(), *reversed(scaled()), alone(), *reversed(on_host())]
+    spreads, ones = [spec for spec, _ in scaled()], [alone(side) for side in PUBLISHED]
+    on_hosts = [spec for spec, _ in on_host()]
+    return [*(chain(*pair) for pair in CHAINS), *nodes(), *reversed(spreads), *ones, *reversed(on_hosts)]
 
 
 def _busy(spec: Spec) -> float:
@@ -225,21 +241,20 @@ def records(outcomes: Mapping[Spec, Outcome]) -> list[dict[str, Any]]:
     def add(spec: Spec, ours: Mapping[str, float], published: Mapping[str, float]) -> None:
         found.append({"point": spec.name, "cycles": cycles(spec), "ours": ours, "published": published, "real": {}})
 
-    one = cycles(alone())
-    for spec in scaled():
-        taken = cycles(spec)
+    for spec, side in scaled():
+        taken, one = cycles(spec), cycles(alone(side))
         if taken is not None and one is not None:
             ours = {"speedup": one / taken, "idle": 1 - _busy(spec) / taken}
-            add(spec, ours, {"speedup": PUBLISHED[spec.gpus]})
-    one = cycles(hosted(1))
-    for spec in on_host():
-        taken, gpus = cycles(spec), spec.gpus - 1
+            add(spec, ours, {"speedup": PUBLISHED[side][spec.gpus]})
+    for spec, side in on_host():
+        taken, one, gpus = cycles(spec), cycles(hosted(1, side=side)), spec.gpus - 1
         if taken is None or one is None:
             continue
         speedup = {"speedup": one / taken} if gpus > 1 else {}
         stated = speedup and not dict(spec.choices).get("straight")
+        published = {"speedup": ON_HOST[side][gpus]} if stated else {}
         over = {"over_bound": taken / bound(spec), "over_longest": taken / longest(spec)}
-        add(spec, {**speedup, "idle": 1 - _busy(spec) / taken, **over}, {"speedup": ON_HOST[gpus]} if stated else {})
+        add(spec, {**speedup, "idle": 1 - _busy(spec) / taken, **over}, published)
     single = cycles(chain(*CHAINS[0]))
     for destinations, pieces in CHAINS[1:]:
         taken = cycles(chain(destinations, pieces))

@@ -1,6 +1,7 @@
 """FLUX beside this hardware: its points, what a mirrored node of them is, and what is compared."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ def small(name: str, rows: int = 128, columns: int = 512, depth: int = 128, **fi
 
 def test_points_are_gpt_3_on_three_machines() -> None:
     points = needed_points(["flux"])
-    assert len(points) == len(set(points)) == 2 * 2 * 3 * 6 + 3 * (2 + 3) + 1 + 3 * (3 * 6 + 5) + 1 + 6
+    assert len(points) == len(set(points)) == 2 * 2 * 3 * 6 + 3 * (2 + 3) + 1 + 3 * (3 * 6 + 5) + 1 + 6 + 6
     assert {point.machine for point in points} == {"a100-80-pcie", "a100-80", "h800"}
     multiplied = [point for point in points if point.shape[2]]
     assert {point.shape[1:] for point in multiplied} == {(6144 // 8, 12288 // 8), (12288 // 8, 6144 // 8)}
@@ -47,15 +48,18 @@ def test_points_are_gpt_3_on_three_machines() -> None:
     assert {point.gpus for point in points} == {8}
 
 
-def test_one_build_of_a_machine_serves_all_its_points() -> None:
+def test_one_build_of_a_machine_serves_all_its_points_with_links_of_one_latency() -> None:
     for name in flux.PUBLISHED:
         found = {
             node_of(point, program_of(point), tilings_of(point, program_of(point)))
             for point in flux.points()
             if point.machine == name
         }
-        assert len(found) == 1
-        (config,) = found
+        latencies = {round(config.link_latency * machine(name).cycle_ns) for config in found}
+        assert latencies == {500, *(flux.LATENCIES_NS if name == "h800" else ())}
+        assert len(found) == len(latencies)
+        config = found.pop()
+        assert found == {replace(config, link_latency=other.link_latency) for other in found}
         assert config.links == 7
         assert config.link_bytes_per_cycle == pytest.approx(machine(name).link_bytes_per_cycle)
 
@@ -206,7 +210,7 @@ def test_overlap_is_over_the_gemm_alone(outcomes: dict[Spec, Outcome]) -> None:
 
 def test_records_hold_ours_published_and_real(outcomes: dict[Spec, Outcome]) -> None:
     records = {record["point"]: record for record in flux.records(outcomes)}
-    assert len(records) == 3 * (3 * 6 + 5) + 7
+    assert len(records) == 3 * (3 * 6 + 5) + 7 + 6
     assert records["flux/a100-80/rs-reduce/m1024"]["published"] == {"least": 0.36, "greatest": 0.96, "mean": 0.63}
     assert records["flux/h800/ag/m64"]["published"] == {"least": -1.65, "greatest": -0.82, "mean": None}
     assert records["flux/h800/ag/m2048"]["real"]["overlap_efficiency"] == pytest.approx(0.156, abs=0.001)

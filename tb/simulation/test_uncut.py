@@ -151,27 +151,43 @@ def test_c_is_what_lay_there_and_the_product() -> None:
 
 def test_one_build_serves_all_points() -> None:
     points = [(point, program_of(point)) for point in uncut.points()]
-    found = {node_of(point, made, tilings_of(point, made)) for point, made in points if point not in uncut.on_host()}
+    on_host = [point for point, _ in uncut.on_host()]
+    found = {node_of(point, made, tilings_of(point, made)) for point, made in points if point not in on_host}
     assert len(found) == 1
     # A host has a port for each of the GPUs, and a trigger table of a size that its tiles and rings decide.
-    hosted = {node_of(point, made, tilings_of(point, made)) for point, made in points if point in uncut.on_host()}
+    hosted = {node_of(point, made, tilings_of(point, made)) for point, made in points if point in on_host}
     sizes = [(2, 8192), (2, 32768), (4, 65536), (8, 32768), (8, 65536)]
     assert sorted((config.links, config.trigger_blocks) for config in hosted) == sizes
     assert len({replace(config, trigger_blocks=32768) for config in hosted}) == 3
 
 
-def test_everything_takes_as_much_of_the_gemm_as_at_the_whole_depth() -> None:
-    """8192 x 8192 x 8192 on eight GPUs: 268 MB of A and of B, an eighth over each link of 12 GB/s, and as much back."""
+@pytest.mark.parametrize("side", uncut.ON_HOST)
+def test_everything_takes_as_much_of_the_gemm_as_at_the_whole_depth(side: int) -> None:
+    """8192 x 8192 x 8192 on eight GPUs: 268 MB of A and of B, an eighth over each link of 12 GB/s, and as much back;
+    of twice the sides four times as much, under a GEMM that takes nearly eight times as long."""
     here = machine(uncut.MACHINE)
-    gemm = here.workgroup_us(64, 64, 8192) * 16384 / 8 / here.compute_units
-    compute, of_a, of_b, back = uncut.host_times(uncut.hosted(8))
+    gemm = here.workgroup_us(64, 64, side) * (side // 64) ** 2 / 8 / here.compute_units
+    compute, of_a, of_b, back = uncut.host_times(uncut.hosted(8, side=side))
     for time in (of_a, of_b, back):
-        assert time / compute == pytest.approx(8192**2 * 4 / 8 / 12e9 / (gemm * 1e-6), rel=1e-3)
-    assert uncut.host_times(uncut.hosted(8, straight=True))[1] == pytest.approx(8 * of_a)
-    assert max(uncut.host_bandwidth()) < here.link_gb_per_s
+        assert time / compute == pytest.approx(side**2 * 4 / 8 / 12e9 / (gemm * 1e-6), rel=1e-3)
+    assert uncut.host_times(uncut.hosted(8, straight=True))[1] == pytest.approx(
+        8 * uncut.host_times(uncut.hosted(8))[1]
+    )
+    assert max(uncut.host_bandwidth(side)) < here.link_gb_per_s
 
 
-@pytest.mark.parametrize("spec", uncut.on_host(), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("side", uncut.PUBLISHED)
+def test_as_much_of_a_is_fetched_for_what_is_computed_as_of_whole_matrices(side: int) -> None:
+    """Of a side S a GPU of N fetches (N - 1) / N of S rows of A for S x S / N elements of C: the same of fewer rows."""
+    for gpus in uncut.PUBLISHED[side]:
+        rows, columns, _ = uncut.spread(gpus, side=side).shape
+        one = uncut.alone(side).shape
+        assert rows / (rows * columns * gpus) == 8 / side
+        assert (rows, columns * gpus) == one[:2]
+        assert rows * columns * gpus == (uncut.SIDE // 8) ** 2
+
+
+@pytest.mark.parametrize("spec", [spec for spec, _ in uncut.on_host()], ids=lambda spec: spec.name)
 def test_no_order_of_transfers_is_better_than_the_bound(spec: Spec) -> None:
     """Step by step, the next byte always of what helps more: what is left to do when all has come."""
     compute, of_a, of_b, back = uncut.host_times(spec)
@@ -211,6 +227,8 @@ def test_records_are_over_one_gpu(outcomes: dict[Spec, Outcome]) -> None:
     assert hosted["ours"]["speedup"] == pytest.approx(2020 / 5050)
     assert hosted["published"] == {"speedup": 3.0}
     assert hosted["ours"]["over_bound"] == pytest.approx(5050 / uncut.bound(uncut.hosted(4)))
+    assert records["uncut/32k/gpus-8"]["published"] == {"speedup": 7.8}
+    assert records["uncut/host/16k/gpus-8"]["published"] == {"speedup": 5.3}
     assert records["uncut/host/gpus-4/straight"]["published"] == records["uncut/host/gpus-1"]["published"] == {}
     assert "speedup" not in records["uncut/host/gpus-1"]["ours"]
 
@@ -226,7 +244,8 @@ def test_compute_units_are_idle_beside_what_workgroups_take(outcomes: dict[Spec,
 
 
 def test_points_without_what_they_are_compared_with_have_no_record(outcomes: dict[Spec, Outcome]) -> None:
-    gone = (uncut.hosted(1), uncut.alone(), uncut.chain(*uncut.CHAINS[0]), uncut.nodes()[1])
+    ones = [uncut.hosted(1, side=side) for side in uncut.ON_HOST] + [uncut.alone(side) for side in uncut.PUBLISHED]
+    gone = (*ones, uncut.chain(*uncut.CHAINS[0]), uncut.nodes()[1])
     assert uncut.records({spec: outcome for spec, outcome in outcomes.items() if spec not in gone}) == []
 
 
