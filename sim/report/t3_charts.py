@@ -10,6 +10,7 @@ from sim.report import metrics
 from sim.report.evaluation import Evaluation
 from sim.report.style import BLUE, GREEN, GREY, PALE, SKY, figure, grouped_bars, legend_above
 from sim.report.t3 import all_reduce, contention, decode, end_to_end, tolerance
+from sim.report.t3.record import WORK
 
 DRAWN = tolerance.LAYERS[0]
 COLOURS = {"t3": SKY, "t3-mca": BLUE, "t3-paced": GREEN, metrics.IDEAL: GREY}
@@ -20,10 +21,11 @@ def fused_all_reduce(evaluation: Evaluation) -> Figure | None:
     """Speedup over GEMM, reduce-scatter and all-gather in turn: of T3 and then its all-gather, and of one all-reduce in
     Q pieces."""
     records = {record["point"]: record for record in evaluation.systems["t3"]}
+    counts = all_reduce.PIECES[8]
     layers = [
         layer
-        for layer in all_reduce.LAYERS
-        if all(all_reduce.fused(layer, q).name in records for q in all_reduce.PIECES)
+        for layer in all_reduce.FUSED
+        if WORK[layer].tp == 8 and all(all_reduce.fused(layer, q).name in records for q in counts)
     ]
     if not layers:
         return None
@@ -34,10 +36,10 @@ def fused_all_reduce(evaluation: Evaluation) -> Figure | None:
 
     ours = [records[all_reduce.fused(layer, 1).name]["ours"] for layer in layers]
     then = [each["speedup"] / each.get("over_t3", math.nan) for each in ours]
-    series = {"T3, then all-gather": then} | {f"fused, Q = {pieces}": of(pieces) for pieces in all_reduce.PIECES}
+    series = {"T3, then all-gather": then} | {f"fused, Q = {pieces}": of(pieces) for pieces in counts}
     positions = list(range(len(layers)))
     grouped_bars(axis, positions, series, (GREY, SKY, BLUE, GREEN))
-    axis.set_xticks(positions, layers)
+    axis.set_xticks(positions, [layer.replace("/", "\n") for layer in layers])
     axis.axhline(1.0, color="#555555", linewidth=0.8)
     axis.set_ylabel("speedup over all three in turn")
     legend_above(axis, 4)

@@ -40,6 +40,10 @@ def outcomes() -> Outcomes:
     return {point: Outcome(point, point_double.analytic(point)) for point in needed_points(["t3"])}
 
 
+EIGHT_AND_SIXTEEN = ((8, 1), (8, 2), (8, 4), (16, 1), (16, 2))
+"""GPUs and pieces."""
+
+
 def with_figures(outcomes: Outcomes, spec: Spec, **figures: Any) -> Outcomes:
     """The same, `spec` with other figures."""
     result: Result | None = outcomes[spec].result
@@ -96,6 +100,18 @@ def test_a_fused_all_reduce_is_over_all_three_in_turn(outcomes: Outcomes) -> Non
     ours = record(found, "t3/all-reduce/t-nlg/fc-2/tp8/q4")["ours"]
     # 14 chunks of 8192 x 4256 FP16 numbers over 8 at 75 GB/s are 1,627,040 cycles.
     assert ours == pytest.approx({"speedup": 1.5, "over_t3": 1.2, "over_bound": 2_000_000 / 1_627_040}, rel=1e-5)
+
+
+def test_every_sub_layer_of_table_2_is_reduced_in_as_many_pieces_as_fit(outcomes: Outcomes) -> None:
+    names = {item["point"] for item in t3.records(outcomes)}
+    sub_layers = [f"{model}/{layer}" for model in ("mega-gpt-2", "t-nlg") for layer in ("op", "fc-2", "fc-1", "ip")]
+    fused = {f"t3/all-reduce/{layer}/tp{gpus}/q{q}" for layer in sub_layers for gpus, q in EIGHT_AND_SIXTEEN}
+    assert fused == {name for name in names if name.startswith("t3/all-reduce/") and name[-2] == "q"}
+    # Thirty chunks of 8192 x 4256 FP16 numbers over 16 at 75 GB/s are 1,743,258 cycles.
+    spec = all_reduce.fused("t-nlg/op/tp16", 2)
+    found = with_figures(outcomes, spec, cycles=2_000_000)
+    assert record(found, spec.name)["ours"]["over_bound"] == pytest.approx(2_000_000 / 1_743_258, rel=1e-5)
+    assert spec.shape == (2048, 1064, 67)
 
 
 def test_other_ways_are_over_gemm_and_reduce_scatter_in_turn(outcomes: Outcomes) -> None:
@@ -270,7 +286,7 @@ def test_messages_of_decoding_stand_beside_what_was_recorded(outcomes: Outcomes)
 
 def test_points_without_what_they_are_compared_with_have_no_record(outcomes: Outcomes) -> None:
     gone = {
-        *(all_reduce.alone(workload) for workload in all_reduce.LAYERS),
+        *(all_reduce.alone(workload) for workload in all_reduce.FUSED),
         all_reduce.small("ring"),
         *(contention.gemm(model, name, 80) for model in contention.MODELS for name in contention.LAYERS),
         *(decode.runs(name, "memory")[0] for name in decode.MESSAGES),

@@ -10,9 +10,12 @@ from itertools import product
 from sim.experiments.spec import Spec
 from sim.report.t3.record import WORK, Outcomes, Part, Record, cycles_of, named, program, record, result_of, wire_cycles
 
+FUSED = tuple(name for name, work in WORK.items() if work.tp in (8, 16))
+"""The sixteen sub-layers."""
 LAYERS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp8")
 """A GEMM as long as the link's all-reduce, and one of a third."""
-PIECES = (1, 2, 4)
+PIECES = {8: (1, 2, 4), 16: (1, 2)}
+"""By GPUs: as many as a range table has room for."""
 SMALL = (2048, 1024, 512)
 """M, N, K of an all-reduce that eight real nodes run."""
 WAYS = {
@@ -22,8 +25,12 @@ WAYS = {
 }
 """Once round the ring, as T3 does; half of each chunk each way round; each store to its owner on a full mesh (section
 7.1). Where several links send, the GEMM takes their chunks in turn, so that all are busy."""
-CHUNKS = {"one": 7.0, "both": 3.5, "direct": 1.0, "all-reduce": 14.0}
-"""That the busiest link carries, of eight GPUs."""
+
+
+def chunks(way: str, gpus: int) -> float:
+    """That the busiest link carries: of a way to reduce-scatter, or of the all-reduce."""
+    once = gpus - 1
+    return {"one": once, "both": once / 2, "direct": 1, "all-reduce": 2 * once}[way]
 
 
 def sequential(workload: str) -> Spec:
@@ -34,7 +41,11 @@ def sequential(workload: str) -> Spec:
 def alone(workload: str) -> Spec:
     """The GEMM as the fused runs have it, without communication."""
     return program(
-        "gemm-alone", workload, f"t3/all-reduce/{workload}/gemm", choices={"chunks": 8}, policy="round-robin"
+        "gemm-alone",
+        workload,
+        f"t3/all-reduce/{workload}/gemm",
+        choices={"chunks": WORK[workload].tp},
+        policy="round-robin",
     )
 
 
@@ -64,9 +75,10 @@ def reduced(workload: str, way: str) -> Spec:
 def points() -> list[Spec]:
     """All that these questions need."""
     return [
-        *(make(workload) for workload in LAYERS for make in (sequential, alone)),
-        *(fused(*each) for each in product(LAYERS, PIECES)),
-        *(reduced(*each) for each in product(LAYERS, WAYS)),
+        *(make(workload) for workload in FUSED for make in (sequential, alone)),
+        *(fused(workload, pieces) for workload in FUSED for pieces in PIECES[WORK[workload].tp]),
+        *(reduced(workload, "one") for workload in FUSED),
+        *(reduced(*each) for each in product(LAYERS, WAYS) if each[1] != "one"),
         *(small(mode) for mode in ("mirrored", "ring")),
     ]
 
@@ -77,15 +89,16 @@ def records(outcomes: Outcomes) -> list[Record]:
     of them; kernels that communicate are those of Sequential. Of ways to reduce-scatter `speedup` over GEMM and kernel
     in turn, and `over_bound`."""
     found: list[Record] = []
-    for workload in LAYERS:
+    for workload in FUSED:
+        work = WORK[workload]
         turn, gemm = result_of(outcomes, sequential(workload)), cycles_of(outcomes, alone(workload))
         if turn is None or gemm is None:
             continue
         rs, ag = turn["rs_cycles"], turn["ag_cycles"]
         parts = {"gemm_cycles": gemm, "rs_cycles": rs, "ag_cycles": ag}
-        bounds = {name: max(gemm, wire_cycles(WORK[workload], chunks)) for name, chunks in CHUNKS.items()}
+        bounds = {way: max(gemm, wire_cycles(work, chunks(way, work.tp))) for way in (*WAYS, "all-reduce")}
         scattered = cycles_of(outcomes, reduced(workload, "one"))
-        for pieces in PIECES:
+        for pieces in PIECES[work.tp]:
             spec = fused(workload, pieces)
             taken = cycles_of(outcomes, spec)
             if taken is not None:
@@ -93,7 +106,7 @@ def records(outcomes: Outcomes) -> list[Record]:
                 if scattered is not None:
                     ours["over_t3"] = (scattered + ag) / taken
                 found.append(record(spec.name, taken, ours, **parts, pieces=pieces))
-        for way in WAYS:
+        for way in WAYS if workload in LAYERS else ("one",):
             spec = reduced(workload, way)
             taken = cycles_of(outcomes, spec)
             if taken is not None:

@@ -66,9 +66,12 @@ def named(workload: str, variant: str, name: str, **fields: Any) -> Spec:
 
 
 def program(which: str, workload: str, name: str, *, wiring: str = "ring", **fields: Any) -> Spec:
-    """Collective `which` of a sub-layer of Table 2 on machine PAPER: one node that stands for all, with data."""
+    """Collective `which` of a sub-layer of Table 2 on machine PAPER: one node that stands for all, with data. A depth
+    whose slice is no whole number (T-NLG's OP and IP at TP 16) is the next that is one."""
     work = WORK[workload]
-    plain: dict[str, Any] = {"shape": (work.m, work.n, work.k), "mode": "mirrored", "tile_order": "columns"}
+    side = machine(PAPER).side
+    shape = (work.m, work.n, -(-work.k // side) * side)
+    plain: dict[str, Any] = {"shape": shape, "mode": "mirrored", "tile_order": "columns"}
     policy = fields.pop("policy", "paced")
     fields |= {"machine": PAPER, "settings": SETTINGS, "name": name}
     return collective(which, work.tp, policy, wiring=wiring, **plain | fields)
