@@ -58,7 +58,7 @@ def program_job(spec: Spec, work: ProgramWork) -> Job:
     span = span_of(work.laid, program)
     backing = behind_arrays(span)
     wiring = topology(spec.topology, gpus)
-    inputs = (input_base(config.channels), input_sectors(spec))
+    inputs = (input_base(config.channels), input_sectors(spec, config, program, work.laid))
     ranks = compiled(spec, program, config, wiring, work.laid, nodes, inputs, backing)
     before = [
         *arbiter_writes(

@@ -20,7 +20,7 @@ from sim.topologies.known import topology
 from sim.workloads.calibration import COMPUTE_UNITS, gemm_cycles
 from sim.workloads.kernel_plans import KernelPlan
 from sim.workloads.machines import machine as known_machine
-from sim.workloads.program_plans import Laid, Operands, program_kernel
+from sim.workloads.program_plans import Laid, Operands, apart, program_kernel
 from sim.workloads.recorded_trace import RecordedTrace, load_trace
 from sim.workloads.sublayer import STEP_DEPTH
 
@@ -41,7 +41,7 @@ def plans_of(
 ) -> tuple[KernelPlan, ...]:
     """The plans of the kernels of `rank`."""
     span, sets = span_of(laid, program), data_sets(program, rank)
-    operands = _operands(spec, config)
+    operands = _operands(spec, config, input_sectors(spec, config, program, laid))
     units = known_machine(spec.machine).compute_units if spec.machine else COMPUTE_UNITS
     if spec.sharing == "partitioned":
         units -= sum(kernel.units for kernel in program.kernels(rank))
@@ -95,21 +95,21 @@ def _order(spec: Spec, kernel: Kernel) -> str:
     return spec.tile_order or "rows"
 
 
-def _operands(spec: Spec, config: Configuration) -> Operands:
-    """How long a workgroup of `spec` computes, and what it reads from where."""
+def _operands(spec: Spec, config: Configuration, inputs: int) -> Operands:
+    """How long a workgroup of `spec` computes, and what it reads from where: of so many sectors of plain memory."""
     rows, columns = spec.gemm_tile
     depth = spec.multiplied[2]
     if not spec.machine:
         # As on all compute units of machine PAPER, one of which the workgroup has, for the channels that are simulated.
         cycles = gemm_cycles(rows * columns, depth, 1) * TOTAL_CHANNELS / config.channels if depth else 0
-        return Operands(depth, input_base(config.channels), INPUT_SECTORS, round(cycles))
+        return Operands(depth, input_base(config.channels), inputs, round(cycles))
     machine = known_machine(spec.machine)
     rows, columns, whole = (side * machine.side for side in (rows, columns, depth))
     lead = machine.cycles(machine.workgroup_us(rows, columns, 0))
     return Operands(
         depth,
         input_base(config.channels),
-        input_sectors(spec),
+        inputs,
         machine.cycles(machine.workgroup_us(rows, columns, whole)) - lead,
         lead_cycles=lead,
         step_depth=max(1, STEP_DEPTH // machine.side),
@@ -124,8 +124,23 @@ def row_sectors(config: Configuration) -> int:
     return (BANK_GROUPS << COLUMN_BITS) * config.channels
 
 
-def input_sectors(spec: Spec) -> int:
-    """Sectors of plain memory that operands lie in: A in one half, B in the other."""
+def input_sectors(spec: Spec, config: Configuration, program: Program, laid: Mapping[str, Laid]) -> int:
+    """Sectors of plain memory that operands lie in: A in one half, B in the other, on a machine in panels that lie
+    apart."""
+    if not spec.machine:
+        return INPUT_SECTORS
     rows, columns, depth = spec.multiplied
-    larger = max(rows, columns + spec.gemm_tile[1]) * depth * ELEMENT_BYTES[spec.dtype] // SECTOR_BYTES
-    return max(INPUT_SECTORS, 4 << larger.bit_length()) if spec.machine else INPUT_SECTORS
+    element = ELEMENT_BYTES[spec.dtype]
+    larger = max(rows, columns + spec.gemm_tile[1]) * depth * element // SECTOR_BYTES
+    needed = [INPUT_SECTORS, 4 << larger.bit_length()]
+    for kernel in program.kernels(0):
+        if kernel.does is Does.MULTIPLY:
+            arrays = [laid[part.array] for part in kernel.parts]
+            down = max(len(each.numbers) * each.tiling.tiles_down for each in arrays)
+            sides = [] if kernel.gates else [(down, spec.gemm_tile[0])]
+            sides += [] if kernel.column_gates else [(arrays[0].tiling.tiles_across, spec.gemm_tile[1])]
+            for panels, side in sides:
+                panel = -(-depth * side * element // SECTOR_BYTES)
+                half = (panels - 1) * apart(panel, row_sectors(config)) + panel
+                needed.append(2 << (half - 1).bit_length())
+    return max(needed)

@@ -162,10 +162,10 @@ def program_kernel(
     reads_b = _reads(b_all, steps, None if fetches is None else fetches.b)
     b_stride = operands.input_sectors // 2 // tiling.tiles_across
     if fetches is not None:
-        b_stride = _apart(int(b_all.max()), operands.row_sectors)
+        b_stride = apart(int(b_all.max()), operands.row_sectors)
         if not kernel.gates:
             row = np.array([part.chunk for part, _, _ in tiles]) * max(each.tiles_down for each in tilings) + down
-            a_va = a_va + row * _apart(int(a_all.max()), operands.row_sectors)
+            a_va = a_va + row * apart(int(a_all.max()), operands.row_sectors)
     if not kernel.column_gates:
         b_va = operands.inputs + across * b_stride
     if recorded is None:
@@ -283,7 +283,7 @@ def _tiles_read(
     return operands.inputs + np.array(places) % operands.input_sectors, rows * row_sectors * read
 
 
-def _apart(sectors: int, row_sectors: int) -> int:
+def apart(sectors: int, row_sectors: int) -> int:
     """Distance of panels of so many sectors, an odd number of rows of all bank groups: what the workgroups read at a
     time then lies in different banks, as hashed addresses have it on a GPU."""
     return (-(-sectors // row_sectors) | 1) * row_sectors

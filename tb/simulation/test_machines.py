@@ -4,9 +4,14 @@ refused."""
 import math
 import tomllib
 
+import numpy as np
 import pytest
 
 from sim.errors import UsageError
+from sim.experiments.catalogue import collective
+from sim.experiments.program_kernels import input_sectors
+from sim.experiments.program_model import node_of, program_work
+from sim.host.address_space import input_base
 from sim.workloads.calibration import FIXED_DEPTH, FLOPS, analytic_cycles
 from sim.workloads.machines import TABLE, machine, machines, read_machines, recorded_gemms
 from sim.workloads.sublayer import SubLayer
@@ -124,3 +129,30 @@ def test_an_unknown_machine_is_refused_with_those_there_are():
 def test_every_machine_has_a_source():
     entries = tomllib.loads(TABLE.read_text())
     assert all(len(entry["source"]) > 20 and len(entry["gemm"]["fit"]) > 20 for entry in entries.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("paper", (16384, 3072, 192)),
+        ("mi300x", (8192, 57344, 256)),
+        ("h100", (4096, 4096, 4096)),
+        ("a100-40", (32768, 1024, 128)),
+    ],
+)
+def test_operands_lie_in_plain_memory_and_apart(name: str, shape: tuple[int, int, int]):
+    """Also of a small depth, whose panels are far shorter than the rows of all bank groups that lie between them."""
+    spec = collective("gemm-alone", 8, machine=name, shape=shape, dtype=machine(name).dtype, mode="mirrored")
+    work = program_work(spec)
+    config = node_of(spec, work.program, work.tilings)
+    first = input_base(config.channels)
+    end = first + input_sectors(spec, config, work.program, work.laid)
+    (plan,) = work.kernels[0]
+    columns = {key: np.asarray(value) for key, value in plan.workgroups.items()}
+    ends = {
+        side: columns[f"{side}_va"] + (plan.kernel["steps"] - 1) * columns[f"{side}_sectors"] + columns[f"{side}_last"]
+        for side in "ab"
+    }
+    assert first == columns["b_va"].min()
+    assert ends["b"].max() <= columns["a_va"].min()
+    assert ends["a"].max() <= end
