@@ -150,9 +150,10 @@ class Evaluation:
 
     @cached_property
     def systems(self) -> dict[str, list[dict[str, Any]]]:
-        """By published system a record of each point: ours, what its authors state, what real GPUs do. Found once,
-        since many charts ask for them."""
-        return {name: system.records(self.outcomes) for name, system in SYSTEMS.items()}
+        """By published system a record of each point: ours, what its authors state, what real GPUs do. A point that
+        failed a check, or is compared with one, has none. Found once, since many charts ask for them."""
+        right = {spec: outcome for spec, outcome in self.outcomes.items() if outcome.passed}
+        return {name: system.records(right) for name, system in SYSTEMS.items()}
 
     def closed_forms(self) -> list[dict[str, Any]]:
         """By TP: how many points had their sectors compared with the closed forms, and which of them were off."""

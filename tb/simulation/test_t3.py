@@ -102,6 +102,17 @@ def test_a_fused_all_reduce_is_over_all_three_in_turn(outcomes: Outcomes) -> Non
     assert ours == pytest.approx({"speedup": 1.5, "over_t3": 1.2, "over_bound": 2_000_000 / 1_627_040}, rel=1e-5)
 
 
+def test_a_point_that_failed_has_no_record(outcomes: Outcomes) -> None:
+    wrong, alone = all_reduce.fused("t-nlg/op/tp8", 2), all_reduce.alone("t-nlg/fc-2/tp8")
+    found = with_figures(outcomes, wrong, passed=False, errors=["the run did not complete"], cycles=506)
+    found = with_figures(found, alone, passed=False, errors=["the run did not complete"])
+    names = {item["point"] for item in Evaluation(dict(found)).systems["t3"]}
+    assert {item["spec"] for item in Evaluation(dict(found)).failures()} == {wrong, alone}
+    assert wrong.name not in names
+    assert "t3/all-reduce/t-nlg/op/tp8/q1" in names
+    assert not [name for name in names if "/t-nlg/fc-2/tp8/q" in name]
+
+
 def test_every_sub_layer_of_table_2_is_reduced_in_as_many_pieces_as_fit(outcomes: Outcomes) -> None:
     names = {item["point"] for item in t3.records(outcomes)}
     sub_layers = [f"{model}/{layer}" for model in ("mega-gpt-2", "t-nlg") for layer in ("op", "fc-2", "fc-1", "ip")]
