@@ -157,6 +157,10 @@ def program_work(spec: Spec) -> ProgramWork:
     multiplying = sum(kernel.does is Does.MULTIPLY for kernel in program.kernels(0))
     if spec.machine and multiplying > 1:
         raise UsageError(f"a machine is for programs with one GEMM, {program.name} has {multiplying}")
+    if spec.trace and not multiplying:
+        raise UsageError(
+            f"trace has no effect here: {program.name} has no GEMM, unless an independent one is beside it"
+        )
     tilings = tilings_of(spec, program)
     config = node_of(spec, program, tilings)
     places = laid_out(program, tilings, _gaps(program, config, tilings))

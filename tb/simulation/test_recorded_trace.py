@@ -141,6 +141,13 @@ def test_a_trace_drives_the_gemm_of_any_program(tmp_path: Path, name: str, wirin
     assert len(plan.waits) == len(plain.waits)
 
 
+def test_a_trace_of_a_program_without_a_gemm_is_refused(tmp_path: Path) -> None:
+    file = saved(tmp_path, gemm=ROWS)
+    spec = collective("all-to-all-dma", 4, wiring="mesh", shape=(512, 512, 0), machine="h100", trace=file)
+    with pytest.raises(UsageError, match="trace has no effect here: all-to-all-dma has no GEMM"):
+        program_work(spec)
+
+
 def test_a_trace_of_a_program_has_its_workgroups_and_fits_a_plan(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="one row for each of the 4 workgroups"):
         program_work(collective_of(saved(tmp_path, gemm=ROWS)))
