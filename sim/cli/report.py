@@ -102,7 +102,7 @@ def _systems(systems: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 def _headline(headline: dict[str, Any]) -> list[str]:
     """Geomean and maximum of each speedup, a line each, and over how many sub-layers when not over all."""
-    from sim.report.plan import MAIN_LAYERS
+    from sim.workloads.table import MAIN_LAYERS
 
     count, whole = headline["sub_layers"], len(MAIN_LAYERS)
     over = "" if count == whole else f" ({count} of {whole} sub-layers: not to be compared with the paper's)"

@@ -37,43 +37,53 @@ def span_of(laid: Mapping[str, Laid], program: Program) -> int:
 
 
 def plans_of(
-    spec: Spec, config: Configuration, program: Program, rank: int, laid: Mapping[str, Laid]
+    spec: Spec,
+    config: Configuration,
+    program: Program,
+    rank: int,
+    laid: Mapping[str, Laid],
+    recorded: RecordedTrace | None = None,
 ) -> tuple[KernelPlan, ...]:
-    """The plans of the kernels of `rank`."""
+    """The plans of the kernels of `rank`; its GEMM as `recorded`, if it was."""
     span, sets = span_of(laid, program), data_sets(program, rank)
     operands = _operands(spec, config, input_sectors(spec, config, program, laid))
     units = known_machine(spec.machine).compute_units if spec.machine else COMPUTE_UNITS
     if spec.sharing == "partitioned":
         units -= sum(kernel.units for kernel in program.kernels(rank))
-    plans = []
-    for number, kernel in enumerate(program.kernels(rank)):
-        recorded = _recorded(spec, kernel, laid)
-        plans.append(
-            program_kernel(
-                program,
-                rank,
-                number,
-                laid,
-                operands,
-                topology(spec.topology, spec.gpus),
-                slots=recorded.slots if recorded else kernel.units or units,
-                order=_order(spec, kernel),
-                block_wfs=spec.dma_block or spec.wfs,
-                data_span=span,
-                first_data=sets[number, 0] * span,
-                early=int(spec.bug == EARLY_GATE),
-                recorded=recorded,
-            )
+    kernels = program.kernels(rank)
+    traces = (recorded if kernel.does is Does.MULTIPLY else None for kernel in kernels)
+    plans = (
+        program_kernel(
+            program,
+            rank,
+            number,
+            laid,
+            operands,
+            topology(spec.topology, spec.gpus),
+            slots=trace.slots if trace else kernel.units or units,
+            order=_order(spec, kernel),
+            block_wfs=spec.dma_block or spec.wfs,
+            data_span=span,
+            first_data=sets[number, 0] * span,
+            early=int(spec.bug == EARLY_GATE),
+            recorded=trace,
         )
+        for number, (kernel, trace) in enumerate(zip(kernels, traces, strict=True))
+    )
     late = spec.late_cycles and rank == spec.late_rank
     return tuple(_launched_when_armed(plan, spec, config) for plan in plans) if late else tuple(plans)
 
 
-def _recorded(spec: Spec, kernel: Kernel, laid: Mapping[str, Laid]) -> RecordedTrace | None:
-    """The trace by which `kernel` runs, in cycles: that of `spec`, if it is the GEMM."""
-    if not spec.trace or kernel.does is not Does.MULTIPLY:
+def recorded_gemm(spec: Spec, program: Program, laid: Mapping[str, Laid]) -> RecordedTrace | None:
+    """The trace of `spec`, in cycles, by which the GEMM of every rank runs."""
+    if not spec.trace:
         return None
-    workgroups = kernel.splits * sum(laid[part.array].tiling.workgroups for part in kernel.parts)
+    gemm = next((kernel for kernel in program.kernels(0) if kernel.does is Does.MULTIPLY), None)
+    if gemm is None:
+        raise UsageError(
+            f"trace has no effect here: {program.name} has no GEMM, unless an independent one is beside it"
+        )
+    workgroups = gemm.splits * sum(laid[part.array].tiling.workgroups for part in gemm.parts)
     return load_trace(spec.trace, workgroups).on(known_machine(spec.machine))
 
 
@@ -132,15 +142,20 @@ def input_sectors(spec: Spec, config: Configuration, program: Program, laid: Map
     rows, columns, depth = spec.multiplied
     element = ELEMENT_BYTES[spec.dtype]
     larger = max(rows, columns + spec.gemm_tile[1]) * depth * element // SECTOR_BYTES
-    needed = [INPUT_SECTORS, 4 << larger.bit_length()]
-    for kernel in program.kernels(0):
-        if kernel.does is Does.MULTIPLY:
-            arrays = [laid[part.array] for part in kernel.parts]
-            down = max(len(each.numbers) * each.tiling.tiles_down for each in arrays)
-            sides = [] if kernel.gates else [(down, spec.gemm_tile[0])]
-            sides += [] if kernel.column_gates else [(arrays[0].tiling.tiles_across, spec.gemm_tile[1])]
-            for panels, side in sides:
-                panel = -(-depth * side * element // SECTOR_BYTES)
-                half = (panels - 1) * apart(panel, row_sectors(config)) + panel
-                needed.append(2 << (half - 1).bit_length())
-    return max(needed)
+    halves = [
+        (panels - 1) * apart(panel, row_sectors(config)) + panel
+        for kernel in program.kernels(0)
+        if kernel.does is Does.MULTIPLY
+        for panels, panel in _panels(kernel, laid, spec.gemm_tile, depth * element)
+    ]
+    return max(INPUT_SECTORS, 4 << larger.bit_length(), *(2 << (half - 1).bit_length() for half in halves))
+
+
+def _panels(kernel: Kernel, laid: Mapping[str, Laid], tile: tuple[int, ...], bytes_each: int) -> list[tuple[int, int]]:
+    """How many panels of A and of B a GEMM reads from plain memory, and how many sectors one has: of a tile's rows or
+    columns, `bytes_each`."""
+    arrays = [laid[part.array] for part in kernel.parts]
+    down = max(len(each.numbers) * each.tiling.tiles_down for each in arrays)
+    a = [] if kernel.gates else [(down, -(-tile[0] * bytes_each // SECTOR_BYTES))]
+    b = [] if kernel.column_gates else [(arrays[0].tiling.tiles_across, -(-tile[1] * bytes_each // SECTOR_BYTES))]
+    return a + b

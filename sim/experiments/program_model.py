@@ -19,7 +19,7 @@ from sim.errors import UsageError
 from sim.experiments.hardware import with_room
 from sim.experiments.job import Held, laid_out, program_of
 from sim.experiments.program_data import alike_inputs, gated_outputs, random_inputs
-from sim.experiments.program_kernels import plans_of, row_sectors
+from sim.experiments.program_kernels import plans_of, recorded_gemm, row_sectors
 from sim.experiments.spec import Spec
 from sim.experiments.tensors import tensors_of
 from sim.host.address_space import ARRAY_BASE
@@ -157,10 +157,6 @@ def program_work(spec: Spec) -> ProgramWork:
     multiplying = sum(kernel.does is Does.MULTIPLY for kernel in program.kernels(0))
     if spec.machine and multiplying > 1:
         raise UsageError(f"a machine is for programs with one GEMM, {program.name} has {multiplying}")
-    if spec.trace and not multiplying:
-        raise UsageError(
-            f"trace has no effect here: {program.name} has no GEMM, unless an independent one is beside it"
-        )
     tilings = tilings_of(spec, program)
     config = node_of(spec, program, tilings)
     places = laid_out(program, tilings, _gaps(program, config, tilings))
@@ -185,7 +181,7 @@ def program_work(spec: Spec) -> ProgramWork:
         inputs = [random_inputs(spec, program, rank, tilings, rng) if x is None else x[rank] for rank in ranks]
     nodes = ranks[:1] if spec.mirrored else ranks
     pieces = tuple(given(program, rank, inputs[rank], cuts) for rank in ranks)
-    gates = gates_of(program, laid)
+    gates, recorded = gates_of(program, laid), recorded_gemm(spec, program, laid)
     return ProgramWork(
         program,
         tilings,
@@ -193,6 +189,6 @@ def program_work(spec: Spec) -> ProgramWork:
         tuple(inputs),
         pieces,
         tuple(gated_outputs(spec, program, rank, (inputs, pieces, cuts), rng) for rank in nodes),
-        tuple(plans_of(spec, config, program, rank, laid) for rank in nodes),
+        tuple(plans_of(spec, config, program, rank, laid, recorded) for rank in nodes),
         {number: row for row, number in gates.items()},
     )

@@ -177,10 +177,14 @@ def _check_machine(spec: "Spec") -> None:
 def _check_trace(spec: "Spec") -> None:
     if not spec.machine:
         raise UsageError("trace needs a machine here: say, in whose cycles its times are")
-    if spec.tile_order != PROGRAM_ORDERS[0]:
-        raise UsageError(f"tile-order is the trace's own with a trace, got {spec.tile_order!r}")
+    _check_order_of_trace(spec, PROGRAM_ORDERS[0])
     if spec.sharing == "partitioned":
         raise UsageError("sharing must not be partitioned with a trace, whose workgroups ran on all compute units")
+
+
+def _check_order_of_trace(spec: "Spec", usual: str) -> None:
+    if spec.tile_order != usual:
+        raise UsageError(f"tile-order is the trace's own with a trace, got {spec.tile_order!r}")
 
 
 def _check_independent(spec: "Spec") -> None:
@@ -291,8 +295,8 @@ def _check_kernels(spec: "Spec") -> None:
     object.__setattr__(spec, "link_bandwidth", float(spec.link_bandwidth))
     if bool(spec.trace) != (spec.compute == TRACE):
         raise UsageError("a trace is of compute model trace only, which needs one")
-    if spec.trace and spec.tile_order != "tuned":
-        raise UsageError(f"tile-order is the trace's own with a trace, got {spec.tile_order!r}")
+    if spec.trace:
+        _check_order_of_trace(spec, "tuned")
     if spec.trace and spec.workgroups_per_unit != 1:
         raise UsageError(f"workgroups-per-unit is the trace's own with a trace, got {spec.workgroups_per_unit}")
 

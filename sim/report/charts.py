@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from sim.report import conccl, flux, metrics, pallas, uncut
 from sim.report.evaluation import FIXED_THRESHOLDS, Evaluation
-from sim.report.plan import LARGE_LAYERS, LINK_150, MAIN_LAYERS, PAPER, TWICE_CUS, Machine
+from sim.report.plan import LARGE_LAYERS, LINK_150, PAPER, TWICE_CUS, Machine
 from sim.report.style import (
     BLUE,
     GREEN,
@@ -37,7 +37,7 @@ from sim.report.t3_charts import (
     whole_models,
 )
 from sim.report.timelines import traffic_over_time
-from sim.workloads.table import WORKLOADS, Workload
+from sim.workloads.table import MAIN_LAYERS, WORKLOADS, Workload
 
 SPEEDUPS = {"t3": SKY, "t3-mca": BLUE, "t3-paced": GREEN, metrics.IDEAL: GREY, metrics.IDEAL_NMC: PALE}
 PAPER_GEOMEANS = {"t3": 1.20, "t3-mca": 1.30, metrics.IDEAL: 1.35}

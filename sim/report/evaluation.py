@@ -15,7 +15,6 @@ from sim.report.plan import (
     HALF_TRILLION,
     LARGE_LAYERS,
     MACHINES,
-    MAIN_LAYERS,
     PAPER,
     RING_LAYERS,
     SLICE_LAYERS,
@@ -25,6 +24,7 @@ from sim.report.plan import (
     Machine,
 )
 from sim.report.systems import SYSTEMS
+from sim.workloads.table import MAIN_LAYERS
 
 AGREEMENT = 0.02
 """How far apart, as a share, two ways to simulate one thing may be."""

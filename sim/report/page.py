@@ -20,9 +20,10 @@ from sim.report import metrics
 from sim.report.charts import CHARTS
 from sim.report.evaluation import AGREEMENT, Evaluation
 from sim.report.markdown import results
-from sim.report.plan import HALF_TRILLION, LARGE_LAYERS, MACHINES, MAIN_LAYERS, PAPER, Machine
+from sim.report.plan import HALF_TRILLION, LARGE_LAYERS, MACHINES, PAPER, Machine
 from sim.report.style import DPI, NAMES, SETTINGS
 from sim.report.systems import SYSTEMS
+from sim.workloads.table import MAIN_LAYERS
 
 HERE = Path(__file__).resolve().parent
 DASH = "\N{EN DASH}"

@@ -12,7 +12,7 @@ from sim.experiments.grid import specs
 from sim.experiments.spec import Spec
 from sim.experiments.variants import VARIANTS
 from sim.report.systems import SYSTEMS
-from sim.workloads.table import WORKLOADS
+from sim.workloads.table import MAIN_LAYERS, WORKLOADS
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,6 @@ LINK_150 = Machine("link-150", "80 CUs, 150 GB/s per direction", 150.0, 80)
 TWICE_CUS = Machine("2x-cus", "160 CUs, 75 GB/s per direction", 75.0, 160)
 MACHINES = (PAPER, LINK_150, TWICE_CUS)
 
-MAIN_LAYERS = tuple(work.name for work in WORKLOADS if work.tp in (8, 16))
-"""The 16 sub-layers of the paper's Figures 15, 16 and 18."""
 LARGE_LAYERS = tuple(work.name for work in WORKLOADS if work.tp == 32)
 LARGE_VARIANTS = ("sequential", "t3", "t3-mca", "t3-paced", "rs-nmc")
 HALF_TRILLION = tuple(work.name for work in WORKLOADS if work.model in ("PALM", "MT-NLG"))

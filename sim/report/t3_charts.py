@@ -11,6 +11,7 @@ from sim.report.evaluation import Evaluation
 from sim.report.style import BLUE, GREEN, GREY, PALE, SKY, figure, grouped_bars, legend_above
 from sim.report.t3 import all_reduce, contention, decode, end_to_end, tolerance
 from sim.report.t3.record import WORK
+from sim.workloads.table import MAIN_LAYERS
 
 DRAWN = tolerance.LAYERS[0]
 COLOURS = {"t3": SKY, "t3-mca": BLUE, "t3-paced": GREEN, metrics.IDEAL: GREY}
@@ -24,7 +25,7 @@ def fused_all_reduce(evaluation: Evaluation) -> Figure | None:
     counts = all_reduce.PIECES[8]
     layers = [
         layer
-        for layer in all_reduce.FUSED
+        for layer in MAIN_LAYERS
         if WORK[layer].tp == 8 and all(all_reduce.fused(layer, q).name in records for q in counts)
     ]
     if not layers:

@@ -42,3 +42,5 @@ WORKLOADS = tuple(
     for sublayer, factor in DEPTH_FACTOR.items()
 )
 """All sub-layers of Table 2, by model, TP and sub-layer."""
+MAIN_LAYERS = tuple(work.name for work in WORKLOADS if work.tp in (8, 16))
+"""The 16 sub-layers of the paper's Figures 15, 16 and 18."""

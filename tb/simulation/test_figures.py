@@ -27,7 +27,6 @@ from sim.report.plan import (
     FIG_17_LAYER,
     LARGE_LAYERS,
     LINK_150,
-    MAIN_LAYERS,
     PAPER,
     RING_LAYERS,
     SECTIONS,
@@ -37,6 +36,7 @@ from sim.report.plan import (
 from sim.report.style import KINDS
 from sim.report.systems import SYSTEMS
 from sim.report.timelines import bandwidth
+from sim.workloads.table import MAIN_LAYERS
 from tb.drivers import point_double
 
 ROOT = Path(__file__).resolve().parents[2]

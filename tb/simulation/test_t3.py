@@ -30,6 +30,7 @@ from sim.report.plan import needed_points
 from sim.report.t3 import all_reduce, contention, decode, end_to_end, tolerance
 from sim.workloads.calibration import FIXED_DEPTH, depth_cycles, gemm_times
 from sim.workloads.sublayer import SubLayer
+from sim.workloads.table import MAIN_LAYERS
 from tb.drivers import point_double
 
 Outcomes = dict[Spec, Outcome]
@@ -297,7 +298,7 @@ def test_messages_of_decoding_stand_beside_what_was_recorded(outcomes: Outcomes)
 
 def test_points_without_what_they_are_compared_with_have_no_record(outcomes: Outcomes) -> None:
     gone = {
-        *(all_reduce.alone(workload) for workload in all_reduce.FUSED),
+        *(all_reduce.alone(workload) for workload in MAIN_LAYERS),
         all_reduce.small("ring"),
         *(contention.gemm(model, name, 80) for model in contention.MODELS for name in contention.LAYERS),
         *(decode.runs(name, "memory")[0] for name in decode.MESSAGES),

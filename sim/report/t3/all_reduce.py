@@ -9,9 +9,8 @@ from itertools import product
 
 from sim.experiments.spec import Spec
 from sim.report.t3.record import WORK, Outcomes, Part, Record, cycles_of, named, program, record, result_of, wire_cycles
+from sim.workloads.table import MAIN_LAYERS
 
-FUSED = tuple(name for name, work in WORK.items() if work.tp in (8, 16))
-"""The sixteen sub-layers."""
 LAYERS = ("t-nlg/fc-2/tp8", "t-nlg/op/tp8")
 """A GEMM as long as the link's all-reduce, and one of a third."""
 PIECES = {8: (1, 2, 4), 16: (1, 2)}
@@ -75,9 +74,9 @@ def reduced(workload: str, way: str) -> Spec:
 def points() -> list[Spec]:
     """All that these questions need."""
     return [
-        *(make(workload) for workload in FUSED for make in (sequential, alone)),
-        *(fused(workload, pieces) for workload in FUSED for pieces in PIECES[WORK[workload].tp]),
-        *(reduced(workload, "one") for workload in FUSED),
+        *(make(workload) for workload in MAIN_LAYERS for make in (sequential, alone)),
+        *(fused(workload, pieces) for workload in MAIN_LAYERS for pieces in PIECES[WORK[workload].tp]),
+        *(reduced(workload, "one") for workload in MAIN_LAYERS),
         *(reduced(*each) for each in product(LAYERS, WAYS) if each[1] != "one"),
         *(small(mode) for mode in ("mirrored", "ring")),
     ]
@@ -89,7 +88,7 @@ def records(outcomes: Outcomes) -> list[Record]:
     of them; kernels that communicate are those of Sequential. Of ways to reduce-scatter `speedup` over GEMM and kernel
     in turn, and `over_bound`."""
     found: list[Record] = []
-    for workload in FUSED:
+    for workload in MAIN_LAYERS:
         work = WORK[workload]
         turn, gemm = result_of(outcomes, sequential(workload)), cycles_of(outcomes, alone(workload))
         if turn is None or gemm is None:

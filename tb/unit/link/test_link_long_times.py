@@ -10,7 +10,7 @@ from cocotb.simtime import get_sim_time
 from cocotb.triggers import ClockCycles, ValueChange, with_timeout
 
 from hw.link.lane import LinkLane
-from hw.link.port_sender import TIMER_BITS, LinkTimers
+from hw.link.port_sender import LinkTimers
 from hw.link.wire import message_layout, state_layout
 from tb.drivers.clock import start
 from tb.drivers.lane_pair import SIDES, LanePair
@@ -18,9 +18,9 @@ from tb.drivers.payload import pack
 from tb.runner import caught
 from tb.unit.link.test_link_epochs import sealed
 from tb.unit.link.test_link_lane import SIZES, pair, run
+from tb.unit.link.test_link_times import AWHILE, LONG
 
-TIMES = {"silence": 1 << 14, "retry": 1 << 18, "dead": 1 << TIMER_BITS - 1}
-AWHILE = 44
+TIMES = {"silence": 1 << 14, "retry": 1 << 18, "dead": LONG}
 
 
 async def _changes(dut, names: Iterable[str], limit: int) -> dict[str, int]:
